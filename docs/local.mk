@@ -51,6 +51,7 @@ EXTRA_DIST += docs/manual.awk docs/optimiser-and-delay.png \
 	docs/adr/0027-an-order-may-be-searched.md \
 	docs/adr/0028-whole-periods-are-skipped.md \
 	docs/adr/0029-a-quantised-tensor-is-bytes.md \
+	docs/adr/0030-llama-within-the-transformers.md \
 	docs/adr/README.md
 
 # A page for each method, and the configs of its commands.
