@@ -5,6 +5,7 @@
     analysis/weights_pytorch.py weights.h5 model.pt             also .npz and .safetensors, which need no PyTorch
     analysis/weights_pytorch.py resnet18.pth weights.h5         for petra train --set model.weights=weights.h5
     analysis/weights_pytorch.py gpt2.safetensors gpt2.h5 --heads 12
+    analysis/weights_pytorch.py llama/model.safetensors llama.h5 --context 1024
 
 Needs h5py and numpy (Debian: python3-h5py), and torch for .pt and .pth (python3-torch). petrapipe/weights.py describes the tensors.
 """

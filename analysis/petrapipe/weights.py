@@ -4,7 +4,7 @@
     to_state("weights.h5", "model.pt")             # also .npz and .safetensors, which need no PyTorch
     to_petra("resnet18.pth", "weights.h5")         # for petra train --set model.weights=weights.h5
     to_petra("gpt2.safetensors", "gpt2.h5", heads=12)
-    to_petra("llama.safetensors", "llama.h5", heads=32, rotary_base=500000)
+    to_petra("llama/model.safetensors", "llama.h5", context=1024)
 
 The network (family, depth, stem, width, classes, ...) follows from the names and shapes of the tensors. A ResNet has the names of torchvision. A RevNet
 has them too, and those of networks.py if torchvision has no counterpart. weights_transformers.py is for GPTs and Llamas. Convolutions are (out, in, height,

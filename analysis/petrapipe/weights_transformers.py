@@ -212,8 +212,8 @@ def completed(path: str, network: Transformer, shapes: Mapping[str, tuple], rota
 # --- config.json of Hugging Face ---
 
 def read_config(source: str) -> dict[str, Any]:
-    """Returns what the config.json beside a .safetensors file says about a Llama and its tensors do not: `heads`, if it is there, and `rotary_base`; {} without
-    such a file. Raises Error for what petra does not have."""
+    """Returns what the config.json beside a .safetensors file says about a Llama and its tensors do not: `heads`, if the number is there, and
+    `rotary_base`; {} without such a file. Raises Error for what petra does not have."""
     path = os.path.join(os.path.dirname(source), "config.json")
     if not source.endswith(".safetensors") or not os.path.exists(path):
         return {}

@@ -70,7 +70,7 @@ def petra(program, folder, case):
     settings = {"data.batch": case.batch, "method.name": case.method, "method.accumulate": case.accumulate, "method.extra_delay": case.extra_delay,
                 "run.max_microbatches": case.microbatches, "optim.name": case.optimiser["optimiser"], "optim.lr": case.optimiser["lr"],
                 "optim.weight_decay": case.optimiser["weight_decay"]}
-    if case.optimiser["optimiser"] in ("sgd", "muon"):
+    if case.optimiser["optimiser"] in ("sgd", "muon", "lars"):
         settings |= {"optim.momentum": case.optimiser["momentum"], "optim.nesterov": str(case.optimiser["nesterov"]).lower()}
     if case.order:
         with open(f"{folder}/order", "w", encoding="ascii") as file:
