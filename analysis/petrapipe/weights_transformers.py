@@ -52,7 +52,7 @@ class Transformer:
         words = [f"{self.family}-{self.depth} width {self.width}", f"{self.heads} heads"]
         if self.kind() == "llama":
             words[-1] += f" ({self.kv_heads} of keys and values)"
-            words += [f"hidden {self.hidden}", f"rotary base {self.rotary_base:g}"]
+            words += [f"hidden {self.hidden}", f"rotary base {self.rotary_base:.15g}"]
         words += [f"context {self.context}"] + [f"{self.coupling} coupling"] * (self.coupling != "additive")
         return ", ".join(words + [f"{self.classes} classes"])
 

@@ -32,7 +32,7 @@ static void describe_attention(const petra_config *config, char *text, size_t si
   const long long heads = (long long)config->model.heads;
   petra_llama_set(&llama, config);
   if (family == PETRA_FAMILY_LLAMA || family == PETRA_FAMILY_REVLLAMA)
-    snprintf(text, size, "%lld heads (%d of keys and values), hidden %d, rotary base %g", heads, llama.kv_heads,
+    snprintf(text, size, "%lld heads (%d of keys and values), hidden %d, rotary base %.15g", heads, llama.kv_heads,
              llama.hidden, llama.rotary_base);
   else
     snprintf(text, size, "%lld heads", heads);
