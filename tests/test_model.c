@@ -3,6 +3,8 @@
 #include "networks.h"
 #include "nn/block.h"
 
+#include <math.h>
+
 static int64_t all_parameters(const petra_model *model) {
   int64_t sum = 0;
   for (int b = 0; b < model->block_count; b++)
@@ -410,12 +412,18 @@ START_TEST(llama) {
   static const char *const sets[] = {"model.family=llama", "model.depth=2",    "model.width=12",
                                      "model.heads=3",      "model.kv_heads=1", "model.context=7"};
   static const struct {
-    const char *sets[2], *key, *expected;
-  } refused[] = {{{"model.heads=6", "model.kv_heads=4"}, "model.kv_heads", "expected a divisor of model.heads"},
-                 {{"model.width=9", "model.kv_heads=3"}, "model.heads", "3 heads of width 3; rotary positions need"},
-                 {{"model.family=gpt", "model.kv_heads=1"}, "model.kv_heads", "model.family: gpt does not use it"},
-                 {{"model.family=revgpt", "model.hidden=8"}, "model.kv_heads", "model.family: revgpt does not use it"},
-                 {{"model.coupling=leapfrog", "model.kv_heads=1"}, "model.coupling", "llama, which is not reversible"}};
+    const char *sets[3], *key, *expected;
+  } refused[] = {
+      {{"model.heads=6", "model.kv_heads=4", "model.hidden=0"}, "model.kv_heads", "expected a divisor of model.heads"},
+      {{"model.width=9", "model.kv_heads=3", "model.hidden=0"},
+       "model.heads",
+       "3 heads of width 3; rotary positions need"},
+      {{"model.family=gpt", "model.kv_heads=1", "model.hidden=0"}, "model.kv_heads", "gpt does not use it"},
+      {{"model.family=revgpt", "model.kv_heads=0", "model.hidden=8"}, "model.hidden", "revgpt does not use it"},
+      {{"model.family=gpt", "model.kv_heads=0", "model.rotary_base=9"}, "model.rotary_base", "gpt does not use it"},
+      {{"model.coupling=leapfrog", "model.kv_heads=1", "model.hidden=0"},
+       "model.coupling",
+       "llama, which is not reversible"}};
   const int64_t parameters[] = {11 * 12, 12 + (12 + 8) * 12 + 144, 12 + 3 * 32 * 12, 12 + 11 * 12};
   const petra_stream_shape input = petra_token_stream(7);
   petra_config *config = load(sets, 6);
@@ -430,15 +438,43 @@ START_TEST(llama) {
   petra_model_fini(&model);
   petra_config_destroy(config);
   for (int i = 0; i < HARNESS_COUNT(refused); i++) {
-    const char *const all[] = {sets[0],           sets[1], sets[2], sets[3], sets[4], sets[5], refused[i].sets[0],
-                               refused[i].sets[1]};
-    config = load(all, 8);
+    const char *const *more = refused[i].sets;
+    const char *const all[] = {sets[0], sets[1], sets[2], sets[3], sets[4], sets[5], more[0], more[1], more[2]};
+    config = load(all, 9);
     harness_clear();
     ck_assert_int_eq(petra_model_init(&model, config, &input, 11), PETRA_CONFIG);
     ck_assert_int_eq(harness_lines, 1);
     ck_assert_logged(refused[i].key);
     ck_assert_logged(refused[i].expected);
     petra_config_destroy(config);
+  }
+}
+END_TEST
+
+/* docs/semantics/transformers.md, "Initial values": the second layers of 2 blocks are added up 4 times, with the factors 4, 3, 2, 1 by
+ * the leapfrog coupling. */
+START_TEST(initial_values_of_transformers) {
+  static const struct {
+    const char *family, *coupling, *second[2];
+    double squares;
+  } networks[] = {{"gpt", "additive", {"proj/weight", "proj/weight"}, 4},
+                  {"revvit", "additive", {"proj/weight", "proj/weight"}, 4},
+                  {"revgpt", "leapfrog", {"proj/weight", "proj/weight"}, 16 + 9 + 4 + 1},
+                  {"llama", "additive", {"proj/weight", "down/weight"}, 4},
+                  {"revllama", "leapfrog", {"proj/weight", "down/weight"}, 16 + 9 + 4 + 1}};
+  for (int n = 0; n < HARNESS_COUNT(networks); n++) {
+    petra_model model = make_coupled(networks[n].family, networks[n].coupling);
+    for (int b = 0; b < model.block_count; b++)
+      for (int i = 0; i < petra_block_parameter_count(&model.blocks[b]); i++) {
+        petra_tensor_spec spec;
+        petra_block_parameter(&model, &model.blocks[b], i, &spec);
+        const bool second = strcmp(spec.name, networks[n].second[(b + 1) % 2]) == 0;
+        if (spec.rank == 1)
+          ck_assert(spec.deviation == 0 && spec.initial == (spec.role == PETRA_ROLE_SCALE));
+        else
+          ck_assert_double_eq_tol(spec.deviation, second ? 0.02 / sqrt(networks[n].squares) : 0.02, 1e-17);
+      }
+    petra_model_fini(&model);
   }
 }
 END_TEST
@@ -516,6 +552,7 @@ int main(void) {
                                 flops_by_hand,
                                 flops_of_transformers,
                                 llama,
+                                initial_values_of_transformers,
                                 invertible_networks,
                                 invertible_refused,
                                 zero_init_residual,

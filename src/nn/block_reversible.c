@@ -8,23 +8,17 @@ static bool leaps(const petra_pass *pass) {
   return pass->block->coupling == PETRA_COUPLING_LEAPFROG;
 }
 
-/* *out = 2 a + sign b, a new stream. */
-static petra_status combine(const petra_pass *pass, const petra_tensor *a, double sign, const petra_tensor *b,
-                            petra_tensor **out) {
-  petra_backend *backend = pass->compute->backend;
-  PETRA_TRY(petra_compute_like(pass->compute, b, PETRA_MEMORY_WORKSPACE, out));
-  PETRA_TRY(petra_op_copy(backend, b, *out));
-  if (sign < 0)
-    PETRA_TRY(petra_op_scale(backend, sign, *out));
-  return petra_op_axpy(backend, 2, a, *out);
-}
-
-/* With the leapfrog coupling: *y = 2 x - other + F(x). It is both the forward and the inversion: of x1, x2 it makes y1, of y2, y1 it makes x2. */
+/* With the leapfrog coupling: *y = 2 x - other + F(x). It is both the forward and the inversion: of x1, x2 it makes y1, of
+ * y2, y1 it makes x2. */
 static petra_status leap(const petra_pass *pass, petra_tensor *x, const petra_tensor *other, petra_tensor **y) {
+  petra_backend *backend = pass->compute->backend;
   petra_tensor *addend = NULL;
-  petra_status status = combine(pass, x, -1, other, &addend);
-  if (status == PETRA_OK)
-    status = petra_pass_path(pass, x, PETRA_JOIN_ADD, addend, NULL, y);
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, x, PETRA_MEMORY_WORKSPACE, &addend), done);
+  PETRA_TRY_GOTO(status, petra_op_add(backend, x, x, addend), done);
+  PETRA_TRY_GOTO(status, petra_op_axpy(backend, -1, other, addend), done);
+  status = petra_pass_path(pass, x, PETRA_JOIN_ADD, addend, NULL, y);
+done:
   petra_tensor_release(&addend);
   return status;
 }
@@ -49,17 +43,13 @@ static petra_status invert(const petra_pass *pass, const petra_streams *out, pet
 /* With the leapfrog coupling: dx1 = 2 dy1 + dy2 + F'(x1)^T dy1, dx2 = -dy1. */
 static petra_status leap_backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                                   petra_streams *din) {
-  petra_tensor *const *dy = dout->tensor, *addend = NULL;
+  petra_tensor *const *dy = dout->tensor, **dx = din->tensor;
   petra_backend *backend = pass->compute->backend;
-  petra_status status;
-  PETRA_TRY_GOTO(status, combine(pass, dy[0], 1, dy[1], &addend), done);
-  PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, dy[0], PETRA_MEMORY_WORKSPACE, &din->tensor[1]), done);
-  PETRA_TRY_GOTO(status, petra_op_copy(backend, dy[0], din->tensor[1]), done);
-  PETRA_TRY_GOTO(status, petra_op_scale(backend, -1, din->tensor[1]), done);
-  status = petra_path_backward(pass, dy[0], true, NULL, gradients, addend, &din->tensor[0]);
-done:
-  petra_tensor_release(&addend);
-  return status;
+  PETRA_TRY(petra_path_backward(pass, dy[0], true, NULL, gradients, dy[1], &dx[0]));
+  PETRA_TRY(petra_op_axpy(backend, 2, dy[0], dx[0]));
+  PETRA_TRY(petra_compute_like(pass->compute, dy[0], PETRA_MEMORY_WORKSPACE, &dx[1]));
+  PETRA_TRY(petra_op_copy(backend, dy[0], dx[1]));
+  return petra_op_scale(backend, -1, dx[1]);
 }
 
 /* Additive: dx1 = dy2 + F'(x1)^T dy1, dx2 = dy1. */
@@ -76,8 +66,8 @@ static void kernels(const petra_block *block, petra_kernel_list *out) {
   petra_joined_kernels(block, out);
   if (block->coupling != PETRA_COUPLING_LEAPFROG)
     return;
-  petra_kernels_add_both(out, 2 * stream, 3 * stream);
-  petra_kernels_add(out, PETRA_KERNEL_BACKWARD, false, stream, 2 * stream);
+  petra_kernels_add(out, PETRA_KERNEL_FORWARD, false, 3 * stream, 6 * stream);
+  petra_kernels_add(out, PETRA_KERNEL_BACKWARD, false, 3 * stream, 7 * stream);
 }
 
 const petra_block_ops petra_revblock_ops = {

@@ -194,8 +194,8 @@ typedef struct petra_kernel_list {
  *   batch norm and ReLU    forward 2 reads (statistics, then the result), 1 write; 7 FLOPs an element
  *                          backward 4 reads (x and dy for the sums, both again), 1 write; 11 FLOPs an element
  *   addition of streams    2 reads, 1 write, 1 FLOP an element: forward, reconstruction (a subtraction) and backward
- *   leapfrog coupling      beside this addition: 2 x1 - x2 or 2 dy1 + dy2, 2 reads, 1 write, 2 FLOPs an element both ways;
- *                          backward -dy1, 1 read, 1 write, 1 FLOP
+ *   leapfrog coupling      in addition: 2 x1 - x2 as two sums, 4 reads, 2 writes, 3 FLOPs an element; backward the addition
+ *                          of 2 dy1 and -dy1, 4 reads, 3 writes, 3 FLOPs
  *   max-pool               forward reads its input, writes its output; backward the reverse; window^2 FLOPs an output
  *   head                   average pool, then a matrix product as a convolution of one pixel; an auxiliary head of
  *                          images does its convolutions, batch norms and ReLUs before
