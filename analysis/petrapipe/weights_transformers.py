@@ -23,7 +23,7 @@ BUFFERS = r"h\.\d+\.attn\.(bias|masked_bias)$|\.rotary_emb\.inv_freq$"
 ROTARY_BASE, CONTEXT = 10000.0, 128  # petra's defaults
 EPSILON = 1e-5  # of petra's RMS norm
 LABEL = re.compile(r"(?P<family>(?:rev)?(?:gpt|llama))-(?P<depth>\d+) width (?P<width>\d+), (?P<heads>[1-9]\d*) heads(?: \((?P<kv_heads>\d+) of keys and values\))?"
-                   r"(?:, hidden (?P<hidden>\d+), rotary base (?P<rotary_base>[\d.e+]+))?, context (?P<context>\d+)(?:, (?P<coupling>leapfrog) coupling)?, "
+                   r"(?:, hidden (?P<hidden>\d+), rotary base (?P<rotary_base>[\d.e+-]+))?, context (?P<context>\d+)(?:, (?P<coupling>leapfrog) coupling)?, "
                    r"(?P<classes>\d+) classes")
 
 
@@ -68,7 +68,7 @@ class Transformer:
         """Returns the options of petra that make this network."""
         values = {"family": self.family, "depth": self.depth, "width": self.width, "heads": self.heads}
         if self.kind() == "llama":
-            values |= {"kv_heads": self.kv_heads, "hidden": self.hidden, "rotary_base": f"{self.rotary_base:.17g}"}
+            values |= {"kv_heads": self.kv_heads, "hidden": self.hidden, "rotary_base": f"{self.rotary_base:.15g}"}
         values |= {"context": self.context} | ({} if self.coupling == "additive" else {"coupling": self.coupling})
         return " ".join(f"--set model.{key}={value}" for key, value in values.items())
 
