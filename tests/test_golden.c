@@ -238,6 +238,7 @@ GOLDEN_TEST(backprop_resnet50_k1, "backprop-resnet50-k1", GOLDEN_BACKPROP)
 /* Messages and kept inputs in other number formats; transformers below. */
 GOLDEN_TEST(int8_k1, "petra-revnet18-int8-k1", GOLDEN_PETRA_REVNET18)
 GOLDEN_TEST(qsgd4_k3, "dsp-revnet18-narrow-qsgd4-k3", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(fr_int8_k1, "fr-revnet18-narrow-int8-k1", GOLDEN_PETRA_REVNET18)
 
 /* Tiny networks: tokens for those of text, 16 patches for those of images. */
 START_TEST(transformers) {
@@ -413,6 +414,7 @@ int main(void) {
                                 one_stage_late_k1,
                                 one_stage_late_k3,
                                 int8_k1,
+                                fr_int8_k1,
                                 qsgd4_k3};
 #ifdef __SANITIZE_ADDRESS__ /* the first ones see all code; all of them take minutes */
   const int count = 10;

@@ -76,6 +76,7 @@ RUNS = {
     "petra-revnet18-int8-k1": ("revnet", 18, 4, "petra", 1, 60, 16, 0.02, 1e-10),
     "delayed-reversible-revgpt-int8-k1": ("revgpt", 2, 6, "delayed-reversible", 1, 60, 8, 0.02, 1e-10),
     "dsp-revnet18-narrow-qsgd4-k3": ("revnet", 18, 2, "dsp", 3, 60, 16, 0.02, 1e-10),
+    "fr-revnet18-narrow-int8-k1": ("revnet", 18, 2, "fr", 1, 40, 16, 0.02, 1e-10),
     "delayed-revgpt-qsgd4-k1": ("revgpt", 2, 6, "delayed", 1, 60, 8, 0.02, 1e-10),
     "petra-revgpt-mixed-k3": ("revgpt", 2, 6, "petra", 3, 60, 8, 0.02, 1e-10),
     "dsp-llama-k1": ("llama", 2, 8, "dsp", 1, 60, 8, 0.02, 1e-10),
@@ -108,6 +109,7 @@ LATE = {
 FORMATS = {
     "petra-revnet18-int8-k1": ("int8", "int8", "int8"),
     "delayed-reversible-revgpt-int8-k1": ("bf16", "int8", "int8"),
+    "fr-revnet18-narrow-int8-k1": ("native", "native", "int8"),
     "dsp-revnet18-narrow-qsgd4-k3": ("qsgd:4", "qsgd:4", "qsgd:4"),
     "delayed-revgpt-qsgd4-k1": ("fp16", "qsgd:4", "qsgd:4"),
     "petra-revgpt-mixed-k3": ("bf16", "qsgd:7", "fp16"),

@@ -441,7 +441,7 @@ class ForwardLocked(Lockstep):
             if m >= 0 and (microbatches is None or m < microbatches):
                 self.backward(j, m)
         if more:
-            self.head(t)
+            self.late_head(t, t)  # its forward and its backward are two actions, so that its input is stored
         for stage in self.stages:
             stage.update_if_due()
 
