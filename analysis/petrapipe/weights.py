@@ -470,15 +470,18 @@ def to_petra(source: str, target: str, key: str | None = None, names: str | None
         state = renamed(names, state)
     state, tied = transformers.rectified(state)
     facts = {"heads": heads, "rotary_base": rotary_base}
+    assumed = ""
     if any("llama" in family for family, _ in transformers.tables_in(state)):
-        facts = transformers.merged(source, facts, transformers.read_config(source))
+        found = transformers.read_config(source)
+        facts = transformers.merged(source, facts, found)
+        assumed = "" if found else transformers.ASSUMED
     network = network_of_state(source, {name: value.shape for name, value in state.items()}, context=context, **facts)
     folded = fold_biases(state, network)
     check(source, {name: shape[::-1] if transformers.is_transposed(name) else shape for _, name, shape in tensors(network)}, state)
     values = {name: value.astype("f8" if value.dtype == "f8" else "f4") for name, value in values_of(network, state).items()}
     replace(target, lambda path: write_petra(path, network, values))
     return (f"{shown(target)}: {len(values)} tensors" + (f"; {folded} biases of convolutions are now in the running means" if folded else "")
-            + ("; the head's matrix is a copy of the table of tokens" if tied else "") + f"\nits network: {network.settings()}")
+            + ("; the head's matrix is a copy of the table of tokens" if tied else "") + assumed + f"\nits network: {network.settings()}")
 
 
 def main() -> None:

@@ -22,6 +22,8 @@ HEAD = "lm_head.weight"
 BUFFERS = r"h\.\d+\.attn\.(bias|masked_bias)$|\.rotary_emb\.inv_freq$"
 ROTARY_BASE, CONTEXT = 10000.0, 128  # petra's defaults
 EPSILON = 1e-5  # of petra's RMS norm
+# What a conversion assumes if no config.json says it.
+ASSUMED = "; there is no config.json beside the file, so that rms_norm_eps is assumed to be 1e-05 and the rotary positions to be unscaled"
 LABEL = re.compile(r"(?P<family>(?:rev)?(?:gpt|llama))-(?P<depth>\d+) width (?P<width>\d+), (?P<heads>[1-9]\d*) heads(?: \((?P<kv_heads>\d+) of keys and values\))?"
                    r"(?:, hidden (?P<hidden>\d+), rotary base (?P<rotary_base>[\d.e+-]+))?, context (?P<context>\d+)(?:, (?P<coupling>leapfrog) coupling)?, "
                    r"(?P<classes>\d+) classes")
@@ -187,6 +189,9 @@ def network_of_state(path: str, shapes: Mapping[str, tuple], heads: int | None =
         raise Error(f"{path}: a state_dict does not contain the number of heads; expected --heads N (of a function: heads=N)")
     if heads < 0 or table[1] % heads:
         raise Error(f"{path}: {heads} heads for {table[1]} features; expected a divisor")
+    for key, value, largest in ("data.vocabulary", table[0], 65536), ("model.width", table[1], 4096):
+        if value > largest:
+            raise Error(f"{path}: {key} would be {value}; petra has at most {largest}")
     network = Transformer(family, len(layers), table[1], heads, positions[0] if kind == "gpt" else CONTEXT if context is None else context, table[0], coupling=coupling)
     return network if kind == "gpt" else completed(path, network, shapes, ROTARY_BASE if rotary_base is None else rotary_base)
 
@@ -212,10 +217,10 @@ def completed(path: str, network: Transformer, shapes: Mapping[str, tuple], rota
 # --- config.json of Hugging Face ---
 
 def read_config(source: str) -> dict[str, Any]:
-    """Returns what the config.json beside a .safetensors file says about a Llama and its tensors do not: `heads`, if the number is there, and
+    """Returns what the config.json beside a file says about a Llama and its tensors do not: `heads`, if the number is there, and
     `rotary_base`; {} without such a file. Raises Error for what petra does not have."""
     path = os.path.join(os.path.dirname(source), "config.json")
-    if not source.endswith(".safetensors") or not os.path.exists(path):
+    if not os.path.exists(path):
         return {}
     try:
         with open(path, encoding="utf-8") as file:

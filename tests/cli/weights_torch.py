@@ -194,7 +194,7 @@ class Conversion(Weights):
         state = self.llama()
         numpy.savez(self.path("model.npz"), **state)
         text = self.convert("model.npz", "b.h5", "--heads", "4", "--context", "7")
-        self.assertIn("b.h5: 15 tensors\n", text)
+        self.assertIn("b.h5: 15 tensors; there is no config.json", text)
         self.assertIn("model.family=llama --set model.depth=2 --set model.width=8 --set model.heads=4 --set model.kv_heads=2 --set model.hidden=20 "
                       "--set model.rotary_base=10000 --set model.context=7\n", text)
         values, layer = self.tensors("b.h5"), "model.layers.1"
@@ -259,12 +259,17 @@ class Conversion(Weights):
         for words, text in (("config.json: cannot be read: ", "{"), ("config.json: no JSON object", "[]")):
             self.write("config.json", text)
             self.refused(words, "model.safetensors", "c.h5", "--heads", "4")
-        # Other networks and files have no such file.
+        # Other networks have no such file.
         self.initial("g.h5", *of_tokens("gpt"))
         self.convert("g.h5", "gpt.safetensors")
         self.convert("gpt.safetensors", "c.h5", "--heads", "2")
         numpy.savez(self.path("model.npz"), **state)
-        self.convert("model.npz", "c.h5", "--heads", "4")
+        self.refused("config.json: no JSON object", "model.npz", "c.h5", "--heads", "4")
+        os.remove(self.path("config.json"))
+        self.assertIn("there is no config.json beside the file, so that rms_norm_eps is assumed", self.convert("model.npz", "c.h5", "--heads", "4"))
+        table = "model.embed_tokens.weight"
+        numpy.savez(self.path("large.npz"), **{**state, table: numpy.ones((65537, 8), "f4")})
+        self.refused("large.npz: data.vocabulary would be 65537; petra has at most 65536", "large.npz", "c.h5", "--heads", "4")
 
     def test_names_are_torchvisions(self):
         # resnet18 and resnet50 of torchvision have 62 and 161 parameters, and a mean and a variance for each of 20 and 53 batch norms.
@@ -518,7 +523,7 @@ import torch
 sys.path.insert(0, sys.argv[1])
 import petrapipe
 images, logits = torch.load("logits.pth")
-model = petrapipe.of_state_dict(torch.load("a.pt")).eval()
+model = petrapipe.of_state_dict(torch.load("a.pt")).eval().requires_grad_(False)
 print(float((model(images) - logits).abs().max() / logits.abs().max()))
 """)
         self.assertEqual(self.torch_run("make.py").stderr, "")
