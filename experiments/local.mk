@@ -226,3 +226,15 @@ EXTRA_DIST += experiments/29-local-learning/README.md \
 	experiments/29-local-learning/local.py \
 	experiments/29-local-learning/local.yaml \
 	experiments/29-local-learning/stages.csv
+EXTRA_DIST += experiments/30-couplings/README.md \
+	experiments/30-couplings/base.yaml \
+	experiments/30-couplings/best.yaml \
+	experiments/30-couplings/cells.csv \
+	experiments/30-couplings/couplings.png \
+	experiments/30-couplings/couplings.py \
+	experiments/30-couplings/inverse.yaml \
+	experiments/30-couplings/lower-rate.yaml \
+	experiments/30-couplings/no-delay-base.yaml \
+	experiments/30-couplings/no-delay.yaml \
+	experiments/30-couplings/rates.yaml \
+	experiments/30-couplings/stages.csv

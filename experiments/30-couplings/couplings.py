@@ -118,17 +118,17 @@ def tables(cells, stages):
     sim.markdown(["method", "stages", *header], body)
 
 
-def by_stage(cells, stages, column, **wanted):
+def by_stage(cells, rows_by_stage, column, **wanted):
     """Returns the means over the seeds at the best rate, from stage 1 to the last; None for a stage without values."""
     rate, _ = best(cells, **wanted)
-    rows = chosen(stages, rate=rate, **wanted)
+    rows = chosen(rows_by_stage, rate=rate, **wanted)
     values = [[row[column] for row in rows if row["stage"] == stage and row[column] == row[column] and row[column] != ""]
               for stage in range(1, wanted["stages"] + 1)]
     return [statistics.fmean(found) if found else None for found in values]
 
 
-def errors(cells, stages, count, keys, column):
-    found = by_stage(cells, stages, "reconstruction_error", stages=count, **keys, **column)
+def errors(cells, rows_by_stage, count, keys, column):
+    found = by_stage(cells, rows_by_stage, "reconstruction_error", stages=count, **keys, **column)
     return ", ".join("–" if value is None else f"{value:.1e}" for value in (found[1], found[count // 2], found[count - 2]))
 
 
@@ -141,15 +141,17 @@ def bars(axis, cells, optimiser, count):
         words.append(name.replace("`", "").replace("petra, ", "petra: "))
         for number, coupling in enumerate(COUPLINGS):
             value = beyond(cells, optimiser=optimiser, coupling=coupling, stages=count, **keys)
+            at = place - 0.2 + 0.4 * number
             if value is None:
+                axis.text(0.01, at, "not run", va="center", fontsize=7)
                 continue
             _, losses = best(cells, optimiser=optimiser, coupling=coupling, stages=count, **keys)
             half = sim.half_interval(losses) if len(losses) > 1 else 0
-            axis.barh(place + 0.2 - 0.4 * number, value, 0.38, xerr=half or None, color=sim.style(number)["color"], capsize=2,
+            axis.barh(at, value, 0.38, xerr=half or None, color=sim.style(number)["color"], capsize=2,
                       hatch=None if len(losses) > 1 else "//", edgecolor="white")
     axis.set_yticks(range(len(words)), words)
-    axis.invert_yaxis()
-    axis.set_title(f"{optimiser}, {count} stages")
+    axis.set_ylim(len(words) - 0.5, -0.5)
+    axis.set_title(f"{optimiser}, {count} stages (hatched: one seed)")
     axis.set_xlabel("loss beyond backprop (nats)")
 
 
@@ -167,12 +169,13 @@ def draw(cells, stages):
                 values = by_stage(cells, stages, name, coupling=coupling, optimiser=optimiser, method="petra", inverse="", stages=COUNTS[-1])
                 points = [(stage, value) for stage, value in enumerate(values, 1) if value]
                 axis.plot(*zip(*points), **{**sim.style(number), "linestyle": line}, label=f"{coupling}, {optimiser}")
+        axis.set_xticks(range(2, COUNTS[-1] + 1, 2))
         axis.set_xlabel(f"stage of {COUNTS[-1]}")
         axis.set_ylabel(label)
         axis.set_title(f"petra, {COUNTS[-1]} stages, last epoch")
     grid[2][1].set_yscale("log")
     lines, labels = grid[2][0].get_legend_handles_labels()
-    figure.legend(lines, labels, loc="outside lower center", ncols=4)
+    sim.legend_below(figure, lines, labels, 4)
     sim.save(figure, FIGURE)
 
 
