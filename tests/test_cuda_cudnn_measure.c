@@ -129,6 +129,19 @@ START_TEST(the_first_eight) {
 }
 END_TEST
 
+/* Those with tensor cores first, wherever the heuristics have them; the rest are others. */
+START_TEST(tensor_cores_are_looked_at_first) {
+  static cudnn_fake_engine many[12];
+  const cuda_conv_shape shape = shape_of(PETRA_PRECISION_BF16);
+  for (int i = 0; i < 12; i++)
+    many[i] = (cudnn_fake_engine){.index = i, .us = TAKES(100.0 - i)};
+  many[10].note_count = 1, many[10].notes[0] = CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+  check_lives(many, 12, &shape, 0, 32, "engine 10, 0.0 MiB workspace, tensor cores", "rank 10, engine 10, 90.000 us\n");
+  many[6].us[0] = many[6].us[1] = many[6].us[2] = many[6].us[3] = 50; /* the last that there is room for */
+  check_lives(many, 12, &shape, 0, 32, "engine 6, 0.0 MiB workspace", "rank 6, engine 6, 50.000 us\n");
+}
+END_TEST
+
 /* Those of the modes in their order. */
 START_TEST(of_all_modes) {
   static const cudnn_fake_engine a = {.index = 1, .us = TAKES(3)}, b = {.index = 2, .us = TAKES(2)},
@@ -504,6 +517,7 @@ int measure_tests(const TTest **tests) {
   int count = 0;
   tests[count++] = the_fastest_is_taken;
   tests[count++] = the_first_eight;
+  tests[count++] = tensor_cores_are_looked_at_first;
   tests[count++] = of_all_modes;
   tests[count++] = forms_of_wide_shapes;
   tests[count++] = nothing_is_measured_without_a_file;

@@ -146,11 +146,18 @@ typedef struct cuda_plan_refusals {
   int last; /* cuDNN's status of the last that did not finalize */
 } cuda_plan_refusals;
 
+/* The configurations that a search looks at. */
+typedef enum cuda_plan_engines {
+  CUDA_ENGINES_ANY,
+  CUDA_ENGINES_WITH_CORES, /* those whose numerical notes say that they use tensor cores */
+  CUDA_ENGINES_WITHOUT_CORES
+} cuda_plan_engines;
+
 /* Fills plan->config, plan, engine, workspace, notes, place for plan->shape and plan->graph, from the first
- * configuration that works, beginning at the place `first`; plan->plan stays NULL if none does. The only error is
- * PETRA_NO_MEMORY, logged. plan_graph.c */
-petra_status cuda_plan_search(const cuda_plan_wanted *wanted, cuda_plan_place first, cuda_plan *plan,
-                              cuda_plan_refusals *why);
+ * configuration of these engines that works, beginning at the place `first`; plan->plan stays NULL if none does. The
+ * only error is PETRA_NO_MEMORY, logged. plan_graph.c */
+petra_status cuda_plan_search(const cuda_plan_wanted *wanted, cuda_plan_engines engines, cuda_plan_place first,
+                              cuda_plan *plan, cuda_plan_refusals *why);
 
 /* Logs that there is no plan; returns PETRA_UNSUPPORTED. */
 petra_status cuda_plan_none(const cuda_plan_wanted *wanted, const cuda_plan *plan, const cuda_plan_refusals *why);
