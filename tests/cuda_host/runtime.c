@@ -9,6 +9,7 @@
 host_state host = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static _Thread_local cudaError_t last_error;
 static _Thread_local int current_device;
+static _Thread_local bool bound;
 
 void *host_allocate(size_t size) {
   void *memory = calloc(1, size > 0 ? size : 1);
@@ -80,7 +81,12 @@ cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= host.devices)
     return host_leave(cudaErrorInvalidDevice);
   current_device = device;
+  bound = true;
   return host_leave(cudaSuccess);
+}
+
+bool petra_cuda_host_bound(void) {
+  return bound;
 }
 
 cudaError_t cudaGetDevice(int *device) {
