@@ -274,7 +274,7 @@ petra_status cuda_bias_backward_launch(const cuda_lane *lane, const void *argume
 
 /* --- loss.cu --- */
 
-/* petra_cross_entropy; n rows. One block sums over the rows, in their order. Scratch: cuda_cross_entropy_scratch
+/* petra_cross_entropy; n rows. One block sums over the rows, in an order that depends on n alone. Scratch: cuda_cross_entropy_scratch
  * bytes. */
 typedef struct cuda_loss_result {
   double loss;
