@@ -89,6 +89,10 @@ void petra_cuda_host_tell(void (*report)(void *context, const petra_cuda_host_to
  * library calls what they say by petra_cuda_host_take, nothing for all else. Until the next reset. */
 void petra_cuda_host_make_up_time(double kernel_us);
 
+/* With made-up time, from now on: the host's part. It goes by for each kernel and library's call that was not captured, and
+ * once for a launch of a graph. Until the next reset. */
+void petra_cuda_host_make_up_latency(double us);
+
 /* For a library's call, while it runs: it takes so many microseconds of made-up time. */
 void petra_cuda_host_take(double us);
 

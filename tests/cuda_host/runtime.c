@@ -258,6 +258,12 @@ void petra_cuda_host_make_up_time(double kernel_us) {
   pthread_mutex_unlock(&host.lock);
 }
 
+void petra_cuda_host_make_up_latency(double us) {
+  pthread_mutex_lock(&host.lock);
+  host.latency_us = us;
+  pthread_mutex_unlock(&host.lock);
+}
+
 void petra_cuda_host_take(double us) {
   host.made_up_us += us; /* under the lock, as all that runs */
 }
@@ -284,7 +290,7 @@ void petra_cuda_host_reset(void) {
   host.counts = (petra_cuda_host_counts){0};
   host.report = NULL;
   host.makes_up_time = false;
-  host.kernel_us = host.made_up_us = 0;
+  host.kernel_us = host.latency_us = host.made_up_us = 0;
   current_device = 0;
   pthread_mutex_unlock(&host.lock);
 }

@@ -172,7 +172,8 @@ petra_status cuda_plan_try(const cuda_plan *plan, const cuda_lane *lane, const v
                            bool *ran);
 
 /* Measures plans of one shape on temporarily allocated device memory, once the device has finished all earlier work.
- * The time of a plan is the median of three runs, including conversions, after a first run that does not count.
+ * The time of a plan includes conversions: twenty runs in a graph, on sets of arrays in turn that the cache does not hold
+ * together, take the median of three launches after others that do not count. A plan that cannot be captured is passed over.
  * *fastest: the plan with the smallest time (the first of equals), which is *us microseconds; -1 if the device has too
  * little memory or cuDNN runs none of them, and then nothing is logged. plan_measure.c */
 petra_status cuda_plans_time(cuda_plan *const *plans, int count, int *fastest, double *us);
