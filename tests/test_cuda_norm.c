@@ -94,6 +94,17 @@ START_TEST(statistics_of_batches) {
 }
 END_TEST
 
+/* One block sums the partial sums of a channel: these are few, however many pixels there are, and blocks are many. */
+START_TEST(partial_sums_are_few) {
+  for (int c = 1; c <= 1024; c *= 2)
+    for (int64_t pixels = 1; pixels <= 1 << 24; pixels *= 4) {
+      const int64_t slices = (int64_t)(cuda_norm_scratch(pixels, c) / (2 * sizeof(double)) / (size_t)c) - 1;
+      ck_assert_msg(slices <= 128, "%lld slices for %d channels", (long long)slices, c);
+      ck_assert(pixels < 1 << 20 || c > 512 || slices * ((c + 31) / 32) >= 128);
+    }
+}
+END_TEST
+
 /* Squares of which the variance is a millionth, and less: x of mean 1000, of mean 1e6, and an outlier first. */
 START_TEST(statistics_far_from_zero) {
   for (int kind = 0; kind < 3; kind++) {
@@ -423,7 +434,8 @@ START_TEST(in_two_parts) {
 END_TEST
 
 int main(void) {
-  const TTest *tests[] = {statistics_of_batches,
+  const TTest *tests[] = {partial_sums_are_few,
+                          statistics_of_batches,
                           statistics_far_from_zero,
                           statistics_of_special_channels,
                           applied,

@@ -77,7 +77,6 @@ void petra_cuda_host_enqueue(cuda_stream stream, void (*call)(const void *), con
 #define PETRA_SHARED static __attribute__((section("petra_shared")))
 #define PETRA_SYNC() petra_cuda_host_sync()
 /* Blocks run one after another. */
-#define PETRA_FENCE() ((void)0)
 #define PETRA_COUNT(counter) ((*(counter))++)
 #define PETRA_FRESH(value) (*(value))
 #define PETRA_THREAD (petra_cuda_host_now.thread)

@@ -14,6 +14,8 @@
 enum {
   CUDA_NORM_WIDTH = 32,   /* channels of a block: few, since one block sums all of their slices */
   CUDA_NORM_BLOCKS = 512, /* two of them fill a multiprocessor's loads */
+  CUDA_NORM_SLICES =
+      128, /* at most, since one block sums them: four loads one after another, of CUDA_NORM_BATCH each */
   CUDA_NORM_BATCH =
       8, /* partial sums that a thread loads before it adds the first: loads in flight hide their latency */
   CUDA_NORM_PIXELS = 4, /* the same of the pixels that it sums */
@@ -33,7 +35,7 @@ static inline cuda_tile cuda_norm_tile(int64_t pixels, int32_t c, int vec) {
   tile.chunks = (tile.c + tile.width - 1) / tile.width;
   const int64_t of_block = (int64_t)tile.rows * CUDA_TILE_PIXELS, full = (pixels + of_block - 1) / of_block;
   int64_t slices = CUDA_NORM_BLOCKS / tile.chunks;
-  slices = slices < 1 ? 1 : slices;
+  slices = slices < 1 ? 1 : slices > CUDA_NORM_SLICES ? (int64_t)CUDA_NORM_SLICES : slices;
   tile.slices = full < slices ? full : slices;
   return tile;
 }
@@ -76,11 +78,8 @@ PETRA_DEVICE bool cuda_norm_collect(const cuda_tile tile, const cuda_place place
       partial[(place.slice * 2 + which) * c + begin + own] = sum;
   }
   PETRA_SYNC();
-  if (PETRA_THREAD == 0) {
-    PETRA_FENCE(); /* what the block's threads have stored comes before the count, what it reads of others' after it */
+  if (PETRA_THREAD == 0)
     last = PETRA_COUNT(&counters[chunk]) == (unsigned)(tile.slices - 1);
-    PETRA_FENCE();
-  }
   PETRA_SYNC();
   if (!last)
     return false;
