@@ -10,6 +10,7 @@
 
 #include "backend/cuda/lane.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -79,6 +80,8 @@ void petra_cuda_host_enqueue(cuda_stream stream, void (*call)(const void *), con
 /* Blocks run one after another. */
 #define PETRA_COUNT(counter) ((*(counter))++)
 #define PETRA_FRESH(value) (*(value))
+#define PETRA_RSQRT(x) (1 / sqrtf(x))
+#define PETRA_KEEP(x) ((void)(x))
 #define PETRA_THREAD (petra_cuda_host_now.thread)
 #define PETRA_BLOCK (petra_cuda_host_now.block)
 #define PETRA_THREADS (petra_cuda_host_now.threads)

@@ -12,6 +12,10 @@
  * PETRA_COUNT(&counter) between two PETRA_SYNC, which increments a counter in device memory and returns its old value;
  * what a block has stored before it is there for those that count later, which read it with PETRA_FRESH(&value).
  *
+ * PETRA_RSQRT(x) is 1 / sqrt(x) in float, to two units in the last place.
+ *
+ * PETRA_KEEP(x) has a double that was converted from a float kept, where the compiler would convert it again at each use.
+ *
  * A launch function ends with `return cuda_launched("name");`. PETRA_THREAD, PETRA_BLOCK, PETRA_THREADS and
  * PETRA_BLOCKS are threadIdx.x, blockIdx.x, blockDim.x and gridDim.x: everything is one-dimensional. PETRA_UNROLL goes
  * before loops with a small, constant number of iterations, PETRA_UNROLL_SOME before loops with many. A kernel's
@@ -46,6 +50,8 @@ PETRA_DEVICE unsigned petra_count(unsigned *counter) {
 }
 #define PETRA_COUNT(counter) petra_count(counter)
 #define PETRA_FRESH(value) __ldcg(value)
+#define PETRA_RSQRT(x) rsqrtf(x)
+#define PETRA_KEEP(x) asm("" : "+d"(x))
 #define PETRA_THREAD ((int)threadIdx.x)
 #define PETRA_BLOCK ((int64_t)blockIdx.x)
 #define PETRA_THREADS ((int)blockDim.x)

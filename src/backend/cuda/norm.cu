@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batch normalisation, of arrays of f32 and of bf16. As `ref` does, everything is computed from the mean and variance as
  * stored, so that the backward sees the z that the forward saw: in double where x is f32; in float where x is bf16, whose own
- * rounding is a thousand times that of float. Kernels are made for each combination of types, and for four channels a
- * thread where their number allows it. */
+ * rounding is a thousand times that of float, and where arithmetic would otherwise take longer than memory. Kernels are made
+ * for each combination of types, and for four channels a thread where their number allows it. scripts/sass_limits bounds
+ * their instructions. */
 #include "backend/cuda/narrow.h"
 #include "backend/cuda/tile.h"
 #include "backend/element.h"
@@ -30,9 +31,7 @@ typedef struct cuda_norm_sums {
 static inline cuda_tile cuda_norm_tile(int64_t pixels, int32_t c, int vec) {
   cuda_tile tile = cuda_tile_of(pixels, c / vec);
   const int32_t maximum = CUDA_NORM_WIDTH / vec;
-  tile.width = tile.c < maximum ? tile.c : maximum;
-  tile.rows = CUDA_TILE_THREADS / tile.width;
-  tile.chunks = (tile.c + tile.width - 1) / tile.width;
+  cuda_tile_set_width(&tile, tile.c < maximum ? tile.c : maximum);
   const int64_t of_block = (int64_t)tile.rows * CUDA_TILE_PIXELS, full = (pixels + of_block - 1) / of_block;
   int64_t slices = CUDA_NORM_BLOCKS / tile.chunks;
   slices = slices < 1 ? 1 : slices > CUDA_NORM_SLICES ? (int64_t)CUDA_NORM_SLICES : slices;
@@ -60,16 +59,17 @@ PETRA_DEVICE bool cuda_norm_collect(const cuda_tile tile, const cuda_place place
                                     double *second) {
   PETRA_SHARED double shared[2 * CUDA_FOUR][CUDA_TILE_THREADS];
   PETRA_SHARED bool last;
-  const int64_t chunk = PETRA_BLOCK % tile.chunks, c = (int64_t)tile.c * vec;
+  const int32_t chunk = place.chunk;
+  const int64_t c = (int64_t)tile.c * vec;
   const int wide = tile.width * vec, columns = 2 * wide; /* first sums, then second */
-  const int64_t begin = chunk * wide;
+  const int64_t begin = (int64_t)chunk * wide;
   PETRA_UNROLL for (int k = 0; k < vec; k++) {
     shared[k][PETRA_THREAD] = sums->first[k];
     shared[CUDA_FOUR + k][PETRA_THREAD] = sums->second[k];
   }
   PETRA_SYNC();
   for (int column = PETRA_THREAD; column < columns; column += CUDA_TILE_THREADS) {
-    const int which = column / wide, own = column % wide;
+    const int which = column >= wide, own = column - which * wide;
     const double *values = shared[which * CUDA_FOUR + own % vec];
     double sum = 0;
     for (int i = own / vec; i < tile.rows * tile.width; i += tile.width)
@@ -108,7 +108,19 @@ PETRA_DEVICE bool cuda_norm_collect(const cuda_tile tile, const cuda_place place
   return true;
 }
 
-enum { PIXELS_EACH = 4 }; /* of a thread, where no sums are made: what belongs to a channel is computed once for them */
+/* Pixels of a thread, where no sums are made: what belongs to a channel is loaded once for them, so many as leave enough
+ * blocks. */
+enum { PIXELS_LEAST = 4, PIXELS_MOST = 16 };
+
+static cuda_tile norm_flat_tile(int64_t pixels, int32_t c) {
+  cuda_tile tile = cuda_tile_flat(pixels, c, PIXELS_LEAST);
+  for (int each = 2 * PIXELS_LEAST; each <= PIXELS_MOST; each *= 2) {
+    const cuda_tile larger = cuda_tile_flat(pixels, c, each);
+    if (cuda_tile_blocks(&larger) >= CUDA_NORM_BLOCKS)
+      tile = larger;
+  }
+  return tile;
+}
 
 /* Channels a thread, where the first `first` of c lie apart. */
 static int norm_vec(int32_t c, int32_t first) {
@@ -208,20 +220,38 @@ petra_status cuda_norm_statistics_launch(const cuda_lane *lane, const void *argu
 /* --- what forward and backward know of a channel --- */
 
 typedef struct cuda_channel {
-  double inverse_deviation; /* of f32 */
-  float mean, scale, shift;
-  float factor; /* of bf16: scale times the inverse deviation */
+  double inverse_deviation, wide_mean, wide_scale, wide_shift; /* of f32 */
+  float mean, factor, shift;                                   /* of bf16; factor: scale times the inverse deviation */
 } cuda_channel;
 
-PETRA_DEVICE cuda_channel cuda_norm_channel(const float *mean, const float *variance, const float *scale,
-                                            const float *shift, int32_t channel) {
-  cuda_channel result;
-  result.inverse_deviation = petra_element_inverse_deviation(variance[channel]);
-  result.mean = mean[channel];
-  result.scale = scale[channel];
-  result.shift = shift[channel];
-  result.factor = (float)(result.scale * result.inverse_deviation);
-  return result;
+/* Of bf16: forward and backward have the same. */
+PETRA_DEVICE float cuda_norm_factor(float scale, float variance) {
+  return scale * PETRA_RSQRT(variance + (float)PETRA_NORM_EPSILON);
+}
+
+/* `vec` channels from `first` on. */
+PETRA_DEVICE void cuda_norm_channels(const float *mean, const float *variance, const float *scale, const float *shift,
+                                     bool narrow, int32_t first, int vec, cuda_channel *channel) {
+  float means[CUDA_FOUR], variances[CUDA_FOUR], scales[CUDA_FOUR], shifts[CUDA_FOUR];
+  cuda_load(mean, false, first, vec, means);
+  cuda_load(variance, false, first, vec, variances);
+  cuda_load(scale, false, first, vec, scales);
+  cuda_load(shift, false, first, vec, shifts);
+  PETRA_UNROLL for (int k = 0; k < vec; k++) {
+    if (narrow) {
+      channel[k].mean = means[k];
+      channel[k].factor = cuda_norm_factor(scales[k], variances[k]);
+      channel[k].shift = shifts[k];
+    } else {
+      channel[k].inverse_deviation = petra_element_inverse_deviation(variances[k]);
+      channel[k].wide_mean = means[k];
+      channel[k].wide_scale = scales[k];
+      channel[k].wide_shift = shifts[k];
+      PETRA_KEEP(channel[k].wide_mean);
+      PETRA_KEEP(channel[k].wide_scale);
+      PETRA_KEEP(channel[k].wide_shift);
+    }
+  }
 }
 
 /* The position of a channel in data that may lie in two parts. */
@@ -238,11 +268,14 @@ PETRA_DEVICE cuda_part cuda_norm_part(int32_t c, int32_t first, int32_t channel)
   return part;
 }
 
-/* z, rounded in bf16 to a float: forward and backward have the same. fmaf is one rounding wherever it is compiled. */
-PETRA_DEVICE double cuda_norm_z(const cuda_channel *channel, bool narrow, float x) {
-  if (narrow)
-    return fmaf(x - channel->mean, channel->factor, channel->shift);
-  return petra_element_normalize(x, channel->mean, channel->inverse_deviation, channel->scale, channel->shift);
+PETRA_DEVICE double cuda_norm_z(const cuda_channel *channel, float x) {
+  return petra_element_normalize(x, channel->wide_mean, channel->inverse_deviation, channel->wide_scale,
+                                 channel->wide_shift);
+}
+
+/* Of bf16: forward and backward have the same. fmaf is one rounding wherever it is compiled. */
+PETRA_DEVICE float cuda_norm_narrow_z(const cuda_channel *channel, float difference) {
+  return fmaf(difference, channel->factor, channel->shift);
 }
 
 /* --- forward --- */
@@ -255,18 +288,22 @@ typedef struct cuda_apply_args {
 /* The joins that differ in what they read and in their order. */
 typedef enum cuda_joined { CUDA_ALONE, CUDA_SUM, CUDA_ACTIVATED } cuda_joined;
 
-/* In float where all that is added is a float and z is one: one rounding, as in double. */
-PETRA_DEVICE float cuda_norm_joined(cuda_joined joined, bool narrow, bool relu, bool subtract, double z, float addend) {
+PETRA_DEVICE float cuda_norm_joined(cuda_joined joined, bool relu, bool subtract, double z, float addend) {
   if (joined == CUDA_ALONE)
     return (float)(relu ? petra_element_relu(z) : z);
-  if (joined == CUDA_ACTIVATED) {
-    const double sum = narrow ? (double)(addend + (float)z) : addend + z;
-    return (float)(relu ? petra_element_relu(sum) : sum);
-  }
+  if (joined == CUDA_ACTIVATED)
+    return (float)(relu ? petra_element_relu(addend + z) : addend + z);
   const double act = relu ? petra_element_relu(z) : z;
-  if (narrow)
-    return subtract ? addend - (float)act : addend + (float)act;
   return (float)(subtract ? addend - act : addend + act);
+}
+
+/* least: 0 with ReLU, which a NaN passes, else -infinity; sign: -1 to subtract, else 1: z is a float and all that is added
+ * is one, so that this rounds once. */
+PETRA_DEVICE float cuda_norm_narrow_joined(cuda_joined joined, float least, float sign, float z, float addend) {
+  if (joined == CUDA_ACTIVATED)
+    z += addend;
+  z = z < least ? least : z;
+  return joined == CUDA_SUM ? fmaf(sign, z, addend) : z;
 }
 
 /* each: pixels that a thread loads before it stores one, at most CUDA_NORM_PIXELS; y may be what others are read from. */
@@ -277,32 +314,39 @@ PETRA_DEVICE void cuda_apply(const cuda_apply_args a, cuda_joined joined, bool n
     return;
   const int64_t c = (int64_t)a.tile.c * vec;
   const bool relu = a.norm.relu, subtract = a.norm.join == PETRA_JOIN_SUBTRACT;
+  const float least = relu ? 0 : -INFINITY, sign = subtract ? -1 : 1;
   cuda_channel channel[CUDA_FOUR];
-  PETRA_UNROLL for (int k = 0; k < vec; k++) channel[k] =
-      cuda_norm_channel(a.norm.mean, a.norm.variance, a.norm.scale, a.norm.shift, place.channel * vec + k);
+  cuda_norm_channels(a.norm.mean, a.norm.variance, a.norm.scale, a.norm.shift, narrow, place.channel * vec, vec,
+                     channel);
   const bool apart = joined == CUDA_ALONE && !narrow_y;
   const cuda_part part = cuda_norm_part(a.norm.c, a.norm.c_first, place.channel * vec);
   void *const y = apart && part.second ? a.norm.second : a.norm.y;
   uint16_t *const rounded = apart && part.second ? a.norm.rounded_second : a.norm.rounded;
-  for (int64_t first = place.pixel; first < a.tile.pixels; first += each * place.step) {
+  const int64_t step = place.step * c, to_step = apart ? place.step * part.stride : step;
+  int64_t at = place.pixel * c + place.channel * vec, to = apart ? place.pixel * part.stride + part.channel : at;
+  for (int64_t first = place.pixel; first < a.tile.pixels;
+       first += each * place.step, at += each * step, to += each * to_step) {
     float x[CUDA_NORM_PIXELS][CUDA_FOUR], addend[CUDA_NORM_PIXELS][CUDA_FOUR];
     PETRA_UNROLL for (int b = 0; b < each; b++) {
-      const int64_t p = first + b * place.step, i = (p < a.tile.pixels ? p : first) * c + place.channel * vec;
+      const int64_t i = first + b * place.step < a.tile.pixels ? at + b * step : at;
       cuda_load(a.norm.x, narrow, i, vec, x[b]);
       if (joined != CUDA_ALONE)
         cuda_load(a.norm.addend, false, i, vec, addend[b]);
     }
     PETRA_UNROLL for (int b = 0; b < each; b++) {
-      const int64_t p = first + b * place.step;
-      const int64_t to = apart ? p * part.stride + part.channel : p * c + place.channel * vec;
-      if (p >= a.tile.pixels)
+      if (first + b * place.step >= a.tile.pixels)
         break;
-      PETRA_UNROLL for (int k = 0; k < vec; k++) x[b][k] =
-          cuda_norm_joined(joined, narrow, relu, subtract, cuda_norm_z(&channel[k], narrow, x[b][k]),
-                           joined == CUDA_ALONE ? 0 : addend[b][k]);
-      cuda_store(y, narrow_y, to, vec, x[b]);
+      PETRA_UNROLL for (int k = 0; k < vec; k++) {
+        const float other = joined == CUDA_ALONE ? 0 : addend[b][k];
+        if (narrow)
+          x[b][k] = cuda_norm_narrow_joined(joined, least, sign,
+                                            cuda_norm_narrow_z(&channel[k], x[b][k] - channel[k].mean), other);
+        else
+          x[b][k] = cuda_norm_joined(joined, relu, subtract, cuda_norm_z(&channel[k], x[b][k]), other);
+      }
+      cuda_store(y, narrow_y, to + b * to_step, vec, x[b]);
       if (!narrow_y && rounded)
-        cuda_store(rounded, true, to, vec, x[b]);
+        cuda_store(rounded, true, to + b * to_step, vec, x[b]);
     }
   }
 }
@@ -331,7 +375,7 @@ APPLY_EACH(4, CUDA_FOUR, 4)
 petra_status cuda_norm_apply_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_norm_apply_args *a = (const cuda_norm_apply_args *)arguments;
   const int vec = norm_vec(a->c, a->c_first);
-  const cuda_apply_args kernel = {cuda_tile_flat(a->pixels, a->c / vec, PIXELS_EACH), *a};
+  const cuda_apply_args kernel = {norm_flat_tile(a->pixels, a->c / vec), *a};
   const int64_t blocks = cuda_tile_blocks(&kernel.tile);
   if (a->narrow_y && vec == 1)
     PETRA_LAUNCH_FLAT(lane, cuda_norm_apply_inner_narrow_1, blocks, CUDA_TILE_THREADS, kernel);
@@ -351,16 +395,53 @@ petra_status cuda_norm_apply_launch(const cuda_lane *lane, const void *arguments
 typedef struct cuda_backward_args {
   cuda_tile tile;
   cuda_norm_backward_args norm;
-  double *partial, *means; /* means: of dz, then of dz * normalised */
+  double *partial;
+  /* what the last block of a channel leaves: of f32 the means of dz and of dz * normalised, doubles[2][c]; of bf16 the factor
+   * and, in dx = factor dz + slope (x - mean) + constant, the constant and the slope, floats[3][c] */
+  void *means;
   unsigned *counters;
 } cuda_backward_args;
 
-PETRA_DEVICE cuda_channel cuda_backward_channel(const cuda_norm_backward_args *norm, int32_t channel) {
-  return cuda_norm_channel(norm->mean, norm->variance, norm->scale, norm->shift, channel);
+PETRA_DEVICE double cuda_norm_dz(const cuda_channel *channel, bool relu, float x, float dy) {
+  return relu ? petra_element_relu_backward(cuda_norm_z(channel, x), dy) : dy;
 }
 
-PETRA_DEVICE double cuda_norm_dz(const cuda_channel *channel, bool narrow, bool relu, float x, float dy) {
-  return relu ? petra_element_relu_backward(cuda_norm_z(channel, narrow, x), dy) : dy;
+PETRA_DEVICE float cuda_norm_narrow_dz(const cuda_channel *channel, bool relu, float difference, float dy) {
+  return cuda_norm_narrow_z(channel, difference) > 0 || !relu ? dy : 0;
+}
+
+/* second: of f32 the sum of dz * normalised; of bf16 that of dz * (x - mean). */
+PETRA_DEVICE void cuda_backward_finish(const cuda_backward_args a, bool narrow, int32_t channel, double first,
+                                       double second) {
+  const double inverse = petra_element_inverse_deviation(a.norm.variance[channel]), n = (double)a.tile.pixels;
+  const double product = narrow ? second * inverse : second;
+  a.norm.dshift[channel] = (float)first;
+  a.norm.dscale[channel] = (float)product;
+  if (narrow) {
+    const double factor = a.norm.scale[channel] * inverse;
+    float *const out = (float *)a.means;
+    out[channel] = cuda_norm_factor(a.norm.scale[channel], a.norm.variance[channel]);
+    out[a.norm.c + channel] = (float)(-factor * (first / n));
+    out[2 * (int64_t)a.norm.c + channel] = (float)(-factor * (product / n) * inverse);
+  } else {
+    double *const out = (double *)a.means;
+    out[channel] = first / n;
+    out[a.norm.c + channel] = product / n;
+  }
+}
+
+/* Adds the pixels, of bf16, in float and the result to the sums: conversions to double are slow. `both`: the second is
+ * there. */
+PETRA_DEVICE void cuda_backward_add(const cuda_channel *channel, bool relu, bool both, int vec,
+                                    float x[CUDA_NORM_PAIRS][CUDA_FOUR], float dy[CUDA_NORM_PAIRS][CUDA_FOUR],
+                                    cuda_norm_sums *sums) {
+  PETRA_UNROLL for (int k = 0; k < vec; k++) {
+    const float first = x[0][k] - channel[k].mean, second = x[1][k] - channel[k].mean;
+    const float dz = cuda_norm_narrow_dz(&channel[k], relu, first, dy[0][k]);
+    const float other = both ? cuda_norm_narrow_dz(&channel[k], relu, second, dy[1][k]) : 0;
+    sums->first[k] += dz + other;
+    sums->second[k] += fmaf(other, second, dz * first);
+  }
 }
 
 PETRA_DEVICE void cuda_backward_sums(const cuda_backward_args a, bool narrow, bool narrow_dy, int vec) {
@@ -369,46 +450,88 @@ PETRA_DEVICE void cuda_backward_sums(const cuda_backward_args a, bool narrow, bo
   cuda_norm_sums sums = {{0}, {0}};
   if (place.active) {
     cuda_channel channel[CUDA_FOUR];
-    PETRA_UNROLL for (int k = 0; k < vec; k++) channel[k] = cuda_backward_channel(&a.norm, place.channel * vec + k);
+    cuda_norm_channels(a.norm.mean, a.norm.variance, a.norm.scale, a.norm.shift, narrow, place.channel * vec, vec,
+                       channel);
     const cuda_part part = cuda_norm_part(a.norm.c, a.norm.c_first, place.channel * vec);
     const void *const from = part.second ? a.norm.dsecond : a.norm.dy;
-    for (int64_t p = place.pixel; p < a.tile.pixels; p += CUDA_NORM_PAIRS * place.step) {
+    const int64_t step = place.step * c, from_step = place.step * part.stride;
+    int64_t at = place.pixel * c + place.channel * vec, from_at = place.pixel * part.stride + part.channel;
+    for (int64_t p = place.pixel; p < a.tile.pixels;
+         p += CUDA_NORM_PAIRS * place.step, at += CUDA_NORM_PAIRS * step, from_at += CUDA_NORM_PAIRS * from_step) {
       float x[CUDA_NORM_PAIRS][CUDA_FOUR], dy[CUDA_NORM_PAIRS][CUDA_FOUR];
       PETRA_UNROLL for (int b = 0; b < CUDA_NORM_PAIRS; b++) {
-        const int64_t q = p + b * place.step, from_pixel = q < a.tile.pixels ? q : p;
-        cuda_load(a.norm.x, narrow, from_pixel * c + place.channel * vec, vec, x[b]);
-        cuda_load(from, narrow_dy, from_pixel * part.stride + part.channel, vec, dy[b]);
+        const bool there = p + b * place.step < a.tile.pixels;
+        cuda_load(a.norm.x, narrow, there ? at + b * step : at, vec, x[b]);
+        cuda_load(from, narrow_dy, there ? from_at + b * from_step : from_at, vec, dy[b]);
+      }
+      if (narrow) {
+        cuda_backward_add(channel, a.norm.relu, p + place.step < a.tile.pixels, vec, x, dy, &sums);
+        continue;
       }
       PETRA_UNROLL for (int b = 0; b < CUDA_NORM_PAIRS; b++) {
         if (p + b * place.step >= a.tile.pixels)
           break;
         PETRA_UNROLL for (int k = 0; k < vec; k++) {
-          const double dz = cuda_norm_dz(&channel[k], narrow, a.norm.relu, x[b][k], dy[b][k]);
+          const double dz = cuda_norm_dz(&channel[k], a.norm.relu, x[b][k], dy[b][k]);
           sums.first[k] += dz;
-          sums.second[k] += dz * (((double)x[b][k] - channel[k].mean) * channel[k].inverse_deviation);
+          sums.second[k] += dz * (((double)x[b][k] - channel[k].wide_mean) * channel[k].inverse_deviation);
         }
       }
     }
   }
   int32_t channel;
   double first, second;
-  if (!cuda_norm_collect(a.tile, place, vec, &sums, a.partial, a.counters, &channel, &first, &second))
-    return;
-  a.norm.dshift[channel] = (float)first;
-  a.norm.dscale[channel] = (float)second;
-  a.means[channel] = first / (double)a.tile.pixels;
-  a.means[c + channel] = second / (double)a.tile.pixels;
+  if (cuda_norm_collect(a.tile, place, vec, &sums, a.partial, a.counters, &channel, &first, &second))
+    cuda_backward_finish(a, narrow, channel, first, second);
 }
 
-PETRA_DEVICE float cuda_norm_dx(const cuda_channel *channel, bool narrow, double dz, float x, double mean_dz,
+PETRA_DEVICE float cuda_norm_dx(const cuda_channel *channel, double dz, float x, double mean_dz,
                                 double mean_dz_normalized) {
-  if (narrow) {
-    const float normalized = (x - channel->mean) * (float)channel->inverse_deviation;
-    return channel->factor * ((float)dz - (float)mean_dz - normalized * (float)mean_dz_normalized);
-  }
-  const double normalized = ((double)x - channel->mean) * channel->inverse_deviation;
-  return (float)petra_element_norm_backward(dz, normalized, channel->scale, channel->inverse_deviation, mean_dz,
+  const double normalized = ((double)x - channel->wide_mean) * channel->inverse_deviation;
+  return (float)petra_element_norm_backward(dz, normalized, channel->wide_scale, channel->inverse_deviation, mean_dz,
                                             mean_dz_normalized);
+}
+
+/* What the second pass knows of its channels. */
+typedef struct cuda_backward_channels {
+  cuda_channel channel[CUDA_FOUR];
+  double mean_dz[CUDA_FOUR], mean_dz_normalized[CUDA_FOUR]; /* of f32 */
+  float constant[CUDA_FOUR], slope[CUDA_FOUR];              /* of bf16 */
+} cuda_backward_channels;
+
+PETRA_DEVICE void cuda_backward_load(const cuda_backward_args a, bool narrow, int32_t first, int vec,
+                                     cuda_backward_channels *out) {
+  if (narrow) {
+    const float *const left = (const float *)a.means;
+    float mean[CUDA_FOUR], factor[CUDA_FOUR], shift[CUDA_FOUR];
+    cuda_load(a.norm.mean, false, first, vec, mean);
+    cuda_load(a.norm.shift, false, first, vec, shift);
+    cuda_load(left, false, first, vec, factor);
+    cuda_load(left, false, a.norm.c + first, vec, out->constant);
+    cuda_load(left, false, 2 * (int64_t)a.norm.c + first, vec, out->slope);
+    PETRA_UNROLL for (int k = 0; k < vec; k++) {
+      out->channel[k].mean = mean[k];
+      out->channel[k].factor = factor[k];
+      out->channel[k].shift = shift[k];
+    }
+    return;
+  }
+  const double *const left = (const double *)a.means;
+  cuda_norm_channels(a.norm.mean, a.norm.variance, a.norm.scale, a.norm.shift, false, first, vec, out->channel);
+  PETRA_UNROLL for (int k = 0; k < vec; k++) {
+    out->mean_dz[k] = left[first + k];
+    out->mean_dz_normalized[k] = left[a.norm.c + first + k];
+  }
+}
+
+PETRA_DEVICE float cuda_backward_element(const cuda_backward_channels *channels, int k, bool narrow, bool relu, float x,
+                                         float dy) {
+  const cuda_channel *const channel = &channels->channel[k];
+  if (!narrow)
+    return cuda_norm_dx(channel, cuda_norm_dz(channel, relu, x, dy), x, channels->mean_dz[k],
+                        channels->mean_dz_normalized[k]);
+  const float difference = x - channel->mean, dz = cuda_norm_narrow_dz(channel, relu, difference, dy);
+  return fmaf(channel->factor, dz, fmaf(channels->slope[k], difference, channels->constant[k]));
 }
 
 /* each: as in cuda_apply, at most CUDA_NORM_PAIRS; dx may be dy. */
@@ -417,30 +540,26 @@ PETRA_DEVICE void cuda_backward(const cuda_backward_args a, bool narrow, bool na
   if (!place.active)
     return;
   const int64_t c = (int64_t)a.tile.c * vec;
-  cuda_channel channel[CUDA_FOUR];
-  double mean_dz[CUDA_FOUR], mean_dz_normalized[CUDA_FOUR];
-  PETRA_UNROLL for (int k = 0; k < vec; k++) {
-    channel[k] = cuda_backward_channel(&a.norm, place.channel * vec + k);
-    mean_dz[k] = a.means[place.channel * vec + k];
-    mean_dz_normalized[k] = a.means[c + place.channel * vec + k];
-  }
+  cuda_backward_channels channels;
+  cuda_backward_load(a, narrow, place.channel * vec, vec, &channels);
   const cuda_part part = cuda_norm_part(a.norm.c, a.norm.c_first, place.channel * vec);
   const void *const from = part.second ? a.norm.dsecond : a.norm.dy;
-  for (int64_t first = place.pixel; first < a.tile.pixels; first += each * place.step) {
+  const int64_t step = place.step * c, from_step = place.step * part.stride;
+  int64_t at = place.pixel * c + place.channel * vec, from_at = place.pixel * part.stride + part.channel;
+  for (int64_t first = place.pixel; first < a.tile.pixels;
+       first += each * place.step, at += each * step, from_at += each * from_step) {
     float x[CUDA_NORM_PAIRS][CUDA_FOUR], dy[CUDA_NORM_PAIRS][CUDA_FOUR];
     PETRA_UNROLL for (int b = 0; b < each; b++) {
-      const int64_t p = first + b * place.step, q = p < a.tile.pixels ? p : first;
-      cuda_load(a.norm.x, narrow, q * c + place.channel * vec, vec, x[b]);
-      cuda_load(from, narrow_dy, q * part.stride + part.channel, vec, dy[b]);
+      const bool there = first + b * place.step < a.tile.pixels;
+      cuda_load(a.norm.x, narrow, there ? at + b * step : at, vec, x[b]);
+      cuda_load(from, narrow_dy, there ? from_at + b * from_step : from_at, vec, dy[b]);
     }
     PETRA_UNROLL for (int b = 0; b < each; b++) {
-      const int64_t p = first + b * place.step;
-      if (p >= a.tile.pixels)
+      if (first + b * place.step >= a.tile.pixels)
         break;
       PETRA_UNROLL for (int k = 0; k < vec; k++) x[b][k] =
-          cuda_norm_dx(&channel[k], narrow, cuda_norm_dz(&channel[k], narrow, a.norm.relu, x[b][k], dy[b][k]), x[b][k],
-                       mean_dz[k], mean_dz_normalized[k]);
-      cuda_store(a.norm.dx, narrow, p * c + place.channel * vec, vec, x[b]);
+          cuda_backward_element(&channels, k, narrow, a.norm.relu, x[b][k], dy[b][k]);
+      cuda_store(a.norm.dx, narrow, at + b * step, vec, x[b]);
     }
   }
 }
@@ -473,7 +592,7 @@ petra_status cuda_norm_backward_launch(const cuda_lane *lane, const void *argume
     PETRA_LAUNCH_BLOCK(lane, cuda_norm_sums_kernel_inner_narrow_4, blocks, CUDA_TILE_THREADS, kernel);
   else
     OF_KIND(PETRA_LAUNCH_BLOCK, lane, cuda_norm_sums_kernel, a->narrow, vec, blocks, CUDA_TILE_THREADS, kernel);
-  kernel.tile = cuda_tile_flat(a->pixels, a->c / vec, PIXELS_EACH);
+  kernel.tile = norm_flat_tile(a->pixels, a->c / vec);
   const int64_t flat = cuda_tile_blocks(&kernel.tile);
   if (a->narrow_dy && vec == 1)
     PETRA_LAUNCH_FLAT(lane, cuda_norm_backward_kernel_inner_narrow_1, flat, CUDA_TILE_THREADS, kernel);
