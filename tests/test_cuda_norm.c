@@ -2,6 +2,7 @@
 /* The CUDA kernels of batch normalisation on the host, forwards and in reverse, against `ref` in fp64. */
 #include "cuda_rig.h"
 
+#include "backend/cuda/tile.h"
 #include "backend/element.h"
 
 static const int shapes[][2] = {{1, 1},    {2, 3},    {1, 4},    {50, 10},  {300, 64},
@@ -91,6 +92,21 @@ START_TEST(statistics_of_batches) {
       check_statistics(&s);
       rig_end();
     }
+}
+END_TEST
+
+/* Multiplications in place of divisions: around each multiple, and at the end of the range. */
+START_TEST(division_by_constants) {
+  for (int32_t d = 1; d <= 3000; d++) {
+    const cuda_divisor divisor = cuda_divisor_of(d);
+    for (int64_t q = 0; q * d <= INT32_MAX; q = q < 8 ? q + 1 : q * 5 / 3)
+      for (int64_t n = q * d - 1; n <= q * d + 1; n++)
+        HOLDS(n < 0 || n > INT32_MAX || cuda_divide((int32_t)n, divisor) == n / d);
+    for (int64_t n = INT32_MAX; n > INT32_MAX - 3; n--)
+      HOLDS(cuda_divide((int32_t)n, divisor) == n / d);
+  }
+  for (int32_t d = INT32_MAX; d > INT32_MAX / 2; d -= d / 9)
+    HOLDS(cuda_divide(INT32_MAX, cuda_divisor_of(d)) == INT32_MAX / d && cuda_divide(d - 1, cuda_divisor_of(d)) == 0);
 }
 END_TEST
 
@@ -436,7 +452,8 @@ START_TEST(in_two_parts) {
 END_TEST
 
 int main(void) {
-  const TTest *tests[] = {partial_sums_are_few,
+  const TTest *tests[] = {division_by_constants,
+                          partial_sums_are_few,
                           statistics_of_batches,
                           statistics_far_from_zero,
                           statistics_of_special_channels,

@@ -162,7 +162,7 @@ typedef struct cuda_space_to_depth_args {
 } cuda_space_to_depth_args;
 petra_status cuda_space_to_depth_launch(const cuda_lane *lane, const void *arguments);
 
-/* --- norm.cu --- */
+/* --- norm.cu, norm_backward.cu --- */
 
 /* mean and biased variance of each channel over `pixels`. Scratch: cuda_norm_scratch bytes. x is of bf16 where it is
  * `narrow`, else of f32. */

@@ -65,7 +65,7 @@ CUDA_CU_FILES = \
 # In place of the above in a build without CUDA.
 CUDA_NONE_FILES = src/backend/cuda/info_none.c
 
-EXTRA_DIST += scripts/nvcc_no_spills
+EXTRA_DIST += scripts/nvcc_no_spills scripts/sass_limits src/backend/cuda/norm.instructions
 if HAVE_CUDA
 libpetra_a_SOURCES += $(CUDA_H_FILES) $(CUDA_C_FILES) $(CUDA_CU_FILES)
 else
