@@ -250,13 +250,15 @@ static petra_status measure(const bench *b, const operation *what, bench_spread 
   return status;
 }
 
-/* Bytes of all tensors, each once, in four bytes an element. */
-static double bytes_of(const operation *what) {
+static double bytes_of_one(const bench *b, const spec *s) {
+  return (double)b->backend->element_bytes[s->kind] * s->shape[0] * s->shape[1] * s->shape[2] * s->shape[3];
+}
+
+/* Bytes of all tensors, each once. */
+static double bytes_of(const bench *b, const operation *what) {
   double sum = 0;
-  for (int i = 0; i < what->tensors; i++) {
-    const int32_t *s = what->specs[i].shape;
-    sum += 4.0 * s[0] * s[1] * s[2] * s[3];
-  }
+  for (int i = 0; i < what->tensors; i++)
+    sum += bytes_of_one(b, &what->specs[i]);
   return sum;
 }
 
@@ -264,7 +266,7 @@ static petra_status time_operation(bench *b, const operation *what) {
   bench_spread s;
   int count, calls, chain;
   PETRA_TRY(measure(b, what, &s, &count, &calls, &chain));
-  double bytes = what->passes > 0 ? what->passes : bytes_of(what), of_copy = bytes / s.median / b->copy_bytes_per_s;
+  double bytes = what->passes > 0 ? what->passes : bytes_of(b, what), of_copy = bytes / s.median / b->copy_bytes_per_s;
   printf("op/%s/%s ms=%.5f min=%.5f max=%.5f per_tick=%d mib=%.3f gb_per_s=%.1f of_copy=%.3f", b->key->text, what->name,
          1e3 * s.median, 1e3 * s.min, 1e3 * s.max, what->per_tick, bytes / 1048576, 1e-9 * bytes / s.median, of_copy);
   if (what->flops > 0)
@@ -279,6 +281,11 @@ static petra_status time_operation(bench *b, const operation *what) {
 
 static spec activation(int32_t n, int32_t c, int32_t h, int32_t w) {
   return (spec){PETRA_TENSOR_ACTIVATION, {n, c, h, w}};
+}
+
+/* What units of the network compute with: bf16 where streams are f32. */
+static spec inner(const bench *b, int32_t n, int32_t c, int32_t h, int32_t w) {
+  return (spec){petra_tensor_inner_kind(b->backend, PETRA_TENSOR_ACTIVATION), {n, c, h, w}};
 }
 
 static spec vector(int32_t n) {
@@ -297,15 +304,15 @@ static petra_status time_ceilings(bench *b) {
   const operation copy = {
       .call = call_copy, .specs = {activation(rows, 64, 32, 32), activation(rows, 64, 32, 32)}, .tensors = 2};
   PETRA_TRY(measure(b, &copy, &s, &count, &calls, &chain));
-  b->copy_bytes_per_s = bytes_of(&copy) / s.median;
+  b->copy_bytes_per_s = bytes_of(b, &copy) / s.median;
   printf("ceiling/%s/copy ms=%.4f min=%.4f max=%.4f mib=%.0f gb_per_s=%.1f\n", b->key->text, 1e3 * s.median,
-         1e3 * s.min, 1e3 * s.max, bytes_of(&copy) / 1048576, 1e-9 * b->copy_bytes_per_s);
+         1e3 * s.min, 1e3 * s.max, bytes_of(b, &copy) / 1048576, 1e-9 * b->copy_bytes_per_s);
   const operation conv = {.call = call_conv_forward,
                           .geometry = {1, 1},
                           .tensors = 3,
-                          .specs = {activation(c[0], c[1], c[2], c[2]),
+                          .specs = {inner(b, c[0], c[1], c[2], c[2]),
                                     {PETRA_TENSOR_FILTER, {c[1], c[1], 3, 3}},
-                                    activation(c[0], c[1], c[2], c[2])}};
+                                    inner(b, c[0], c[1], c[2], c[2])}};
   double flops = 18.0 * c[0] * c[1] * c[1] * c[2] * c[2];
   PETRA_TRY(measure(b, &conv, &s, &count, &calls, &chain));
   b->flops_per_s = flops / s.median;
@@ -348,9 +355,9 @@ static petra_status time_conv(bench *b, const petra_unit *unit, int32_t batch, i
       {"conv.forward", call_conv_forward, 2}, {"conv.filter", call_conv_filter, 1}, {"conv.data", call_conv_data, 1}};
   operation what = {.geometry = unit->geometry,
                     .tensors = 3,
-                    .specs = {activation(batch, unit->in, unit->height_in, unit->width_in),
+                    .specs = {inner(b, batch, unit->in, unit->height_in, unit->width_in),
                               {PETRA_TENSOR_FILTER, {unit->out, unit->in, unit->kernel, unit->kernel}},
-                              activation(batch, unit->out, unit->height_out, unit->width_out)},
+                              inner(b, batch, unit->out, unit->height_out, unit->width_out)},
                     .flops = 2.0 * batch * unit->out * unit->height_out * unit->width_out * unit->in * unit->kernel *
                              unit->kernel};
   for (int i = 0; i < (stem ? 2 : 3); i++) {
@@ -363,30 +370,31 @@ static petra_status time_conv(bench *b, const petra_unit *unit, int32_t batch, i
   return PETRA_OK;
 }
 
-/* Batch norm reads x twice. Forward passes with and without a join count half of the units each: the sum is for an
- * overview. */
+/* Batch norm reads x twice, and its backward dy as well. Inside of a block all is inner; a join adds to a stream. Forward
+ * passes with and without a join count half of the units each: the sum is for an overview. */
 static petra_status time_norm(bench *b, const petra_unit *unit, int32_t batch, int units) {
-  const spec x = activation(batch, unit->out, unit->height_out, unit->width_out), v = vector(unit->out);
+  const spec x = inner(b, batch, unit->out, unit->height_out, unit->width_out), v = vector(unit->out),
+             stream = activation(batch, unit->out, unit->height_out, unit->width_out);
   operation what = {.specs = {x, x, x, v, v, v, v, v, v}, .tensors = 9};
-  double pass = 4.0 * batch * unit->out * unit->height_out * unit->width_out;
   static const struct {
     const char *name;
     petra_status (*call)(petra_backend *, const operation *, petra_tensor *const *);
     petra_join join;
-    int passes;
-  } kinds[] = {{"norm.forward", call_norm_forward, PETRA_JOIN_NONE, 3},
-               {"norm.forward.add", call_norm_forward, PETRA_JOIN_ADD, 4},
-               {"norm.backward", call_norm_backward, PETRA_JOIN_NONE, 5}};
+    int inner, streams; /* passes over them */
+  } kinds[] = {{"norm.forward", call_norm_forward, PETRA_JOIN_NONE, 3, 0},
+               {"norm.forward.add", call_norm_forward, PETRA_JOIN_ADD, 2, 2},
+               {"norm.backward", call_norm_backward, PETRA_JOIN_NONE, 5, 0}};
   for (int i = 0; i < 3; i++) {
     what.call = kinds[i].call;
     what.join = kinds[i].join;
-    what.passes = pass * kinds[i].passes;
+    what.specs[1] = what.specs[2] = kinds[i].streams > 0 ? stream : x; /* addend and y, or dy and dx */
+    what.passes = kinds[i].inner * bytes_of_one(b, &x) + kinds[i].streams * bytes_of_one(b, &stream);
     what.per_tick = units;
     snprintf(what.name, sizeof what.name, "%s/%d@%dx%d", kinds[i].name, (int)unit->out, (int)unit->height_out,
              (int)unit->width_out);
     PETRA_TRY(time_operation(b, &what));
   }
-  what = (operation){.call = call_add, .specs = {x, x, x}, .tensors = 3};
+  what = (operation){.call = call_add, .specs = {stream, stream, stream}, .tensors = 3};
   snprintf(what.name, sizeof what.name, "add/%d@%dx%d", (int)unit->out, (int)unit->height_out, (int)unit->width_out);
   PETRA_TRY(time_operation(b, &what));
   what = (operation){.call = call_norm_running, .specs = {v, v, v, v}, .tensors = 4, .per_tick = units};

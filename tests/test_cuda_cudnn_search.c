@@ -56,6 +56,52 @@ START_TEST(engines_by_their_notes) {
 }
 END_TEST
 
+/* A plan of the engines that were set; "" where there is none. */
+static const char *described(petra_precision precision, const char *failing, int nth) {
+  static char text[128];
+  cuda_plans *plans = NULL;
+  const cuda_plan *plan = NULL;
+  const cuda_conv_shape shape = shape_of(precision);
+  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+  petra_cuda_host_fail(failing, nth, (cudaError_t)CUDNN_STATUS_NOT_SUPPORTED);
+  text[0] = 0;
+  if (cuda_plans_find(plans, &shape, &plan) == PETRA_OK) {
+    cuda_plan_describe(plan, text, sizeof text);
+    ck_assert_int_eq(plans_check_run(plans, &shape), PETRA_OK);
+  }
+  petra_cuda_host_fail(NULL, 0, cudaSuccess);
+  cuda_plans_destroy(plans);
+  plans_end();
+  return text;
+}
+
+/* In bf16 and tf32 an engine with tensor cores goes before all without: of later rank, of a later mode. */
+START_TEST(tensor_cores_go_first) {
+  static const cudnn_fake_engine with = {.index = 9, .note_count = 1, .notes = {NOTE(TENSOR_CORE)}},
+                                 none_serves = {.index = 8,
+                                                .finalizes = CUDNN_STATUS_NOT_SUPPORTED,
+                                                .note_count = 1,
+                                                .notes = {NOTE(TENSOR_CORE)}};
+  cudnn_fake_engine engines[] = {{.index = 6}, {.index = 7}, with, {.index = 10}};
+  static const struct {
+    petra_precision precision;
+    const char *expected;
+  } rows[] = {{PETRA_PRECISION_FP32, "engine 6, 0.0 MiB workspace"},
+              {PETRA_PRECISION_TF32, "engine 9, 0.0 MiB workspace, tensor cores"},
+              {PETRA_PRECISION_BF16, "engine 9, 0.0 MiB workspace, tensor cores"}};
+  for (int i = 0; i < HARNESS_COUNT(rows); i++)
+    ck_assert_str_eq(chosen(engines, 4, rows[i].precision, true, PLANS_WORKSPACE_MAX), rows[i].expected);
+  plans_begin(1);
+  petra_cudnn_fake_engines(CUDNN_HEUR_MODE_A, engines, 2);
+  petra_cudnn_fake_engines(CUDNN_HEUR_MODE_B, engines, 1);
+  petra_cudnn_fake_engines(CUDNN_HEUR_MODE_FALLBACK, engines, 3);
+  ck_assert_str_eq(described(PETRA_PRECISION_BF16, NULL, 0),
+                   "engine 9, 0.0 MiB workspace, tensor cores, as a fallback");
+  engines[2] = none_serves;
+  ck_assert_str_eq(chosen(engines, 4, PETRA_PRECISION_BF16, true, PLANS_WORKSPACE_MAX), "engine 6, 0.0 MiB workspace");
+}
+END_TEST
+
 START_TEST(descriptions) {
   const cudnn_fake_engine cores = {.index = 4, .workspace = 3 << 18, .note_count = 1, .notes = {NOTE(TENSOR_CORE)}};
   const cudnn_fake_engine both = {.index = 5, .compiled = true, .note_count = 1, .notes = {NOTE(NONDETERMINISTIC)}};
@@ -96,25 +142,6 @@ START_TEST(none_is_left) {
                    "0 do not finalize");
 }
 END_TEST
-
-/* A plan of the engines that were set; "" where there is none. */
-static const char *described(petra_precision precision, const char *failing, int nth) {
-  static char text[128];
-  cuda_plans *plans = NULL;
-  const cuda_plan *plan = NULL;
-  const cuda_conv_shape shape = shape_of(precision);
-  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
-  petra_cuda_host_fail(failing, nth, (cudaError_t)CUDNN_STATUS_NOT_SUPPORTED);
-  text[0] = 0;
-  if (cuda_plans_find(plans, &shape, &plan) == PETRA_OK) {
-    cuda_plan_describe(plan, text, sizeof text);
-    ck_assert_int_eq(plans_check_run(plans, &shape), PETRA_OK);
-  }
-  petra_cuda_host_fail(NULL, 0, cudaSuccess);
-  cuda_plans_destroy(plans);
-  plans_end();
-  return text;
-}
 
 START_TEST(modes_in_their_order) {
   static const cudnn_fake_engine bad = {.index = 1, .note_count = 1, .notes = {NOTE(WINOGRAD)}};
@@ -200,6 +227,15 @@ START_TEST(wide_shapes) {
     ck_assert_str_eq(widely(rows[i].engines, rows[i].count, rows[i].kind, rows[i].in, rows[i].out, rows[i].fused),
                      rows[i].expected);
   ck_assert_logged("bf16, x f32, output f32, deterministic: of 0 engine configurations");
+}
+END_TEST
+
+/* A conversion of ours costs less than a convolution without tensor cores. */
+START_TEST(tensor_cores_go_before_conversions) {
+  static const cudnn_fake_engine engines[] = {{.index = 1, .note_count = 1, .notes = {NOTE(TENSOR_CORE)}},
+                                              {.index = 2, .takes = CUDNN_FAKE_WIDENS}};
+  ck_assert_str_eq(widely(engines, 2, CUDA_CONV_DATA, 0, 1, ~0U),
+                   "engine 1, 0.0 MiB workspace, tensor cores, widened after");
 }
 END_TEST
 
@@ -481,6 +517,8 @@ END_TEST
 int search_tests(const TTest **tests) {
   int count = 0;
   tests[count++] = engines_by_their_notes;
+  tests[count++] = tensor_cores_go_first;
+  tests[count++] = tensor_cores_go_before_conversions;
   tests[count++] = descriptions;
   tests[count++] = workspace;
   tests[count++] = none_is_left;

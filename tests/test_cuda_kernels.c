@@ -328,6 +328,41 @@ static void check_loss(int n, int classes, int kind) {
   rig_end();
 }
 
+/* The sum over rows as it is documented: a thread's rows, then halves. With the loss of each row from a launch of its
+ * own. */
+START_TEST(losses_are_summed_by_halves) {
+  static const int sizes[] = {1, 33, 64, 1030};
+  enum { CLASSES = 3 };
+  static double sum[1024];
+  for (int k = 0; k < HARNESS_COUNT(sizes); k++) {
+    const int n = sizes[k];
+    int threads = 32;
+    while (threads < n && threads < 1024)
+      threads *= 2;
+    float *logits = rig_normal(n * CLASSES, 2, 0, 3);
+    int32_t *labels = rig_bytes((size_t)n * sizeof *labels);
+    cuda_loss_result *result = rig_bytes(sizeof *result);
+    memset(sum, 0, sizeof sum);
+    int32_t top1 = 0;
+    for (int i = 0; i < n; i++) {
+      labels[i] = i * 7 % CLASSES;
+      const cuda_cross_entropy_args one = {logits + i * CLASSES, labels + i, NULL, result, 1, CLASSES};
+      rig_launch_once(cuda_cross_entropy_launch, &one, cuda_cross_entropy_scratch(1));
+      sum[i % threads] += result->loss;
+      top1 += result->top1;
+    }
+    for (int half = threads / 2; half > 0; half /= 2)
+      for (int t = 0; t < half; t++)
+        sum[t] += sum[t + half];
+    cuda_cross_entropy_args a = {logits, labels, NULL, result, n, CLASSES};
+    RIG_LAUNCH(cuda_cross_entropy_launch, &a, cuda_cross_entropy_scratch(n), {result, sizeof *result});
+    ck_assert_msg(result->loss == sum[0] / n, "%d rows: %.17g, expected %.17g", n, result->loss, sum[0] / n);
+    ck_assert(result->top1 == top1 && result->top5 == n);
+    rig_end();
+  }
+}
+END_TEST
+
 START_TEST(losses) {
   static const int sizes[][2] = {{1, 1}, {3, 2}, {17, 10}, {5, 513}};
   for (int k = 0; k < HARNESS_COUNT(sizes); k++)
@@ -502,9 +537,22 @@ START_TEST(number_formats) {
 END_TEST
 
 int main(void) {
-  const TTest *tests[] = {elements_one_by_one, grids_go_round,      dot_products, bf16_rounds_to_nearest_even,
-                          permutations,        narrow_elements,     splits,       space_to_depth,
-                          max_pools,           average_pools,       biases,       losses,
-                          sgd_steps,           steps_with_averages, augmentation, number_formats};
+  const TTest *tests[] = {elements_one_by_one,
+                          grids_go_round,
+                          dot_products,
+                          bf16_rounds_to_nearest_even,
+                          permutations,
+                          narrow_elements,
+                          splits,
+                          space_to_depth,
+                          max_pools,
+                          average_pools,
+                          biases,
+                          losses_are_summed_by_halves,
+                          losses,
+                          sgd_steps,
+                          steps_with_averages,
+                          augmentation,
+                          number_formats};
   return harness_run("cuda_kernels", tests, HARNESS_COUNT(tests));
 }

@@ -2,6 +2,7 @@
 /* The CUDA kernels of batch normalisation on the host, forwards and in reverse, against `ref` in fp64. */
 #include "cuda_rig.h"
 
+#include "backend/cuda/tile.h"
 #include "backend/element.h"
 
 static const int shapes[][2] = {{1, 1},    {2, 3},    {1, 4},    {50, 10},  {300, 64},
@@ -90,6 +91,32 @@ START_TEST(statistics_of_batches) {
       statistics(&s);
       check_statistics(&s);
       rig_end();
+    }
+}
+END_TEST
+
+/* Multiplications in place of divisions: around each multiple, and at the end of the range. */
+START_TEST(division_by_constants) {
+  for (int32_t d = 1; d <= 3000; d++) {
+    const cuda_divisor divisor = cuda_divisor_of(d);
+    for (int64_t q = 0; q * d <= INT32_MAX; q = q < 8 ? q + 1 : q * 5 / 3)
+      for (int64_t n = q * d - 1; n <= q * d + 1; n++)
+        HOLDS(n < 0 || n > INT32_MAX || cuda_divide((int32_t)n, divisor) == n / d);
+    for (int64_t n = INT32_MAX; n > INT32_MAX - 3; n--)
+      HOLDS(cuda_divide((int32_t)n, divisor) == n / d);
+  }
+  for (int32_t d = INT32_MAX; d > INT32_MAX / 2; d -= d / 9)
+    HOLDS(cuda_divide(INT32_MAX, cuda_divisor_of(d)) == INT32_MAX / d && cuda_divide(d - 1, cuda_divisor_of(d)) == 0);
+}
+END_TEST
+
+/* One block sums the partial sums of a channel: these are few, however many pixels there are, and blocks are many. */
+START_TEST(partial_sums_are_few) {
+  for (int c = 1; c <= 1024; c *= 2)
+    for (int64_t pixels = 1; pixels <= 1 << 24; pixels *= 4) {
+      const int64_t slices = (int64_t)(cuda_norm_scratch(pixels, c) / (2 * sizeof(double)) / (size_t)c) - 1;
+      ck_assert_msg(slices <= 128, "%lld slices for %d channels", (long long)slices, c);
+      ck_assert(pixels < 1 << 20 || c > 512 || slices * ((c + 31) / 32) >= 128);
     }
 }
 END_TEST
@@ -326,7 +353,7 @@ static void check_narrow_backward(const norm_case *s, bool relu, bool narrow_dy)
       product += dz * element_of(s, i).normalized;
       scale += fabs(dz) * (1 + fabs(element_of(s, i).normalized));
     }
-    HOLDS(rig_near(a.dshift[c], sum, scale) && rig_near(a.dscale[c], product, 10 * scale));
+    HOLDS(near_float(a.dshift[c], sum, scale, false) && near_float(a.dscale[c], product, scale, false));
     for (int64_t i = c; i < count; i += s->c) {
       const of_element e = element_of(s, i);
       const double dz = relu && !(host_from_bf16(y[i]) > 0) ? 0 : s->dy[i], n = s->pixels;
@@ -399,7 +426,9 @@ static void check_divided_backward(const norm_case *s, int first) {
   a.dshift = sums[3];
   rig_launch_once(cuda_norm_backward_launch, &a, cuda_norm_scratch(s->pixels, s->c));
   for (int c = 0; c < s->c; c++) /* where channels that were four a thread are one, slices are others */
-    HOLDS(rig_near(sums[2][c], sums[0][c], s->pixels) && rig_near(sums[3][c], sums[1][c], s->pixels));
+    for (int k = 0; k < 2; k++)
+      HOLDS(narrow ? near_float(sums[2 + k][c], sums[k][c], s->pixels, false)
+                   : rig_near(sums[2 + k][c], sums[k][c], s->pixels));
   for (int64_t i = 0; i < count; i++) {
     const double got = narrow ? host_from_bf16(((uint16_t *)dx[1])[i]) : ((float *)dx[1])[i];
     const double expected = narrow ? host_from_bf16(((uint16_t *)dx[0])[i]) : ((float *)dx[0])[i];
@@ -423,7 +452,9 @@ START_TEST(in_two_parts) {
 END_TEST
 
 int main(void) {
-  const TTest *tests[] = {statistics_of_batches,
+  const TTest *tests[] = {division_by_constants,
+                          partial_sums_are_few,
+                          statistics_of_batches,
                           statistics_far_from_zero,
                           statistics_of_special_channels,
                           applied,

@@ -3,6 +3,8 @@
  * that come again), over the fake run time, whose streams run late and in random orders. */
 #include "test_cuda_segments.h"
 
+#include "backend/tensor_archive.h"
+
 #include <math.h>
 
 enum { SEEDS = 25 };
@@ -271,8 +273,78 @@ START_TEST(settled_means_there) {
 }
 END_TEST
 
+/* --- masks in an archive --- */
+
+enum { ITEMS = 8, ITEM_BYTES = 4096 };
+
+/* An archive in memory. */
+typedef struct stored {
+  petra_archive base;
+  char name[ITEMS][64];
+  unsigned char bytes[ITEMS][ITEM_BYTES];
+  int count;
+} stored;
+
+static petra_status stored_values(petra_archive *archive, const char *name, petra_archive_type type, int rank,
+                                  const int64_t *extent, void *values) {
+  static const size_t sizes[] = {1, 8, 4, 8};
+  stored *s = (stored *)archive;
+  size_t bytes = sizes[type];
+  int i = 0;
+  for (int d = 0; d < rank; d++)
+    bytes *= (size_t)extent[d];
+  while (i < s->count && strcmp(s->name[i], name) != 0)
+    i++;
+  ck_assert(bytes <= ITEM_BYTES && i < ITEMS && (!archive->reading || i < s->count));
+  if (archive->reading && values)
+    memcpy(values, s->bytes[i], bytes);
+  if (archive->reading)
+    return PETRA_OK;
+  snprintf(s->name[s->count], sizeof s->name[i], "%s", name);
+  memcpy(s->bytes[s->count++], values, bytes);
+  return PETRA_OK;
+}
+
+/* What a pool's forward has just written (queued) goes to the archive; a mask that is read back routes gradients as it. */
+START_TEST(masks_in_an_archive) {
+  static const int32_t in[4] = {1, 3, 4, 4}, out[4] = {1, 3, 2, 2};
+  static const petra_archive_ops ops = {.values = stored_values};
+  const petra_pool_geometry geometry = {.window = 2, .stride = 2, .pad = 0};
+  for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+    static stored file;
+    float dx[2][48];
+    petra_backend *backend = open_cuda(seed, PETRA_GRAPH_OFF);
+    petra_tensor *x = make_filled(backend, PETRA_TENSOR_ACTIVATION, in, 2),
+                 *dy = make_filled(backend, PETRA_TENSOR_ACTIVATION, out, 1),
+                 *y = make(backend, PETRA_TENSOR_ACTIVATION, out), *back = make(backend, PETRA_TENSOR_ACTIVATION, in);
+    petra_tensor *mask = make(backend, PETRA_TENSOR_MASK, out), *read = NULL;
+    petra_tensor **const written_place = &mask, **const read_place = &read;
+    file = (stored){.base = {.ops = &ops, .path = "memory"}};
+    must(petra_backend_begin(backend, 1, FORWARD));
+    must(petra_op_max_pool_forward(backend, &geometry, x, y, mask));
+    must(petra_backend_end(backend));
+    for (int reading = 0; reading < 2; reading++) {
+      petra_tensor_archive tensors = {.backend = backend};
+      file.base.reading = reading;
+      petra_tensor_archive_part(&tensors, &file.base, 0, NULL);
+      must(petra_tensor_archive_references(&tensors, "masks", reading ? &read_place : &written_place, 1));
+      petra_tensor_archive_fini(&tensors);
+    }
+    for (int i = 0; i < 2; i++) {
+      must(petra_op_max_pool_backward(backend, &geometry, dy, i ? read : mask, back));
+      must(petra_op_download(backend, back, dx[i], PETRA_HOST_F32));
+    }
+    ck_assert_mem_eq(dx[0], dx[1], sizeof dx[0]);
+    petra_tensor **const all[] = {&x, &dy, &y, &back, &mask, &read};
+    for (int i = 0; i < HARNESS_COUNT(all); i++)
+      petra_tensor_release(all[i]);
+    petra_backend_destroy(backend);
+  }
+}
+END_TEST
+
 int main(void) {
-  const TTest *tests[9] = {losses_that_come_later, tickets_expire,     rates_change,
-                           rings_are_bounded,      captures_that_fail, settled_means_there};
-  return harness_run("cuda_segments", tests, 6 + sequence_tests(tests + 6));
+  const TTest *tests[10] = {losses_that_come_later, tickets_expire,      rates_change,       rings_are_bounded,
+                            captures_that_fail,     settled_means_there, masks_in_an_archive};
+  return harness_run("cuda_segments", tests, 7 + sequence_tests(tests + 7));
 }

@@ -380,6 +380,43 @@ START_TEST(what_is_watched_beside) {
 }
 END_TEST
 
+typedef struct called {
+  pthread_t caller;
+  bool other; /* in another thread */
+  petra_status status;
+} called;
+
+static petra_status on_call(void *context) {
+  called *c = context;
+  c->other = !pthread_equal(c->caller, pthread_self());
+  return c->status;
+}
+
+/* Whether its thread moves messages or sleeps since something has failed. */
+START_TEST(calls_in_the_thread) {
+  petra_wire *wires[2];
+  petra_progress_thread *progress;
+  petra_channel *channel;
+  const void *data;
+  size_t size;
+  wire_threads_create(2, 1, wires);
+  const petra_progress_thread_options options = {.wire = wires[0], .name = "rank 0 (here)", .timeout_ns = 300000000};
+  must(petra_progress_thread_create(&options, &progress));
+  must(petra_channel_open_in(progress, 1, 0, 16, &channel));
+  for (int lost = 0; lost < 2; lost++)
+    for (int status = 0; status < 2; status++) {
+      called c = {pthread_self(), false, status ? PETRA_BACKEND : PETRA_OK};
+      ck_assert_int_eq(petra_progress_thread_call(progress, on_call, &c), c.status);
+      ck_assert(c.other);
+      if (status && !lost)
+        ck_assert_int_eq(petra_channel_take(channel, 0, "a message", &data, &size), PETRA_CHILD);
+    }
+  petra_progress_thread_destroy(progress);
+  for (int r = 0; r < 2; r++)
+    petra_wire_destroy(wires[r]);
+}
+END_TEST
+
 /* Waiting has an end, and so has trying for room: two buffers, and as many messages as the receiver has done with. */
 START_TEST(waiting_until) {
   petra_wire *wires[2];
@@ -460,6 +497,7 @@ int main(void) {
                                 waiting_until,
                                 meeting_where_ranks_begin,
                                 what_is_watched_beside,
+                                calls_in_the_thread,
                                 what_is_watched_while_waiting};
   return harness_run("progress thread", tests, HARNESS_COUNT(tests));
 }

@@ -372,6 +372,9 @@ typedef struct petra_backend_ops {
   /* Optional (NULL: `data` is not memory of a CUDA device). Waits until a library may read, or write, the elements at
    * tensor->data. Their layout is the same in all backends with this name. */
   petra_status (*settle)(petra_backend *backend, petra_tensor *tensor, bool writes);
+  /* Optional (NULL: any thread may use the memory of tensors): makes the backend's device that of the calling thread.
+   * Threads other than the one that created the backend call this before they, or a library in them, use tensor->data. */
+  petra_status (*bind)(petra_backend *backend);
   /* Optional: x (N, 3, H, W) = (pixel / 255 - mean) / deviation of the augmented images, computed in double and rounded
    * once. The result is the same as an upload of the result of petra_augment_apply. */
   petra_status (*upload_images)(petra_backend *backend, const petra_images *images, petra_tensor *x);

@@ -128,11 +128,27 @@ static int64_t identity_of(const petra_tensor_archive *tensors, const petra_tens
   return (int64_t)tensors->part << 32 | (tensors->count - tensors->first);
 }
 
+/* Through a host array: a backend's memory may be that of a device. */
+static petra_status archive_mask(petra_tensor_archive *tensors, const char *item, petra_tensor *mask) {
+  const bool reading = tensors->archive->reading;
+  void *host;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_allocate(&host, mask->bytes, 1));
+  if (!reading)
+    status = petra_op_download(tensors->backend, mask, host, PETRA_HOST_U8);
+  if (status == PETRA_OK)
+    status = petra_archive_values(tensors->archive, item, PETRA_ARCHIVE_U8, (int64_t)mask->bytes, host);
+  if (status == PETRA_OK && reading)
+    status = petra_op_upload(tensors->backend, mask, host, PETRA_HOST_U8);
+  petra_free(host);
+  return status;
+}
+
 static petra_status archive_values(petra_tensor_archive *tensors, const char *name, petra_tensor *one) {
   char item[96];
   snprintf(item, sizeof item, "%s.values", name);
   if (one->kind == PETRA_TENSOR_MASK)
-    return petra_archive_values(tensors->archive, item, PETRA_ARCHIVE_U8, (int64_t)one->bytes, one->data);
+    return archive_mask(tensors, item, one);
   return petra_tensor_archive_content(tensors, item, one, 4, one->shape);
 }
 

@@ -79,7 +79,8 @@ static inline int32_t petra_tensor_columns(const petra_tensor *tensor) {
   return tensor->shape[petra_kind_is_sequence(tensor->kind) ? 2 : 1];
 }
 
-/* The elements of a host array; U8 is for quantised tensors alone. */
+/* The elements of a host array. U8 is for quantised tensors and masks alone: all `bytes` of the tensor, of a mask as they
+ * lie in the backend. */
 typedef enum petra_host_type { PETRA_HOST_F32, PETRA_HOST_F64, PETRA_HOST_U8 } petra_host_type;
 
 /* Tensors are reference-counted over a pool, so that a steady state allocates nothing (tensor.c). */

@@ -206,9 +206,21 @@ static petra_status allocate_connections(petra_rank_links *links) {
   return PETRA_OK;
 }
 
+static petra_status bind(void *context) {
+  const petra_rank_links *links = context;
+  return links->backend->ops->bind(links->backend);
+}
+
+/* MPI may copy from and to the device whenever it is called, which the progress thread does too, and NCCL ends its work
+ * there: without a device of its own that thread would have none, or device 0. */
+static petra_status bind_progress_thread(petra_rank_links *links) {
+  return links->backend->ops->bind ? petra_progress_thread_call(links->ranks->progress, bind, links) : PETRA_OK;
+}
+
 /* MPI is connected already. */
 static petra_status open_wire(petra_rank_links *links, int id) {
   snprintf(links->name, sizeof links->name, "MPI, from device to device");
+  PETRA_TRY(bind_progress_thread(links));
   PETRA_TRY(allocate_connections(links));
   for (int r = 0; r < links->ranks->count; r++) {
     links->connection_out[r] = petra_peers_wire_connection(r, true);
@@ -226,6 +238,7 @@ static petra_status open_connections(petra_rank_links *links, const petra_placem
                                              .what = "what its GPU does",
                                              .context = links};
   links->backend->peers->describe(links->backend, links->name, sizeof links->name);
+  PETRA_TRY(bind_progress_thread(links));
   PETRA_TRY(allocate_connections(links));
   petra_progress_thread_watch_set(links->ranks->progress, &watch);
   PETRA_TRY(connect_all(links, placement, plan));

@@ -226,11 +226,21 @@ static void watch_others(petra_progress_thread *progress) {
   }
 }
 
+/* Under the lock. */
+static void make_call(petra_progress_thread *progress) {
+  if (!progress->call)
+    return;
+  progress->call_status = progress->call(progress->call_context);
+  progress->call = NULL;
+  pthread_cond_signal(&progress->called);
+}
+
 static void *move(void *context) {
   petra_progress_thread *progress = context;
   const struct timespec nap = {0, NAP_NS};
   pthread_mutex_lock(&progress->lock);
   while (!progress->ending) {
+    make_call(progress);
     if ((progress->waiting || progress->failed != PETRA_OK) && !progress->watch.look) {
       pthread_cond_wait(&progress->wake, &progress->lock);
       continue;
@@ -474,6 +484,17 @@ void petra_progress_thread_watch_set(petra_progress_thread *progress, const petr
   petra_progress_thread_unlock(progress, PETRA_OK);
 }
 
+petra_status petra_progress_thread_call(petra_progress_thread *progress, petra_status (*call)(void *context),
+                                        void *context) {
+  petra_progress_thread_lock(progress);
+  progress->call = call;
+  progress->call_context = context;
+  pthread_cond_signal(&progress->wake);
+  while (progress->call)
+    pthread_cond_wait(&progress->called, &progress->lock);
+  return petra_progress_thread_unlock(progress, progress->call_status);
+}
+
 void petra_progress_thread_abort(petra_progress_thread *progress, int code) {
   petra_watchdog_start(ABORT_S, ""); /* also if the library hangs under the lock, because nobody answers it */
   petra_progress_thread_lock(progress);
@@ -524,6 +545,7 @@ petra_status petra_progress_thread_create(const petra_progress_thread_options *o
   snprintf(progress->name, sizeof progress->name, "%s", options->name);
   pthread_mutex_init(&progress->lock, NULL);
   pthread_cond_init(&progress->wake, NULL);
+  pthread_cond_init(&progress->called, NULL);
   PETRA_TRY_GOTO(status, petra_allocate(&progress->peers, (size_t)wire->ranks, sizeof *progress->peers), fail);
   for (int r = 0; r < wire->ranks; r++) {
     petra_peer *p = &progress->peers[r];
@@ -566,6 +588,7 @@ void petra_progress_thread_destroy(petra_progress_thread *progress) {
     wire->ops->cancel(wire, &progress->peers[r].receiving);
   petra_free(progress->peers);
   pthread_cond_destroy(&progress->wake);
+  pthread_cond_destroy(&progress->called);
   pthread_mutex_destroy(&progress->lock);
   petra_free(progress);
 }

@@ -41,6 +41,11 @@ typedef struct petra_progress_thread_watch {
 /* NULL removes the watch. None of the old watch's functions runs when this returns. */
 void petra_progress_thread_watch_set(petra_progress_thread *progress, const petra_progress_thread_watch *watch);
 
+/* Calls call(context) in the progress thread, which makes no progress meanwhile, and returns its status. A library that
+ * moves messages from and to a device wants that device to be the thread's. */
+petra_status petra_progress_thread_call(petra_progress_thread *progress, petra_status (*call)(void *context),
+                                        void *context);
+
 void petra_progress_thread_rename(petra_progress_thread *progress, const char *name);
 /* NULL is allowed. Messages under way are cancelled. */
 void petra_progress_thread_destroy(petra_progress_thread *progress);

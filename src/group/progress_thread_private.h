@@ -28,8 +28,12 @@ typedef struct petra_meeting {
 struct petra_progress_thread {
   petra_progress_thread_options options;
   char name[PETRA_PROGRESS_THREAD_NAME];
-  pthread_mutex_t lock; /* protects all below, and the wire */
-  pthread_cond_t wake;  /* wakes the thread when the rank stops waiting or the progress thread ends */
+  pthread_mutex_t lock;  /* protects all below, and the wire */
+  pthread_cond_t wake;   /* wakes the thread when the rank stops waiting or calls, or the progress thread ends */
+  pthread_cond_t called; /* wakes the rank when the thread has made its call */
+  petra_status (*call)(void *context); /* NULL: none, or made */
+  void *call_context;
+  petra_status call_status;
   pthread_t thread;
   bool running, waiting, ending;
   petra_channel *channels;    /* a list */

@@ -72,6 +72,18 @@ class BenchDevice(unittest.TestCase):
         self.assertEqual((run.returncode, run.stderr), (0, ""))
         self.assertGreater(len(below(found, "op/cuda/fp32/b1/graph-auto/")), 60)
 
+    def test_inner_tensors(self):
+        """In bf16 the operations within a block are those of a tick: half the bytes of fp32, but for the streams of a join."""
+        run, found = bench("bench_device_fake", "--set", "device.backend=cuda", "--set", "data.batch=1", "--no-ticks", "--precisions", "fp32,bf16")
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        wide, narrow = (below(found, f"op/cuda/{precision}/b1/graph-auto/") for precision in ("fp32", "bf16"))
+        self.assertEqual(set(wide), set(narrow))
+        shares = {"norm.forward": 1 / 2, "norm.forward.add": 3 / 4, "norm.backward": 1 / 2, "conv.forward": 1 / 2, "conv.data": 1 / 2, "add": 1}
+        for name, values in wide.items():
+            share = shares.get(name.split("/")[0])
+            if share and float(values["mib"]) > 0.1:
+                self.assertAlmostEqual(float(narrow[name]["mib"]) / float(values["mib"]), share, delta=0.02, msg=name)
+
     def test_failure(self):
         """What a backend cannot do is said, and the others are measured."""
         run, found = bench("bench_device", "--set", "device.backend=cpu", "--set", "data.batch=2", "--no-operations",

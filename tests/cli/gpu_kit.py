@@ -156,7 +156,7 @@ exec {shutil.which("python3", path="/usr/bin:/bin")} "$@"
 
     def test_limits(self):
         """Each call has room for the limits of all its steps; what has no GPU skips; libraries are looked for where the machine says first."""
-        self.stub("echo path=$LD_LIBRARY_PATH.\n", petra="[ $1 != info ] || echo path=$LD_LIBRARY_PATH.\n")
+        self.stub("echo path=$LD_LIBRARY_PATH.\necho options $*.\n", petra="[ $1 != info ] || echo path=$LD_LIBRARY_PATH.\n")
         self.script("tools/compute-sanitizer", 'echo "========= SANITIZER $*"\n')
         self.script("tools/nvidia-smi", "echo Driver\n")
         self.script("tools/ldd", "")
@@ -169,6 +169,9 @@ exec {shutil.which("python3", path="/usr/bin:/bin")} "$@"
             self.assertEqual(len(limits), len(self.steps(summary)), summary)
             self.assertLessEqual(sum(limits), 510)
             found += self.steps(summary)
+            if "ticks" in steps:
+                for precision, graphs in (("tf32", "on,off"), ("bf16", "on,off"), ("fp32", "on")):  # a tick in fp32 takes ten times as long
+                    self.assertRegex(self.results()[f"results/ticks-{precision}.log"], rf"--precisions {precision} .*--graphs {graphs}\.\n")
             if "info" in steps:
                 self.assertRegex(summary, rf"\npath=/one:/two:.*:?{NVIDIA}\.\n")
                 self.assertIn(f" path=/one:/two:{NVIDIA}\n", summary)

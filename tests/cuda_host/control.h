@@ -60,6 +60,12 @@ typedef struct petra_cuda_host_counts {
 } petra_cuda_host_counts;
 petra_cuda_host_counts petra_cuda_host_count(void);
 
+/* Whether this thread has chosen a device, without which it has no context of its own. */
+bool petra_cuda_host_bound(void);
+
+/* Whether this is an address in device memory. */
+bool petra_cuda_host_is_device(const void *pointer);
+
 /* A library's call on a stream: run(copy of the arguments) when its turn comes. The copy is fresh for each run. */
 cudaError_t petra_cuda_host_call(cudaStream_t stream, void (*run)(void *arguments), const void *arguments,
                                  size_t bytes);
@@ -82,6 +88,10 @@ void petra_cuda_host_tell(void (*report)(void *context, const petra_cuda_host_to
 /* From now on events tell made-up time, which goes by while work runs and only then: `kernel_us` microseconds for each kernel, for
  * library calls what they say by petra_cuda_host_take, nothing for all else. Until the next reset. */
 void petra_cuda_host_make_up_time(double kernel_us);
+
+/* With made-up time, from now on: the host's part. It goes by for each kernel and library's call that was not captured, and
+ * once for a launch of a graph. Until the next reset. */
+void petra_cuda_host_make_up_latency(double us);
 
 /* For a library's call, while it runs: it takes so many microseconds of made-up time. */
 void petra_cuda_host_take(double us);

@@ -10,6 +10,7 @@
 
 #include "backend/cuda/lane.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -77,9 +78,10 @@ void petra_cuda_host_enqueue(cuda_stream stream, void (*call)(const void *), con
 #define PETRA_SHARED static __attribute__((section("petra_shared")))
 #define PETRA_SYNC() petra_cuda_host_sync()
 /* Blocks run one after another. */
-#define PETRA_FENCE() ((void)0)
 #define PETRA_COUNT(counter) ((*(counter))++)
 #define PETRA_FRESH(value) (*(value))
+#define PETRA_RSQRT(x) (1 / sqrtf(x))
+#define PETRA_KEEP(x) ((void)(x))
 #define PETRA_THREAD (petra_cuda_host_now.thread)
 #define PETRA_BLOCK (petra_cuda_host_now.block)
 #define PETRA_THREADS (petra_cuda_host_now.threads)

@@ -7,6 +7,7 @@
 #include "backend/cuda/quantise.cu"
 #include "backend/cuda/shuffle.cu"
 #include "backend/cuda/norm.cu"
+#include "backend/cuda/norm_backward.cu"
 #include "backend/cuda/pool.cu"
 #include "backend/cuda/linear.cu"
 #include "backend/cuda/loss.cu"

@@ -24,6 +24,14 @@ static host_memory *find(const void *pointer) {
   return at;
 }
 
+bool petra_cuda_host_is_device(const void *pointer) {
+  pthread_mutex_lock(&host.lock);
+  const host_memory *at = find(pointer);
+  const bool is = at && at->device;
+  pthread_mutex_unlock(&host.lock);
+  return is;
+}
+
 static unsigned char *take(host_memory *made) {
   made->addresses = host.report && made->device;
   if (!made->addresses)

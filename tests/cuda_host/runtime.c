@@ -9,6 +9,7 @@
 host_state host = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static _Thread_local cudaError_t last_error;
 static _Thread_local int current_device;
+static _Thread_local bool bound;
 
 void *host_allocate(size_t size) {
   void *memory = calloc(1, size > 0 ? size : 1);
@@ -80,7 +81,12 @@ cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= host.devices)
     return host_leave(cudaErrorInvalidDevice);
   current_device = device;
+  bound = true;
   return host_leave(cudaSuccess);
+}
+
+bool petra_cuda_host_bound(void) {
+  return bound;
 }
 
 cudaError_t cudaGetDevice(int *device) {
@@ -252,6 +258,12 @@ void petra_cuda_host_make_up_time(double kernel_us) {
   pthread_mutex_unlock(&host.lock);
 }
 
+void petra_cuda_host_make_up_latency(double us) {
+  pthread_mutex_lock(&host.lock);
+  host.latency_us = us;
+  pthread_mutex_unlock(&host.lock);
+}
+
 void petra_cuda_host_take(double us) {
   host.made_up_us += us; /* under the lock, as all that runs */
 }
@@ -278,7 +290,7 @@ void petra_cuda_host_reset(void) {
   host.counts = (petra_cuda_host_counts){0};
   host.report = NULL;
   host.makes_up_time = false;
-  host.kernel_us = host.made_up_us = 0;
+  host.kernel_us = host.latency_us = host.made_up_us = 0;
   current_device = 0;
   pthread_mutex_unlock(&host.lock);
 }

@@ -124,7 +124,7 @@ typedef struct host_state {
   void (*report)(void *context, const petra_cuda_host_told *reported);
   void *report_context;
   bool makes_up_time;
-  double kernel_us, made_up_us; /* the second: that went by */
+  double kernel_us, latency_us, made_up_us; /* the last: that went by */
 } host_state;
 extern host_state host;
 

@@ -140,6 +140,8 @@ static void step(struct CUstream_st *stream) {
   host_operation *head = stream->first;
   bool done = true;
   host.idle = false;
+  if (head->work ? head->work->kind == HOST_CALL : head->run && head->run->left == head->run->body->count)
+    host.made_up_us += host.latency_us;
   if (head->work)
     host_execute(head->work);
   else if (head->record)

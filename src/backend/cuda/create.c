@@ -45,6 +45,12 @@ static void held(petra_backend *backend, petra_backend_memory *out) {
   out->scratch = cuda->scratch_bytes;
 }
 
+/* Before CUDA 12 cudaSetDevice alone leaves a thread without a context until its next call that needs one. */
+static petra_status bind(petra_backend *backend) {
+  CUDA_TRY(cudaSetDevice(cuda_of(backend)->device), "cudaSetDevice");
+  return cuda_check(cudaFree(NULL), "the device's context in another thread");
+}
+
 static const petra_backend_ops cuda_ops = {.name = "cuda",
                                            .destroy = destroy,
                                            .describe = describe,
@@ -53,6 +59,7 @@ static const petra_backend_ops cuda_ops = {.name = "cuda",
                                            .synchronize = cuda_synchronize,
                                            .collect = cuda_collect,
                                            .settle = cuda_settle,
+                                           .bind = bind,
                                            .upload_images = cuda_upload_images,
                                            .held = held,
                                            .print_plans = print_plans,

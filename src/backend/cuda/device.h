@@ -8,9 +8,13 @@
  *   PETRA_LAUNCH_FLAT(lane, name, blocks, threads, a)    of a kernel whose threads never wait for each other
  *   PETRA_LAUNCH_BLOCK(lane, name, blocks, threads, a)   of one that uses PETRA_SYNC or PETRA_SHARED
  *
- * If the last of several blocks continues with what all of them have stored: call PETRA_FENCE() before
- * PETRA_COUNT(&counter), which increments the counter and returns its old value, and use PETRA_FRESH(&value) to read
- * what another block stored in the same launch.
+ * If the last of several blocks continues with what all of them have stored: one thread of each calls
+ * PETRA_COUNT(&counter) between two PETRA_SYNC, which increments a counter in device memory and returns its old value;
+ * what a block has stored before it is there for those that count later, which read it with PETRA_FRESH(&value).
+ *
+ * PETRA_RSQRT(x) is 1 / sqrt(x) in float, to two units in the last place.
+ *
+ * PETRA_KEEP(x) has a double that was converted from a float kept, where the compiler would convert it again at each use.
  *
  * A launch function ends with `return cuda_launched("name");`. PETRA_THREAD, PETRA_BLOCK, PETRA_THREADS and
  * PETRA_BLOCKS are threadIdx.x, blockIdx.x, blockDim.x and gridDim.x: everything is one-dimensional. PETRA_UNROLL goes
@@ -35,9 +39,19 @@
 #define PETRA_LAUNCH_BLOCK PETRA_LAUNCH_FLAT
 #define PETRA_SHARED __shared__
 #define PETRA_SYNC() __syncthreads()
-#define PETRA_FENCE() __threadfence()
-#define PETRA_COUNT(counter) atomicAdd((counter), 1u)
+/* Releases and acquires; atomicAdd between two __threadfence() would order all memory twice, and sequentially consistent. */
+PETRA_DEVICE unsigned petra_count(unsigned *counter) {
+  unsigned old;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;"
+               : "=r"(old)
+               : "l"(__cvta_generic_to_global(counter))
+               : "memory");
+  return old;
+}
+#define PETRA_COUNT(counter) petra_count(counter)
 #define PETRA_FRESH(value) __ldcg(value)
+#define PETRA_RSQRT(x) rsqrtf(x)
+#define PETRA_KEEP(x) asm("" : "+d"(x))
 #define PETRA_THREAD ((int)threadIdx.x)
 #define PETRA_BLOCK ((int64_t)blockIdx.x)
 #define PETRA_THREADS ((int)blockDim.x)

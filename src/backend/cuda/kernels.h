@@ -162,7 +162,7 @@ typedef struct cuda_space_to_depth_args {
 } cuda_space_to_depth_args;
 petra_status cuda_space_to_depth_launch(const cuda_lane *lane, const void *arguments);
 
-/* --- norm.cu --- */
+/* --- norm.cu, norm_backward.cu --- */
 
 /* mean and biased variance of each channel over `pixels`. Scratch: cuda_norm_scratch bytes. x is of bf16 where it is
  * `narrow`, else of f32. */
@@ -274,7 +274,7 @@ petra_status cuda_bias_backward_launch(const cuda_lane *lane, const void *argume
 
 /* --- loss.cu --- */
 
-/* petra_cross_entropy; n rows. One block sums over the rows, in their order. Scratch: cuda_cross_entropy_scratch
+/* petra_cross_entropy; n rows. One block sums over the rows, in an order that depends on n alone. Scratch: cuda_cross_entropy_scratch
  * bytes. */
 typedef struct cuda_loss_result {
   double loss;

@@ -11,6 +11,7 @@ CUDA_H_FILES = \
 	src/backend/cuda/lane.h \
 	src/backend/cuda/matrix.h \
 	src/backend/cuda/narrow.h \
+	src/backend/cuda/norm.h \
 	src/backend/cuda/plan_private.h \
 	src/backend/cuda/segment.h \
 	src/backend/cuda/sums.h \
@@ -55,6 +56,7 @@ CUDA_CU_FILES = \
 	src/backend/cuda/linear.cu \
 	src/backend/cuda/loss.cu \
 	src/backend/cuda/norm.cu \
+	src/backend/cuda/norm_backward.cu \
 	src/backend/cuda/pool.cu \
 	src/backend/cuda/optim.cu \
 	src/backend/cuda/quantise.cu \
@@ -63,7 +65,7 @@ CUDA_CU_FILES = \
 # In place of the above in a build without CUDA.
 CUDA_NONE_FILES = src/backend/cuda/info_none.c
 
-EXTRA_DIST += scripts/nvcc_no_spills
+EXTRA_DIST += scripts/nvcc_no_spills scripts/sass_limits src/backend/cuda/norm.instructions
 if HAVE_CUDA
 libpetra_a_SOURCES += $(CUDA_H_FILES) $(CUDA_C_FILES) $(CUDA_CU_FILES)
 else

@@ -6,7 +6,8 @@
 
 enum {
   CUDA_LOSS_THREADS = 128,
-  CUDA_LOSS_FEW = 32 /* classes, for which more threads than that would only wait for each other */
+  CUDA_LOSS_FEW = 32,   /* classes, for which more threads than that would only wait for each other */
+  CUDA_LOSS_SUMS = 1024 /* threads that sum over the rows, at most */
 };
 
 typedef struct cuda_row_loss {
@@ -72,30 +73,33 @@ PETRA_KERNEL(cuda_row_loss_kernel, const cuda_loss_args a) {
   }
 }
 
-/* In the order of the rows, as every backend sums: the threads only fetch. */
+/* Each thread sums every PETRA_THREADS-th row, then the block halves these sums: thousands of positions of a sequence are
+ * soon added, in an order that depends on their number alone. */
 PETRA_KERNEL(cuda_batch_loss_kernel, const cuda_loss_args a) {
-  PETRA_SHARED double loss[CUDA_LOSS_THREADS];
-  PETRA_SHARED int32_t better[CUDA_LOSS_THREADS];
-  double sum = 0;
-  int32_t top1 = 0, top5 = 0;
-  for (int32_t first = 0; first < a.a.n; first += CUDA_LOSS_THREADS) {
-    if (first + PETRA_THREAD < a.a.n) {
-      loss[PETRA_THREAD] = a.row[first + PETRA_THREAD].loss;
-      better[PETRA_THREAD] = a.row[first + PETRA_THREAD].better;
-    }
-    PETRA_SYNC();
-    for (int i = 0; PETRA_THREAD == 0 && i < CUDA_LOSS_THREADS && first + i < a.a.n; i++) {
-      sum += loss[i];
-      top1 += better[i] < 1;
-      top5 += better[i] < 5;
-    }
-    PETRA_SYNC();
+  PETRA_SHARED double shared[CUDA_LOSS_SUMS];
+  double loss = 0, top1 = 0, top5 = 0;
+  PETRA_UNROLL_SOME for (int32_t i = PETRA_THREAD; i < a.a.n; i += PETRA_THREADS) {
+    const cuda_row_loss row = a.row[i];
+    loss += row.loss;
+    top1 += row.better < 1;
+    top5 += row.better < 5;
   }
+  loss = cuda_block_sum(shared, loss);
+  top1 = cuda_block_sum(shared, top1);
+  top5 = cuda_block_sum(shared, top5);
   if (PETRA_THREAD == 0) {
-    a.a.result->loss = sum / a.a.n;
-    a.a.result->top1 = top1;
-    a.a.result->top5 = top5;
+    a.a.result->loss = loss / a.a.n;
+    a.a.result->top1 = (int32_t)top1;
+    a.a.result->top5 = (int32_t)top5;
   }
+}
+
+/* A power of two: those that have a row, and no more than a block can have. */
+static int sum_threads(int32_t n) {
+  int threads = CUDA_LOSS_FEW;
+  while (threads < n && threads < CUDA_LOSS_SUMS)
+    threads *= 2;
+  return threads;
 }
 
 petra_status cuda_cross_entropy_launch(const cuda_lane *lane, const void *arguments) {
@@ -103,6 +107,6 @@ petra_status cuda_cross_entropy_launch(const cuda_lane *lane, const void *argume
   const cuda_loss_args kernel = {*a, (cuda_row_loss *)lane->scratch};
   PETRA_LAUNCH_BLOCK(lane, cuda_row_loss_kernel, a->n, a->classes <= CUDA_LOSS_FEW ? CUDA_LOSS_FEW : CUDA_LOSS_THREADS,
                      kernel);
-  PETRA_LAUNCH_BLOCK(lane, cuda_batch_loss_kernel, 1, CUDA_LOSS_THREADS, kernel);
+  PETRA_LAUNCH_BLOCK(lane, cuda_batch_loss_kernel, 1, sum_threads(a->n), kernel);
   return cuda_launched("cross_entropy");
 }

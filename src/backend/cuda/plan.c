@@ -142,15 +142,16 @@ static petra_status new_plan(const cuda_plans *plans, const cuda_conv_shape *sha
   return PETRA_OK;
 }
 
-/* Makes the first plan of the form from `first` on; where there is none it stays without one, which is logged if `last`. */
-static petra_status try_form(const cuda_plans *plans, cuda_conv_form form, cuda_plan_place first, bool last,
-                             cuda_plan *plan) {
+/* Makes the first plan of the form and of these engines from `first` on; where there is none it stays without one, which
+ * is logged if `last`. */
+static petra_status try_form(const cuda_plans *plans, cuda_conv_form form, cuda_plan_engines engines,
+                             cuda_plan_place first, bool last, cuda_plan *plan) {
   const char *what;
   cuda_plan_refusals why;
   int status = cuda_conv_graph_make(&plan->shape, form, plan->handle, &plan->graph, &what);
   if (status != CUDNN_STATUS_SUCCESS)
     return last ? cuda_plan_error(&plan->shape, what, status) : PETRA_OK;
-  PETRA_TRY(cuda_plan_search(&plans->wanted, first, plan, &why));
+  PETRA_TRY(cuda_plan_search(&plans->wanted, engines, first, plan, &why));
   if (plan->plan == NULL)
     return last ? cuda_plan_none(&plans->wanted, plan, &why) : PETRA_OK;
   plan->form = form;
@@ -161,15 +162,24 @@ static petra_status try_form(const cuda_plans *plans, cuda_conv_form form, cuda_
 
 static const cuda_plan_place at_first = {0, 0};
 
-/* *out: of the caller, also on failure. */
+/* Strict fp32 never uses tensor cores. In other precisions the heuristics sometimes name engines without them first (a
+ * 1 x 1 filter with stride 2 in bf16), which are many times slower. */
+static bool prefers_cores(const cuda_conv_shape *shape) {
+  return shape->precision == PETRA_PRECISION_TF32 || shape->precision == PETRA_PRECISION_BF16;
+}
+
+/* With tensor cores in any form, then without them: a conversion outside the graph costs less. *out: of the caller, also
+ * on failure. */
 static petra_status by_heuristics(const cuda_plans *plans, const cuda_conv_shape *shape, cuda_plan **out) {
+  static const cuda_plan_engines engines[] = {CUDA_ENGINES_WITH_CORES, CUDA_ENGINES_ANY};
   cuda_conv_form forms[FORMS];
   const int count = forms_of(plans, shape, forms);
   PETRA_TRY(new_plan(plans, shape, out));
-  for (int i = 0; i < count && (*out)->plan == NULL; i++) {
-    cuda_conv_graph_drop(&(*out)->graph);
-    PETRA_TRY(try_form(plans, forms[i], at_first, i == count - 1, *out));
-  }
+  for (int e = prefers_cores(shape) ? 0 : 1; e < 2; e++)
+    for (int i = 0; i < count && (*out)->plan == NULL; i++) {
+      cuda_conv_graph_drop(&(*out)->graph);
+      PETRA_TRY(try_form(plans, forms[i], engines[e], at_first, e == 1 && i == count - 1, *out));
+    }
   return PETRA_OK;
 }
 
@@ -195,7 +205,7 @@ static petra_status by_file(const cuda_plans *plans, const cuda_conv_shape *shap
   cuda_plan *plan = NULL;
   petra_status status = new_plan(plans, shape, &plan);
   if (status == PETRA_OK && has_form(plans, shape, choice->form))
-    status = try_form(plans, choice->form, choice->place, false, plan);
+    status = try_form(plans, choice->form, CUDA_ENGINES_ANY, choice->place, false, plan);
   if (status == PETRA_OK && is_chosen(plan, choice)) {
     choice->used = true;
     *out = plan;
@@ -210,21 +220,21 @@ static petra_status by_file(const cuda_plans *plans, const cuda_conv_shape *shap
   return status;
 }
 
-/* Gets the first configurations that work, from all forms, each with a share of the remaining number; in the order of
- * by_heuristics, whose choice comes first. */
+/* Gets the first configurations that work, from all forms, each with a share of the remaining number: those with tensor
+ * cores before those without, in the order of by_heuristics, whose choice comes first. */
 enum { CANDIDATES = 8 };
 typedef struct candidates {
   cuda_plan *plan[CANDIDATES];
   int count;
 } candidates;
 
-static petra_status gather_form(const cuda_plans *plans, const cuda_conv_shape *shape, cuda_conv_form form, int share,
-                                candidates *all) {
+static petra_status gather_form(const cuda_plans *plans, const cuda_conv_shape *shape, cuda_conv_form form,
+                                cuda_plan_engines engines, int share, candidates *all) {
   cuda_plan_place place = at_first;
   for (; share > 0; share--) {
     cuda_plan *plan = NULL;
     PETRA_TRY(new_plan(plans, shape, &plan));
-    petra_status status = try_form(plans, form, place, false, plan);
+    petra_status status = try_form(plans, form, engines, place, false, plan);
     if (status != PETRA_OK || plan->plan == NULL) {
       drop_plan(plan);
       return status;
@@ -236,10 +246,12 @@ static petra_status gather_form(const cuda_plans *plans, const cuda_conv_shape *
 }
 
 static petra_status gather(const cuda_plans *plans, const cuda_conv_shape *shape, candidates *all) {
+  static const cuda_plan_engines engines[] = {CUDA_ENGINES_WITH_CORES, CUDA_ENGINES_WITHOUT_CORES};
   cuda_conv_form forms[FORMS];
   const int count = forms_of(plans, shape, forms);
-  for (int i = 0; i < count; i++)
-    PETRA_TRY(gather_form(plans, shape, forms[i], (CANDIDATES - all->count) / (count - i), all));
+  for (int e = prefers_cores(shape) ? 0 : 1; e < 2; e++)
+    for (int i = 0; i < count; i++)
+      PETRA_TRY(gather_form(plans, shape, forms[i], engines[e], (CANDIDATES - all->count) / (count - i), all));
   return PETRA_OK;
 }
 

@@ -324,11 +324,19 @@ static int make_plan(const cuda_plan_wanted *wanted, void *config, void **plan) 
   return cuda_descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, attributes, 2, plan);
 }
 
+static bool is_one_of(cuda_plan_engines engines, unsigned notes) {
+  const bool cores = (notes & CUDA_PLAN_NOTE_TENSOR_CORES) != 0;
+  return engines == CUDA_ENGINES_ANY || cores == (engines == CUDA_ENGINES_WITH_CORES);
+}
+
 /* Fills the plan and answers true where `config` serves; the plan then owns it. */
-static bool take(const cuda_plan_wanted *wanted, void *config, cuda_plan *plan, cuda_plan_refusals *why) {
+static bool take(const cuda_plan_wanted *wanted, cuda_plan_engines engines, void *config, cuda_plan *plan,
+                 cuda_plan_refusals *why) {
   int64_t workspace = 0, count = 0;
-  why->requested++;
   int status = cuda_config_notes(config, &plan->engine, &plan->notes, &plan->compiled);
+  if (status == CUDNN_STATUS_SUCCESS && !is_one_of(engines, plan->notes))
+    return false;
+  why->requested++;
   if (status == CUDNN_STATUS_SUCCESS &&
       (plan->notes & unwanted_notes(plan->shape.precision, wanted->deterministic)) != 0) {
     why->notes++;
@@ -368,8 +376,8 @@ static int read_results(void *heuristics, void **configs, int64_t count, int64_t
 }
 
 /* From the configuration at `rank` on. Heuristics that cannot answer in this mode count as one that does not finalize. */
-static petra_status try_mode(const cuda_plan_wanted *wanted, int mode, int rank, cuda_plan *plan,
-                             cuda_plan_refusals *why) {
+static petra_status try_mode(const cuda_plan_wanted *wanted, cuda_plan_engines engines, int mode, int rank,
+                             cuda_plan *plan, cuda_plan_refusals *why) {
   const cuda_attribute attributes[] = {
       {CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &plan->graph.graph},
       {CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &modes[mode]},
@@ -389,7 +397,7 @@ static petra_status try_mode(const cuda_plan_wanted *wanted, int mode, int rank,
     why->last = status;
   }
   for (int64_t i = rank; i < filled && plan->plan == NULL; i++)
-    if (take(wanted, configs[i], plan, why)) {
+    if (take(wanted, engines, configs[i], plan, why)) {
       configs[i] = NULL;
       plan->place = (cuda_plan_place){mode, (int)i};
     }
@@ -400,11 +408,11 @@ static petra_status try_mode(const cuda_plan_wanted *wanted, int mode, int rank,
   return result;
 }
 
-petra_status cuda_plan_search(const cuda_plan_wanted *wanted, cuda_plan_place first, cuda_plan *plan,
-                              cuda_plan_refusals *why) {
+petra_status cuda_plan_search(const cuda_plan_wanted *wanted, cuda_plan_engines engines, cuda_plan_place first,
+                              cuda_plan *plan, cuda_plan_refusals *why) {
   *why = (cuda_plan_refusals){0};
   for (int mode = first.mode; mode < CUDA_PLAN_MODES && plan->plan == NULL; mode++)
-    PETRA_TRY(try_mode(wanted, mode, mode == first.mode ? first.rank : 0, plan, why));
+    PETRA_TRY(try_mode(wanted, engines, mode, mode == first.mode ? first.rank : 0, plan, why));
   return PETRA_OK;
 }
 

@@ -1,23 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures how long plans of one shape take on the device, on memory of their own. */
+/* Measures how long plans of one shape take on the device, on memory of their own: many runs in a graph, so that the time of the
+ * host that launches is not in it, each on other memory than the one before, as in a tick. */
 #include "backend/cuda/plan_private.h"
 
 #include "backend/cuda/cuda.h"
 #include "base/log.h"
 
-enum { ARRAYS = 3, TIMES = 3 };
+enum {
+  ARRAYS = 3, /* x, w, y */
+  RUNS = 20,  /* in a graph */
+  TIMES = 3,
+  CACHES = 3, /* the sets of arrays together fill the device's cache so many times, or there are as many as runs */
+  SPIN_LAUNCHES = 100,
+  FILLING = 0x3f /* every byte: 0.75 in f32 and bf16. Zeros would cost less power, and so have higher clocks */
+};
+static const double SPIN_MS = 20; /* of work, until an idle device has its clocks */
 
 typedef struct bench {
-  void *array[ARRAYS]; /* x, w, y */
+  void *set[RUNS];
+  int sets;
+  size_t offset[ARRAYS], set_bytes;
   void *scratch;
   cudaEvent_t start, end;
   cuda_lane lane;
+  bool spun;
 } bench;
 
 static void close_bench(bench *b) {
-  for (int i = 0; i < ARRAYS; i++)
-    if (b->array[i])
-      cudaFree(b->array[i]);
+  for (int i = 0; i < b->sets; i++)
+    cudaFree(b->set[i]);
   if (b->scratch)
     cudaFree(b->scratch);
   if (b->start)
@@ -28,43 +39,104 @@ static void close_bench(bench *b) {
     cudaStreamDestroy(b->lane.stream);
 }
 
+/* --- memory --- */
+
 /* False where the device has no room, which is dealt with. */
 static petra_status allocate(size_t bytes, void **out, bool *room) {
-  cudaError_t error = *room ? cudaMalloc(out, bytes) : cudaSuccess;
-  if (error == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
-    *out = NULL;
-    *room = false;
-    return PETRA_OK;
-  }
-  return cuda_check(error, "memory for measuring plans");
+  cudaError_t error = cudaMalloc(out, bytes);
+  *room = error != cudaErrorMemoryAllocation;
+  if (*room)
+    return cuda_check(error, "memory for measuring plans");
+  cudaGetLastError();
+  *out = NULL;
+  return PETRA_OK;
 }
 
-static petra_status allocate_all(const cuda_conv_shape *s, size_t workspace, bench *b, bool *room) {
-  const size_t bf16 = s->precision == PETRA_PRECISION_BF16 ? sizeof(uint16_t) : sizeof(float);
+/* Where the arrays lie in a set. */
+static void lay_out(const cuda_conv_shape *s, bench *b) {
+  const size_t narrow = s->precision == PETRA_PRECISION_BF16 ? sizeof(uint16_t) : sizeof(float);
   const int out = s->kind == CUDA_CONV_FORWARD ? 2 : s->kind == CUDA_CONV_DATA ? 0 : 1;
   const int64_t counts[ARRAYS] = {(int64_t)s->n * s->h * s->w * s->c, (int64_t)s->o * s->kh * s->kw * s->c,
                                   (int64_t)s->n * s->oh * s->ow * s->o};
   for (int i = 0; i < ARRAYS; i++) {
     const bool wide = i == out ? s->wide_out != 0 : i == 0 && s->wide_in;
-    const size_t bytes = (size_t)counts[i] * (wide ? sizeof(float) : bf16);
-    PETRA_TRY(allocate(bytes, &b->array[i], room));
-    if (*room) /* numbers like any others: no NaN, no denormals */
-      CUDA_TRY(cudaMemsetAsync(b->array[i], 0, bytes, b->lane.stream), "memory for measuring plans");
+    b->offset[i] = b->set_bytes;
+    b->set_bytes += ((size_t)counts[i] * (wide ? sizeof(float) : narrow) + 255) / 256 * 256;
   }
-  b->lane.scratch_bytes = workspace;
-  PETRA_TRY(allocate(workspace, &b->scratch, room));
-  b->lane.scratch = b->scratch;
+}
+
+static petra_status sets_wanted(const bench *b, int *out) {
+  struct cudaDeviceProp properties;
+  int device;
+  CUDA_TRY(cudaGetDevice(&device), "cudaGetDevice");
+  CUDA_TRY(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  const size_t sets = CACHES * (size_t)properties.l2CacheSize / b->set_bytes + 1;
+  *out = sets < RUNS ? (int)sets : (int)RUNS;
   return PETRA_OK;
 }
 
-/* One run between the events: waits for its end. */
-static petra_status time_once(const cuda_plan *plan, const bench *b, float *ms, bool *ran) {
+/* Where there is no room for all sets, those that there are serve. */
+static petra_status allocate_all(const cuda_conv_shape *shape, size_t workspace, bench *b, bool *room) {
+  int wanted;
+  bool more = true;
+  lay_out(shape, b);
+  PETRA_TRY(sets_wanted(b, &wanted));
+  PETRA_TRY(allocate(workspace, &b->scratch, room));
+  b->lane.scratch = b->scratch;
+  b->lane.scratch_bytes = workspace;
+  while (*room && more && b->sets < wanted) {
+    PETRA_TRY(allocate(b->set_bytes, &b->set[b->sets], &more));
+    if (more)
+      CUDA_TRY(cudaMemsetAsync(b->set[b->sets++], FILLING, b->set_bytes, b->lane.stream), "memory for measuring plans");
+  }
+  *room = b->sets > 0;
+  return PETRA_OK;
+}
+
+/* --- runs --- */
+
+static petra_status run(const cuda_plan *plan, const bench *b, int number, bool *ran) {
+  char *set = b->set[number % b->sets];
+  return cuda_plan_try(plan, &b->lane, set + b->offset[0], set + b->offset[1], set + b->offset[2], ran);
+}
+
+/* *out NULL: cuDNN does not run the plan in a capture. */
+static petra_status capture(const cuda_plan *plan, const bench *b, cudaGraphExec_t *out) {
+  cudaGraph_t graph = NULL;
+  bool ran = true;
+  petra_status status = PETRA_OK;
+  *out = NULL;
+  CUDA_TRY(cudaStreamBeginCapture(b->lane.stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  for (int i = 0; i < RUNS && ran && status == PETRA_OK; i++)
+    status = run(plan, b, i, &ran);
+  const cudaError_t error = cudaStreamEndCapture(b->lane.stream, &graph);
+  if (status == PETRA_OK && ran && error == cudaSuccess)
+    status = cuda_check(cudaGraphInstantiate(out, graph, 0), "cudaGraphInstantiate");
+  else
+    cudaGetLastError(); /* dealt with, or logged */
+  if (graph)
+    cudaGraphDestroy(graph);
+  return status;
+}
+
+/* One launch between the events: waits for its end. */
+static petra_status time_once(cudaGraphExec_t exec, const bench *b, float *ms) {
   CUDA_TRY(cudaEventRecord(b->start, b->lane.stream), "cudaEventRecord");
-  PETRA_TRY(cuda_plan_try(plan, &b->lane, b->array[0], b->array[1], b->array[2], ran));
+  CUDA_TRY(cudaGraphLaunch(exec, b->lane.stream), "cudaGraphLaunch");
   CUDA_TRY(cudaEventRecord(b->end, b->lane.stream), "cudaEventRecord");
   CUDA_TRY(cudaEventSynchronize(b->end), "measuring plans");
   return cuda_check(cudaEventElapsedTime(ms, b->start, b->end), "cudaEventElapsedTime");
+}
+
+/* The first launch uploads the graph. */
+static petra_status warm_up(cudaGraphExec_t exec, bench *b) {
+  float ms, all = 0;
+  for (int i = 0; i < (b->spun ? 1 : SPIN_LAUNCHES) && all < SPIN_MS; i++) {
+    PETRA_TRY(time_once(exec, b, &ms));
+    all += ms;
+  }
+  b->spun = true;
+  return PETRA_OK;
 }
 
 static double median(const float t[TIMES]) {
@@ -72,17 +144,28 @@ static double median(const float t[TIMES]) {
   return t[2] < low ? low : t[2] > high ? high : t[2];
 }
 
-/* *us < 0: cuDNN does not run it. */
-static petra_status time_plan(const cuda_plan *plan, const bench *b, double *us) {
-  float ms[TIMES] = {0}, before;
-  bool ran = true;
-  *us = -1;
-  PETRA_TRY(time_once(plan, b, &before, &ran)); /* loads its kernels */
-  for (int i = 0; i < TIMES && ran; i++)
-    PETRA_TRY(time_once(plan, b, &ms[i], &ran));
-  if (ran)
-    *us = median(ms) * 1e3;
+static petra_status time_graph(cudaGraphExec_t exec, bench *b, double *us) {
+  float ms[TIMES];
+  PETRA_TRY(warm_up(exec, b));
+  for (int i = 0; i < TIMES; i++)
+    PETRA_TRY(time_once(exec, b, &ms[i]));
+  *us = median(ms) * 1e3 / RUNS;
   return PETRA_OK;
+}
+
+/* *us < 0: cuDNN does not run it. */
+static petra_status time_plan(const cuda_plan *plan, bench *b, double *us) {
+  cudaGraphExec_t exec = NULL;
+  bool ran;
+  *us = -1;
+  PETRA_TRY(run(plan, b, 0, &ran)); /* loads its kernels, which a capture might refuse */
+  if (ran)
+    PETRA_TRY(capture(plan, b, &exec));
+  if (!exec)
+    return PETRA_OK;
+  const petra_status status = time_graph(exec, b, us);
+  cudaGraphExecDestroy(exec);
+  return status;
 }
 
 static petra_status time_all(cuda_plan *const *plans, int count, bench *b, int *fastest, double *us) {

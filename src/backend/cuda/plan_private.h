@@ -146,11 +146,18 @@ typedef struct cuda_plan_refusals {
   int last; /* cuDNN's status of the last that did not finalize */
 } cuda_plan_refusals;
 
+/* The configurations that a search looks at. */
+typedef enum cuda_plan_engines {
+  CUDA_ENGINES_ANY,
+  CUDA_ENGINES_WITH_CORES, /* those whose numerical notes say that they use tensor cores */
+  CUDA_ENGINES_WITHOUT_CORES
+} cuda_plan_engines;
+
 /* Fills plan->config, plan, engine, workspace, notes, place for plan->shape and plan->graph, from the first
- * configuration that works, beginning at the place `first`; plan->plan stays NULL if none does. The only error is
- * PETRA_NO_MEMORY, logged. plan_graph.c */
-petra_status cuda_plan_search(const cuda_plan_wanted *wanted, cuda_plan_place first, cuda_plan *plan,
-                              cuda_plan_refusals *why);
+ * configuration of these engines that works, beginning at the place `first`; plan->plan stays NULL if none does. The
+ * only error is PETRA_NO_MEMORY, logged. plan_graph.c */
+petra_status cuda_plan_search(const cuda_plan_wanted *wanted, cuda_plan_engines engines, cuda_plan_place first,
+                              cuda_plan *plan, cuda_plan_refusals *why);
 
 /* Logs that there is no plan; returns PETRA_UNSUPPORTED. */
 petra_status cuda_plan_none(const cuda_plan_wanted *wanted, const cuda_plan *plan, const cuda_plan_refusals *why);
@@ -165,7 +172,8 @@ petra_status cuda_plan_try(const cuda_plan *plan, const cuda_lane *lane, const v
                            bool *ran);
 
 /* Measures plans of one shape on temporarily allocated device memory, once the device has finished all earlier work.
- * The time of a plan is the median of three runs, including conversions, after a first run that does not count.
+ * The time of a plan includes conversions: twenty runs in a graph, on sets of arrays in turn that the cache does not hold
+ * together, take the median of three launches after others that do not count. A plan that cannot be captured is passed over.
  * *fastest: the plan with the smallest time (the first of equals), which is *us microseconds; -1 if the device has too
  * little memory or cuDNN runs none of them, and then nothing is logged. plan_measure.c */
 petra_status cuda_plans_time(cuda_plan *const *plans, int count, int *fastest, double *us);

@@ -42,9 +42,9 @@ void cuda_storage_destroy(petra_backend *backend, petra_tensor *tensor) {
 static petra_status reorder(cuda_backend *cuda, const petra_tensor *tensor, const void *x, void *y, bool to_device) {
   const bool planes = tensor->kind == PETRA_TENSOR_ACTIVATION || tensor->kind == PETRA_TENSOR_INNER ||
                       tensor->kind == PETRA_TENSOR_FILTER;
+  const bool bytes = tensor->kind == PETRA_TENSOR_QUANTISED || tensor->kind == PETRA_TENSOR_MASK;
   if (!planes) /* no narrow ones are among them */
-    return cuda_add_copy(
-        cuda, x, y, tensor->kind == PETRA_TENSOR_QUANTISED ? tensor->bytes : (size_t)tensor->elements * sizeof(float));
+    return cuda_add_copy(cuda, x, y, bytes ? tensor->bytes : (size_t)tensor->elements * sizeof(float));
   CUDA_ARGUMENTS(cuda_permute_args, a);
   a.x = x;
   a.y = y;

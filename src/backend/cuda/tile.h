@@ -17,21 +17,49 @@ enum {
   CUDA_TILE_BATCH = 4       /* elements that a thread loads before it uses them: loads in flight hide their latency */
 };
 
+/* Division of numbers below 2^31 by a constant of the launch, as a multiplication: a kernel whose threads have a few elements
+ * each would spend a fifth of its instructions on dividing. With 2^(shift - 1) < d <= 2^shift, magic is 2^(31 + shift) / d,
+ * rounded up; what that adds to the quotient is less than 1 / d. */
+typedef struct cuda_divisor {
+  uint32_t magic;
+  int32_t shift;
+} cuda_divisor;
+
+static inline cuda_divisor cuda_divisor_of(int32_t d) {
+  cuda_divisor divisor = {0, 0};
+  while ((int64_t)1 << divisor.shift < d)
+    divisor.shift++;
+  divisor.magic = (uint32_t)((((uint64_t)1 << (31 + divisor.shift)) + (uint64_t)d - 1) / (uint64_t)d);
+  return divisor;
+}
+
+PETRA_DEVICE int32_t cuda_divide(int32_t n, cuda_divisor divisor) {
+  return (int32_t)((uint32_t)((uint64_t)(2 * (uint32_t)n) * divisor.magic >> 32) >> divisor.shift);
+}
+
 typedef struct cuda_tile {
   int64_t pixels;
   int64_t slices; /* blocks side by side over the pixels */
   int64_t chunks; /* blocks side by side over the channels */
   int32_t c;
   int32_t width, rows; /* channels and pixels that a block processes at once; width * rows <= CUDA_TILE_THREADS */
+  cuda_divisor by_chunks, by_width;
 } cuda_tile;
+
+/* Sets rows, chunks and what follows from them for a width. */
+static inline void cuda_tile_set_width(cuda_tile *tile, int32_t width) {
+  tile->width = width;
+  tile->rows = CUDA_TILE_THREADS / width;
+  tile->chunks = (tile->c + width - 1) / width;
+  tile->by_width = cuda_divisor_of(width);
+  tile->by_chunks = cuda_divisor_of((int32_t)tile->chunks);
+}
 
 static inline cuda_tile cuda_tile_of(int64_t pixels, int32_t c) {
   cuda_tile tile;
   tile.pixels = pixels;
   tile.c = c;
-  tile.width = c < CUDA_TILE_WIDTH ? c : CUDA_TILE_WIDTH;
-  tile.rows = CUDA_TILE_THREADS / tile.width;
-  tile.chunks = (c + tile.width - 1) / tile.width;
+  cuda_tile_set_width(&tile, c < CUDA_TILE_WIDTH ? c : (int32_t)CUDA_TILE_WIDTH);
   int64_t full = (pixels + (int64_t)tile.rows * CUDA_TILE_PIXELS - 1) / ((int64_t)tile.rows * CUDA_TILE_PIXELS);
   int64_t maximum = CUDA_TILE_BLOCKS / tile.chunks;
   maximum = maximum < 1 ? 1 : maximum > CUDA_TILE_SLICES ? (int64_t)CUDA_TILE_SLICES : maximum;
@@ -56,16 +84,18 @@ static inline int64_t cuda_tile_blocks(const cuda_tile *tile) {
 typedef struct cuda_place {
   int64_t slice;
   int64_t pixel, step; /* its first pixel, and the distance to its next one */
-  int32_t channel;
+  int32_t chunk, channel;
   int32_t row; /* of the block */
   bool active; /* false: it has no channel */
 } cuda_place;
 
 PETRA_DEVICE cuda_place cuda_tile_place(const cuda_tile tile) {
   cuda_place place;
-  place.slice = PETRA_BLOCK / tile.chunks;
-  place.row = PETRA_THREAD / tile.width;
-  place.channel = (int32_t)(PETRA_BLOCK % tile.chunks) * tile.width + PETRA_THREAD % tile.width;
+  const int32_t slice = cuda_divide((int32_t)PETRA_BLOCK, tile.by_chunks);
+  place.slice = slice;
+  place.row = cuda_divide(PETRA_THREAD, tile.by_width);
+  place.chunk = (int32_t)PETRA_BLOCK - slice * (int32_t)tile.chunks;
+  place.channel = place.chunk * tile.width + PETRA_THREAD - place.row * tile.width;
   place.active = place.row < tile.rows && place.channel < tile.c;
   place.pixel = place.slice * tile.rows + place.row;
   place.step = tile.slices * tile.rows;
