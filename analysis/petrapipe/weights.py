@@ -470,12 +470,11 @@ def to_petra(source: str, target: str, key: str | None = None, names: str | None
         state = renamed(names, state)
     state, tied = transformers.rectified(state)
     facts = {"heads": heads, "rotary_base": rotary_base}
-    assumed = ""
-    if any("llama" in family for family, _ in transformers.tables_in(state)):
-        found = transformers.read_config(source)
-        facts = transformers.merged(source, facts, found)
-        assumed = "" if found else transformers.ASSUMED
+    llama = any("llama" in family for family, _ in transformers.tables_in(state))
+    if llama:
+        facts = transformers.merged(source, facts, transformers.read_config(source))
     network = network_of_state(source, {name: value.shape for name, value in state.items()}, context=context, **facts)
+    assumed = transformers.compare_with_config(source, network) if llama else ""
     folded = fold_biases(state, network)
     check(source, {name: shape[::-1] if transformers.is_transposed(name) else shape for _, name, shape in tensors(network)}, state)
     values = {name: value.astype("f8" if value.dtype == "f8" else "f4") for name, value in values_of(network, state).items()}
@@ -491,7 +490,7 @@ def main() -> None:
     parser.add_argument("target")
     parser.add_argument("--key", help="the state_dict within a checkpoint, such as model or state_dict")
     parser.add_argument("--heads", metavar="N", type=int, help="of a GPT or Llama, whose state_dict does not tell them")
-    parser.add_argument("--rotary-base", metavar="X", type=float, help=f"of a Llama, the same (default: that of config.json, otherwise {transformers.ROTARY_BASE:g})")
+    parser.add_argument("--rotary-base", metavar="X", type=float, help=f"base of the rotary positions of a Llama, whose state_dict does not contain it (default: that of config.json, otherwise {transformers.ROTARY_BASE:g})")
     parser.add_argument("--context", metavar="N", type=int, help=f"tokens that a Llama will read at once, model.context (default: {transformers.CONTEXT})")
     parser.add_argument("--names", metavar="FILE", help="lines of two names: a tensor's in the state_dict, and here")
     options = parser.parse_args()

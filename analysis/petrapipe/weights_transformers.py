@@ -22,8 +22,8 @@ HEAD = "lm_head.weight"
 BUFFERS = r"h\.\d+\.attn\.(bias|masked_bias)$|\.rotary_emb\.inv_freq$"
 ROTARY_BASE, CONTEXT = 10000.0, 128  # petra's defaults
 EPSILON = 1e-5  # of petra's RMS norm
-# What a conversion assumes if no config.json says it.
-ASSUMED = "; there is no config.json beside the file, so that rms_norm_eps is assumed to be 1e-05 and the rotary positions to be unscaled"
+# The largest values of petra's keys.
+LARGEST = {"data.vocabulary": 65536, "model.width": 4096, "model.context": 65536}
 LABEL = re.compile(r"(?P<family>(?:rev)?(?:gpt|llama))-(?P<depth>\d+) width (?P<width>\d+), (?P<heads>[1-9]\d*) heads(?: \((?P<kv_heads>\d+) of keys and values\))?"
                    r"(?:, hidden (?P<hidden>\d+), rotary base (?P<rotary_base>[\d.e+-]+))?, context (?P<context>\d+)(?:, (?P<coupling>leapfrog) coupling)?, "
                    r"(?P<classes>\d+) classes")
@@ -185,13 +185,13 @@ def network_of_state(path: str, shapes: Mapping[str, tuple], heads: int | None =
         raise Error(f"{path}: {table_of(family, coupling)} {table},{other} layers {sorted(layers)}: no {'GPT-2' if kind == 'gpt' else 'Llama'} has these")
     if kind == "gpt" and (rotary_base is not None or context is not None):
         raise Error(f"{path}: --rotary-base and --context are for a Llama, and these are the tensors of a GPT")
-    if not heads:
+    if heads is None:
         raise Error(f"{path}: a state_dict does not contain the number of heads; expected --heads N (of a function: heads=N)")
-    if heads < 0 or table[1] % heads:
+    if not isinstance(heads, int) or heads < 1 or table[1] % heads:
         raise Error(f"{path}: {heads} heads for {table[1]} features; expected a divisor")
-    for key, value, largest in ("data.vocabulary", table[0], 65536), ("model.width", table[1], 4096):
-        if value > largest:
-            raise Error(f"{path}: {key} would be {value}; petra has at most {largest}")
+    for key, value in ("data.vocabulary", table[0]), ("model.width", table[1]), ("model.context", context or 1):
+        if value > LARGEST[key]:
+            raise Error(f"{path}: {key} would be {value}; petra has at most {LARGEST[key]}")
     network = Transformer(family, len(layers), table[1], heads, positions[0] if kind == "gpt" else CONTEXT if context is None else context, table[0], coupling=coupling)
     return network if kind == "gpt" else completed(path, network, shapes, ROTARY_BASE if rotary_base is None else rotary_base)
 
@@ -208,8 +208,10 @@ def completed(path: str, network: Transformer, shapes: Mapping[str, tuple], rota
         raise Error(f"{path}: {network.heads} heads of {of_head} features; expected an even number of features, because positions rotate pairs of them")
     if not shared or shapes[keys][0] % of_head or network.heads % shared:
         raise Error(f"{path}: {keys} has {shapes[keys][0]} rows; expected those of a number of heads, each of {of_head} features, that divides {network.heads}")
-    if not 0 < rotary_base < float("inf") or network.context < 1:
-        raise Error(f"{path}: rotary base {rotary_base:g} and context {network.context}; expected positive numbers")
+    if not 1 <= rotary_base <= 1e12:
+        raise Error(f"{path}: rotary base {rotary_base:g}; expected a number, 1 .. 1e12")
+    if network.context < 1:
+        raise Error(f"{path}: context {network.context}; expected a positive number")
     network.kv_heads, network.hidden, network.rotary_base = shared, shapes[gate][0], float(rotary_base)
     return network
 
@@ -219,9 +221,19 @@ def completed(path: str, network: Transformer, shapes: Mapping[str, tuple], rota
 def read_config(source: str) -> dict[str, Any]:
     """Returns what the config.json beside a file says about a Llama and its tensors do not: `heads`, if the number is there, and
     `rotary_base`; {} without such a file. Raises Error for what petra does not have."""
-    path = os.path.join(os.path.dirname(source), "config.json")
+    config = config_beside(source)
+    return {} if config is None else facts_of_config(config_path(source), config)
+
+
+def config_path(source: str) -> str:
+    return os.path.join(os.path.dirname(source), "config.json")
+
+
+def config_beside(source: str) -> dict[str, Any] | None:
+    """Returns the content of the config.json beside a file; None if there is none."""
+    path = config_path(source)
     if not os.path.exists(path):
-        return {}
+        return None
     try:
         with open(path, encoding="utf-8") as file:
             config = json.load(file)
@@ -229,7 +241,7 @@ def read_config(source: str) -> dict[str, Any]:
         raise Error(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not isinstance(config, dict):
         raise Error(f"{path}: no JSON object")
-    return facts_of_config(path, config)
+    return config
 
 
 def facts_of_config(path: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,9 +256,14 @@ def facts_of_config(path: str, config: Mapping[str, Any]) -> dict[str, Any]:
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     rope = rope if isinstance(rope, dict) else {"rope_type": rope}
     heads, width = config.get("num_attention_heads"), config.get("hidden_size")
-    of_head = width // heads if isinstance(width, int) and isinstance(heads, int) and heads > 0 else None
+    base = rope.get("rope_theta") or config.get("rope_theta") or ROTARY_BASE
+    for key, value, kinds in (("num_attention_heads", heads, (int, type(None))), ("rope_theta", base, (int, float))):
+        if not isinstance(value, kinds):
+            raise Error(f"{path}: {key} is {value!r}; expected a number")
+    of_head = width // heads if isinstance(width, int) and heads else config.get("head_dim")
     # Key, value, and what petra has.
-    rules = [("model_type", config.get("model_type", "llama"), "llama"), ("rms_norm_eps", config.get("rms_norm_eps", 1e-6), EPSILON),
+    epsilon = "rms_norm_eps" if "rms_norm_eps" in config else "the default of rms_norm_eps"
+    rules = [("model_type", config.get("model_type", "llama"), "llama"), (epsilon, config.get("rms_norm_eps", 1e-6), EPSILON),
              ("hidden_act", config.get("hidden_act", "silu"), "silu"),
              ("the type of its rope_parameters or rope_scaling", rope.get("rope_type", rope.get("type", "default")), "default"),
              ("partial_rotary_factor", rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0, 1.0),
@@ -256,11 +273,21 @@ def facts_of_config(path: str, config: Mapping[str, Any]) -> dict[str, Any]:
     for key, value, own in rules:
         if value != own:
             raise Error(f"{path}: {key} is {value}; expected {'null' if own is None else own}, the only one that petra has")
-    base = rope.get("rope_theta") or config.get("rope_theta") or ROTARY_BASE
-    for key, value, kinds in (("num_attention_heads", heads, (int, type(None))), ("rope_theta", base, (int, float))):
-        if not isinstance(value, kinds):
-            raise Error(f"{path}: {key} is {value}; expected a number")
     return {"rotary_base": float(base)} | ({} if heads is None else {"heads": heads})
+
+
+def compare_with_config(source: str, network: Transformer) -> str:
+    """Returns what a conversion of a Llama assumes because there is no config.json beside the file, "" if there is one. Raises Error if the file says
+    another size than the tensors."""
+    config = config_beside(source)
+    if config is None:
+        return ("; there is no config.json beside the file, so that rms_norm_eps is assumed to be 1e-05 and the rotary positions to be unscaled, "
+                f"with the base {network.rotary_base:.15g}")
+    for key, own in (("hidden_size", network.width), ("intermediate_size", network.hidden), ("num_hidden_layers", network.depth),
+                     ("num_key_value_heads", network.kv_heads), ("vocab_size", network.classes)):
+        if config.get(key) not in (None, own):
+            raise Error(f"{source}: its tensors have {key} {own}, and config.json beside the file says {config[key]}; expected the same number")
+    return ""
 
 
 def merged(path: str, given: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:

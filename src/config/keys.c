@@ -107,7 +107,7 @@ const petra_config_key petra_config_keys[] = {
     INTEGER(model.patch, "4", 1, 4096, "vit, revvit: width and height of an image patch; each patch is one position"),
     CHOICE(model.coupling, "additive", PETRA_COUPLING_CHOICES, "reversible transformers: how a block joins its function F to the streams; additive: y1 = x2 + F(x1), y2 = x1; leapfrog: y1 = 2 x1 - x2 + F(x1), y2 = x1"),
     STRING(model.weights, "\"\"", NONE, "weights file to start from; empty: random weights from the seed"),
-    BOOLEAN(model.new_head, "false", "with model.weights: start the head with random weights from the seed and ignore the head in the file, which may have another number of classes"),
+    BOOLEAN(model.new_head, "false", "with model.weights: start the head with random weights from the seed and ignore the head in the file, which may have another number of classes (for tokens the embedding must still have the same vocabulary)"),
     BOOLEAN(model.zero_init_residual, "false", "start the scale of the last batch norm of each block at 0"),
 
     CHOICE(stages.partition, "block", PETRA_PARTITION_CHOICES, "block: one block per stage; balanced: stages.count stages; list: stages.blocks"),

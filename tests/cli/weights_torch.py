@@ -218,7 +218,7 @@ class Conversion(Weights):
         numpy.savez(self.path("model.npz"), **state)
         for words, *options in (("--heads N",), ("3 heads for 8 features", "--heads", "3"), ("8 heads of 1 features; expected an even", "--heads", "8"),
                                 ("k_proj.weight has 4 rows; expected those of a number of heads, each of 8 features, that divides 1", "--heads", "1"),
-                                ("rotary base 0 and context 128", "--heads", "4", "--rotary-base", "0"), ("context 0", "--heads", "4", "--context", "0")):
+                                ("rotary base 0; expected a number, 1 .. 1e12", "--heads", "4", "--rotary-base", "0"), ("context 0", "--heads", "4", "--context", "0")):
             self.refused(["model.npz: ", words], "model.npz", "b.h5", *options)
         keys, gate, bias = (f"model.layers.1.{name}" for name in ("self_attn.k_proj.weight", "mlp.gate_proj.weight", "self_attn.k_proj.bias"))
         for words, others in ((f"no tensor {gate}", {gate: None}), ("no tensor model.layers.0.mlp.gate_proj.weight", {gate.replace("1", "0"): None}),
@@ -253,9 +253,13 @@ class Conversion(Weights):
                             ("head_dim is 4; expected 2", {"head_dim": 4}), ("sliding_window is 4096; expected null", {"sliding_window": 4096}),
                             ("layer_types is ['full_attention', 'sliding_attention']", {"layer_types": ["full_attention", "sliding_attention"]}),
                             ("hidden_act is gelu", {"hidden_act": "gelu"}), ("partial_rotary_factor is 0.5", {"partial_rotary_factor": 0.5}),
-                            ("num_attention_heads is four; expected a number", {"num_attention_heads": "four", "head_dim": None})):
+                            ("num_attention_heads is 'four'; expected a number", {"num_attention_heads": "four"}),
+                            ("its tensors have num_key_value_heads 2, and config.json beside the file says 1", {"num_key_value_heads": 1}),
+                            ("its tensors have num_hidden_layers 2, and", {"num_hidden_layers": 3}), ("its tensors have vocab_size", {"vocab_size": 3})):
             self.write("config.json", json.dumps({**config, **more}))
-            self.refused(["config.json: ", words], "model.safetensors", "c.h5", "--heads", "4")
+            self.refused(["config.json", words], "model.safetensors", "c.h5", "--heads", "4")
+        self.write("config.json", json.dumps({"head_dim": 2, "rms_norm_eps": 1e-5}))
+        self.convert("model.safetensors", "c.h5", "--heads", "4")
         for words, text in (("config.json: cannot be read: ", "{"), ("config.json: no JSON object", "[]")):
             self.write("config.json", text)
             self.refused(words, "model.safetensors", "c.h5", "--heads", "4")
@@ -266,7 +270,12 @@ class Conversion(Weights):
         numpy.savez(self.path("model.npz"), **state)
         self.refused("config.json: no JSON object", "model.npz", "c.h5", "--heads", "4")
         os.remove(self.path("config.json"))
-        self.assertIn("there is no config.json beside the file, so that rms_norm_eps is assumed", self.convert("model.npz", "c.h5", "--heads", "4"))
+        text = self.convert("model.npz", "c.h5", "--heads", "4", "--rotary-base", "7")
+        self.assertIn("there is no config.json beside the file, so that rms_norm_eps is assumed to be 1e-05 and the rotary positions to be unscaled, "
+                      "with the base 7\n", text)
+        for words, *options in (("rotary base 0.5; expected a number, 1 .. 1e12", "--rotary-base", "5e-1"), ("rotary base 1e+13; expected", "--rotary-base", "1e13"),
+                                ("model.context would be 70000; petra has at most 65536", "--context", "70000")):
+            self.refused(["model.npz: ", words], "model.npz", "c.h5", "--heads", "4", *options)
         table = "model.embed_tokens.weight"
         numpy.savez(self.path("large.npz"), **{**state, table: numpy.ones((65537, 8), "f4")})
         self.refused("large.npz: data.vocabulary would be 65537; petra has at most 65536", "large.npz", "c.h5", "--heads", "4")
