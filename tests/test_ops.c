@@ -133,9 +133,9 @@ START_TEST(quantised_tensors) {
                *foreign = make(stranger, PETRA_TENSOR_QUANTISED, 2, 64, 1, 1);
   const petra_draws draws = {1, 64, 0, 0};
   REFUSED(INTERNAL, "upload: tensor tensor is missing", petra_op_upload(backend, NULL, bytes, PETRA_HOST_U8));
-  REFUSED(SHAPE, "upload: tensor is an activation, expected a quantised one",
+  REFUSED(SHAPE, "upload: tensor is an activation, expected a quantised one or a mask",
           petra_op_upload(backend, x, bytes, PETRA_HOST_U8));
-  REFUSED(SHAPE, "download: tensor is a vector, expected a quantised one",
+  REFUSED(SHAPE, "download: tensor is a vector, expected a quantised one or a mask",
           petra_op_download(backend, v, bytes, PETRA_HOST_U8));
   REFUSED(SHAPE, "upload: tensor is quantised, expected a tensor that holds numbers",
           petra_op_upload(backend, codes, bytes, PETRA_HOST_F32));

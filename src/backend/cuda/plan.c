@@ -414,6 +414,8 @@ static petra_status run(const cuda_plan *plan, const cuda_lane *lane, const void
   if (plan->narrow > 0)
     *out = widening.x;
   PETRA_TRY(execute(plan, lane, &at, free, ran));
+  if (ran && !*ran)
+    return PETRA_OK;
   return plan->narrow > 0 ? cuda_from_bf16_launch(lane, &widening) : PETRA_OK;
 }
 

@@ -41,7 +41,7 @@ static void close_bench(bench *b) {
 
 /* --- memory --- */
 
-/* False where the device has no room, which is dealt with. */
+/* *room becomes false if the device has no room, which is no error. */
 static petra_status allocate(size_t bytes, void **out, bool *room) {
   cudaError_t error = cudaMalloc(out, bytes);
   *room = error != cudaErrorMemoryAllocation;
@@ -75,7 +75,7 @@ static petra_status sets_wanted(const bench *b, int *out) {
   return PETRA_OK;
 }
 
-/* Where there is no room for all sets, those that there are serve. */
+/* If there is no room for all sets, the sets that fit serve, without the last one: graphs and kernels need memory too. */
 static petra_status allocate_all(const cuda_conv_shape *shape, size_t workspace, bench *b, bool *room) {
   int wanted;
   bool more = true;
@@ -89,6 +89,8 @@ static petra_status allocate_all(const cuda_conv_shape *shape, size_t workspace,
     if (more)
       CUDA_TRY(cudaMemsetAsync(b->set[b->sets++], FILLING, b->set_bytes, b->lane.stream), "memory for measuring plans");
   }
+  if (!more && b->sets > 1)
+    cudaFree(b->set[--b->sets]);
   *room = b->sets > 0;
   return PETRA_OK;
 }
