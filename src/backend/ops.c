@@ -92,7 +92,8 @@ static petra_status check_host(const checker *check, const petra_tensor *tensor,
     return check_numbers(check, "tensor", tensor);
   PETRA_TRY(check_present(check, "tensor", tensor));
   if (tensor->kind != PETRA_TENSOR_QUANTISED && tensor->kind != PETRA_TENSOR_MASK)
-    return petra_fail(PETRA_SHAPE, "%s: tensor is %s, expected a quantised one or a mask", check->op, kind_names[tensor->kind]);
+    return petra_fail(PETRA_SHAPE, "%s: tensor is %s, expected a quantised one or a mask", check->op,
+                      kind_names[tensor->kind]);
   return PETRA_OK;
 }
 
