@@ -161,14 +161,15 @@ def draw(cells, stages):
     for row, count in enumerate(COUNTS):
         for column, optimiser in enumerate(OPTIMISERS):
             bars(grid[row][column], cells, optimiser, count)
-            if column:
-                grid[row][column].set_yticklabels([])
+        grid[row][0].set_ylabel("method")
+        grid[row][1].sharey(grid[row][0])
+        grid[row][1].tick_params(labelleft=False)
     for axis, name, label in ((grid[2][0], "cosine", "cosine to the end-to-end gradient"), (grid[2][1], "reconstruction_error", "relative error of the input")):
         for number, coupling in enumerate(COUPLINGS):
-            for optimiser, line in zip(OPTIMISERS, ("-", "--")):
+            for optimiser, line, marker in zip(OPTIMISERS, ("-", "--"), ("o", "^")):
                 values = by_stage(cells, stages, name, coupling=coupling, optimiser=optimiser, method="petra", inverse="", stages=COUNTS[-1])
                 points = [(stage, value) for stage, value in enumerate(values, 1) if value]
-                axis.plot(*zip(*points), **{**sim.style(number), "linestyle": line}, label=f"{coupling}, {optimiser}")
+                axis.plot(*zip(*points), **{**sim.style(number), "linestyle": line, "marker": marker}, label=f"{coupling}, {optimiser}")
         axis.set_xticks(range(2, COUNTS[-1] + 1, 2))
         axis.set_xlabel(f"stage of {COUNTS[-1]}")
         axis.set_ylabel(label)
