@@ -232,6 +232,7 @@ EXTRA_DIST += experiments/30-couplings/README.md \
 	experiments/30-couplings/cells.csv \
 	experiments/30-couplings/couplings.png \
 	experiments/30-couplings/couplings.py \
+	experiments/30-couplings/inverse-seeds.yaml \
 	experiments/30-couplings/inverse.yaml \
 	experiments/30-couplings/lower-rate.yaml \
 	experiments/30-couplings/no-delay-base.yaml \

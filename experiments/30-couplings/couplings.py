@@ -18,7 +18,7 @@ import sweeps  # noqa: E402
 
 CELLS, STAGES, FIGURE = (os.path.join(HERE, name) for name in ("cells.csv", "stages.csv", "couplings.png"))
 RUNS = sweeps.WORDS.get("runs", "runs/couplings")
-GRIDS = ["no-delay", "rates", "lower-rate", "best", "inverse"]
+GRIDS = ["no-delay", "rates", "lower-rate", "best", "inverse", "inverse-seeds"]
 COUPLINGS, OPTIMISERS, COUNTS = ["additive", "leapfrog"], ["adamw", "muon"], [8, 18]
 METHODS = ["petra", "delayed-reversible", "approximate-input", "delayed", "pipedream"]
 # What replaces the weights of petra's inversion: the keys of its cells, and words for the tables.
