@@ -149,7 +149,8 @@ static void rest(const bench *b, const operands *o, double *step_s) {
   MEASURE("embed backward", 1, petra_op_embed_backward(b->backend, o->tokens, o->x, o->table, o->positions));
 }
 
-/* What a Llama has in their place: not a part of the step. Half as many heads of keys and values as of queries. */
+/* The operations of a Llama that take their place; the sum over a step omits them. Keys and values have half as many heads as
+ * queries. */
 static void llama(const bench *b, const operands *o, double *step_s) {
   const sizes *s = o->s;
   const int kv_heads = s->heads % 2 == 0 ? s->heads / 2 : s->heads, width = s->c / s->heads / 2 * 2;

@@ -283,7 +283,7 @@ static spec activation(int32_t n, int32_t c, int32_t h, int32_t w) {
   return (spec){PETRA_TENSOR_ACTIVATION, {n, c, h, w}};
 }
 
-/* What units of the network compute with: bf16 where streams are f32. */
+/* The kind of the tensors that units of the network compute with: bf16 if the precision is bf16, although streams are f32. */
 static spec inner(const bench *b, int32_t n, int32_t c, int32_t h, int32_t w) {
   return (spec){petra_tensor_inner_kind(b->backend, PETRA_TENSOR_ACTIVATION), {n, c, h, w}};
 }

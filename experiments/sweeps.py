@@ -67,12 +67,18 @@ def update_table(path, rows, keys):
 def table_and_figure(path, collect, keys, tables, draw=None):
     """Is the main part of such a script: makes the table of the rows that `collect` yields, prints it by `tables`, and draws it by `draw` if there is
     a figure."""
+    tables_and_figure({path: keys}, lambda: [list(collect())], tables, draw)
+
+
+def tables_and_figure(keys_of, collect, tables, draw=None):
+    """Does the same for several tables: `keys_of` has the keys of each path, and `collect` returns a list of rows for each."""
     if not sim.DRAW_ONLY:
-        update_table(path, list(collect()), keys)
-    rows = sim.read_table(path)
-    tables(rows)
+        for (path, keys), rows in zip(keys_of.items(), collect()):
+            update_table(path, rows, keys)
+    found = [sim.read_table(path) for path in keys_of]
+    tables(*found)
     if draw and not sim.TABLES_ONLY:
-        draw(rows)
+        draw(*found)
 
 
 def with_earlier(path, rows, keys):

@@ -90,17 +90,8 @@ def draw(cells, stages):
 
 
 def main():
-    if not sim.DRAW_ONLY:
-        cells, stages = collect()
-        cells = sweeps.with_earlier(CELLS, cells, ["method", "stages", "seed"])
-        if not cells:
-            sys.exit("local.py: no cell is complete")
-        sim.write_table(CELLS, cells)
-        sim.write_table(STAGES, sweeps.with_earlier(STAGES, stages, ["method", "stages", "seed", "stage"]))
-    cells, stages = sim.read_table(CELLS), sim.read_table(STAGES)
-    tables(cells, stages)
-    if not sim.TABLES_ONLY:
-        draw(cells, stages)
+    keys = ["method", "stages", "seed"]
+    sweeps.tables_and_figure({CELLS: keys, STAGES: keys + ["stage"]}, collect, tables, draw)
 
 
 if __name__ == "__main__":

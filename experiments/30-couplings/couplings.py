@@ -21,7 +21,7 @@ RUNS = sweeps.WORDS.get("runs", "runs/couplings")
 GRIDS = ["no-delay", "rates", "lower-rate", "best", "inverse", "inverse-seeds"]
 COUPLINGS, OPTIMISERS, COUNTS = ["additive", "leapfrog"], ["adamw", "muon"], [8, 18]
 METHODS = ["petra", "delayed-reversible", "approximate-input", "delayed", "pipedream"]
-# What replaces the weights of petra's inversion: the keys of its cells, and words for the tables.
+# The replacements of the weights of petra's inversion: the key that a cell sets, and words for the tables.
 INVERSES = {"stashed": ("method.invert_weights", "inversion with stashed weights"),
             "corrected": ("method.mitigation.discrepancy_correction", "backward and inversion with predicted weights"),
             "aimed": ("method.mitigation.weight_prediction", "forward with predicted weights")}
@@ -181,14 +181,7 @@ def draw(cells, stages):
 
 
 def main():
-    if not sim.DRAW_ONLY:
-        cells, stages = collect()
-        sweeps.update_table(CELLS, cells, KEYS)
-        sweeps.update_table(STAGES, stages, KEYS + ["stage"])
-    cells, stages = sim.read_table(CELLS), sim.read_table(STAGES)
-    tables(cells, stages)
-    if not sim.TABLES_ONLY:
-        draw(cells, stages)
+    sweeps.tables_and_figure({CELLS: KEYS, STAGES: KEYS + ["stage"]}, collect, tables, draw)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ static petra_status rotate(const petra_pass *pass, petra_tensor *x, bool back) {
 /* x has just been computed, and nothing else has a reference to it. */
 static petra_status forward(const petra_pass *pass, petra_tensor *x, petra_tensor **y) {
   const petra_block *block = pass->block;
-  const petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
+  const petra_memory_category category = petra_pass_kept(pass);
   petra_tensor *log_sum = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, petra_pass_features(pass, x, block->layers[1].in, PETRA_UNIT_INNER, category, y), done);

@@ -56,7 +56,7 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
   petra_tensor *features = NULL, *logits = NULL;
   petra_status status;
   petra_backend *backend = compute->backend;
-  petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
+  petra_memory_category category = petra_pass_kept(pass);
   int32_t images = in->tensor[0]->shape[0];
   PETRA_TRY_GOTO(status, new_matrix(compute, images, block->features, category, &features), done);
   PETRA_TRY_GOTO(status, new_matrix(compute, images, block->classes, PETRA_MEMORY_WORKSPACE, &logits), done);

@@ -12,10 +12,6 @@ static void keep(const petra_pass *pass, petra_tensor *x) {
     pass->graph->own[HIDDEN] = petra_tensor_retain(x);
 }
 
-static petra_memory_category kept(const petra_pass *pass) {
-  return pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
-}
-
 /* Returns the number of features of the output, for all samples. */
 static double outputs(const petra_block *block, const petra_kernel_list *out) {
   return (double)out->samples * block->layers[1].rows * block->layers[1].in;
@@ -24,7 +20,7 @@ static double outputs(const petra_block *block, const petra_kernel_list *out) {
 /* --- GELU --- */
 
 static petra_status gelu_forward(const petra_pass *pass, petra_tensor *x, petra_tensor **y) {
-  PETRA_TRY(petra_compute_like(pass->compute, x, kept(pass), y));
+  PETRA_TRY(petra_compute_like(pass->compute, x, petra_pass_kept(pass), y));
   PETRA_TRY(petra_op_gelu_forward(pass->compute->backend, pass->block->gelu, x, *y));
   keep(pass, x);
   return PETRA_OK;
@@ -47,7 +43,7 @@ const petra_middle_ops petra_gelu_middle = {
 /* --- SwiGLU --- */
 
 static petra_status swiglu_forward(const petra_pass *pass, petra_tensor *x, petra_tensor **y) {
-  PETRA_TRY(petra_pass_features(pass, x, pass->block->layers[1].in, PETRA_UNIT_INNER, kept(pass), y));
+  PETRA_TRY(petra_pass_features(pass, x, pass->block->layers[1].in, PETRA_UNIT_INNER, petra_pass_kept(pass), y));
   PETRA_TRY(petra_op_swiglu_forward(pass->compute->backend, x, *y));
   keep(pass, x);
   return PETRA_OK;

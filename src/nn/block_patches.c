@@ -17,8 +17,7 @@ static petra_status make_zeros(const petra_pass *pass, int32_t samples, petra_te
 /* Gets the pixels of the patches as features, which the graph of the layer keeps as its input. */
 static petra_status cut(const petra_pass *pass, const petra_tensor *images, petra_tensor **out) {
   const int32_t shape[4] = {images->shape[0], pass->block->shape_out.positions, pass->block->layers[0].in, 1};
-  PETRA_TRY(petra_compute_tensor(pass->compute, PETRA_TENSOR_SEQUENCE, shape,
-                                 pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE, out));
+  PETRA_TRY(petra_compute_tensor(pass->compute, PETRA_TENSOR_SEQUENCE, shape, petra_pass_kept(pass), out));
   return petra_op_patches(pass->compute->backend, images, pass->block->patch, *out);
 }
 

@@ -41,7 +41,7 @@ done:
  * the mean loss with respect to the logits as that of the layer's output. */
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   (void)out;
-  const petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
+  const petra_memory_category category = petra_pass_kept(pass);
   petra_tensor *features = NULL, *logits = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, make_features(pass, in, category, &features), done);

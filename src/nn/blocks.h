@@ -111,6 +111,9 @@ int petra_layer_first(const petra_block *block, int layer);
  * afterwards. */
 petra_status petra_stream_gradient(const petra_pass *pass, const petra_streams *dout, petra_tensor **dy);
 
+/* Returns the category of a tensor that the graph of the pass keeps, if there is one. */
+petra_memory_category petra_pass_kept(const petra_pass *pass);
+
 /* *out: a new tensor with as many rows as `like` and `features` features: a matrix like `like`, or a sequence for
  * `output`. */
 petra_status petra_pass_features(const petra_pass *pass, const petra_tensor *like, int32_t features,

@@ -3,7 +3,7 @@
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
-static petra_memory_category kept(const petra_pass *pass) {
+petra_memory_category petra_pass_kept(const petra_pass *pass) {
   return pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
 }
 
@@ -30,9 +30,10 @@ petra_status petra_layer_normalise(const petra_pass *pass, int layer, petra_tens
   petra_tensor *mean = NULL, *deviation = NULL;
   petra_status status;
   if (!rms)
-    PETRA_TRY_GOTO(status, petra_pass_features(pass, x, 1, PETRA_UNIT_STREAM, kept(pass), &mean), done);
-  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, 1, PETRA_UNIT_STREAM, kept(pass), &deviation), done);
-  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, petra_tensor_columns(x), PETRA_UNIT_INNER, kept(pass), n), done);
+    PETRA_TRY_GOTO(status, petra_pass_features(pass, x, 1, PETRA_UNIT_STREAM, petra_pass_kept(pass), &mean), done);
+  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, 1, PETRA_UNIT_STREAM, petra_pass_kept(pass), &deviation), done);
+  PETRA_TRY_GOTO(
+      status, petra_pass_features(pass, x, petra_tensor_columns(x), PETRA_UNIT_INNER, petra_pass_kept(pass), n), done);
   const petra_layer_norm_forward norm = {.x = x,
                                          .scale = parameters[0],
                                          .shift = rms ? NULL : parameters[1],
@@ -57,12 +58,12 @@ petra_status petra_layer_map(const petra_pass *pass, int layer, petra_tensor *x,
   const petra_layer *l = &pass->block->layers[layer];
   petra_tensor *const *parameters = pass->parameters + weight_of(pass->block, layer), *read = NULL;
   petra_status status = PETRA_OK;
-  PETRA_TRY_GOTO(status, petra_pass_read(pass, x, kept(pass), &read), done);
+  PETRA_TRY_GOTO(status, petra_pass_read(pass, x, petra_pass_kept(pass), &read), done);
   if (pass->graph)
     graph_of(pass, layer)->x = petra_tensor_retain(read);
   if (!y)
     goto done;
-  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, l->out, output, kept(pass), y), done);
+  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, l->out, output, petra_pass_kept(pass), y), done);
   const petra_linear_forward linear = {
       .x = read, .w = parameters[0], .b = l->bias ? parameters[1] : NULL, .join = join, .addend = addend, .y = *y};
   status = petra_op_linear_forward(pass->compute->backend, &linear);

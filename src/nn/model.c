@@ -31,7 +31,7 @@ static void describe_attention(const petra_config *config, char *text, size_t si
   petra_model llama = {0};
   const long long heads = (long long)config->model.heads;
   petra_llama_set(&llama, config);
-  if (family == PETRA_FAMILY_LLAMA || family == PETRA_FAMILY_REVLLAMA)
+  if (petra_family_is_llama(family))
     snprintf(text, size, "%lld heads (%d of keys and values), hidden %d, rotary base %.15g", heads, llama.kv_heads,
              llama.hidden, llama.rotary_base);
   else

@@ -9,6 +9,9 @@
 petra_status petra_resnet_make(petra_model *model, const petra_config *config);
 petra_status petra_transformer_make(petra_model *model, const petra_config *config, int32_t vocabulary);
 
+/* Returns true for llama and revllama. */
+bool petra_family_is_llama(petra_family family);
+
 /* Sets the members of a Llama's model that follow from the config: kv_heads, hidden, rotary_base. */
 void petra_llama_set(petra_model *model, const petra_config *config);
 

@@ -18,8 +18,12 @@ static bool is_reversible(const petra_model *model) {
          model->family == PETRA_FAMILY_REVLLAMA;
 }
 
+bool petra_family_is_llama(petra_family family) {
+  return family == PETRA_FAMILY_LLAMA || family == PETRA_FAMILY_REVLLAMA;
+}
+
 static bool is_llama(const petra_model *model) {
-  return model->family == PETRA_FAMILY_LLAMA || model->family == PETRA_FAMILY_REVLLAMA;
+  return petra_family_is_llama(model->family);
 }
 
 static bool reads_tokens(const petra_model *model) {

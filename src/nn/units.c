@@ -81,7 +81,7 @@ petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x,
                              const petra_tensor *addend, petra_unit_output output, petra_tensor **y) {
   petra_block_graph own = {0};
   petra_unit_graph *kept = &(pass->graph ? pass->graph : &own)->units[index];
-  petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
+  petra_memory_category category = petra_pass_kept(pass);
   petra_status status;
   PETRA_TRY_GOTO(status, keep(pass, index, x, category, kept), done);
   if (y)
@@ -98,7 +98,7 @@ done:
 petra_status petra_pass_unit_streams(const petra_pass *pass, int index, petra_tensor *x, petra_streams *out) {
   petra_block_graph own = {0};
   petra_unit_graph *kept = &(pass->graph ? pass->graph : &own)->units[index];
-  petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
+  petra_memory_category category = petra_pass_kept(pass);
   petra_status status = keep(pass, index, x, category, kept);
   for (int i = 0; i < 2 && status == PETRA_OK; i++)
     status = petra_pass_stream(pass, x->shape[0], &pass->block->shape_out, &out->tensor[i]);

@@ -39,7 +39,7 @@ TOKENS = [("gpt", "additive", "transformer"), ("revgpt", "additive", "reversible
           ("llama", "additive", "model"), ("revllama", "additive", "reversible"), ("revllama", "leapfrog", "leapfrog")]
 
 
-# What a state_dict does not contain: of a GPT, of a Llama.
+# Options for the numbers that the state_dict of a GPT or Llama does not contain.
 OPTIONS = [("--heads", "2"), ("--heads", "2", "--rotary-base", "100", "--context", "5")]
 
 

@@ -60,10 +60,10 @@ typedef struct petra_cuda_host_counts {
 } petra_cuda_host_counts;
 petra_cuda_host_counts petra_cuda_host_count(void);
 
-/* Whether this thread has chosen a device, without which it has no context of its own. */
+/* Returns true if this thread has chosen a device. Otherwise it has no context of its own. */
 bool petra_cuda_host_bound(void);
 
-/* Whether this is an address in device memory. */
+/* Returns true for an address in device memory. */
 bool petra_cuda_host_is_device(const void *pointer);
 
 /* A library's call on a stream: run(copy of the arguments) when its turn comes. The copy is fresh for each run. */

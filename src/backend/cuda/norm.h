@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernels of batch normalisation share (norm.cu: statistics, forward; norm_backward.cu): sums over the pixels, and what
- * they know of a channel. */
+/* Shared by the kernels of batch normalisation (norm.cu: statistics, forward; norm_backward.cu): sums over the pixels, and the
+ * numbers of a channel that a thread loads once. */
 #pragma once
 
 #include "backend/cuda/narrow.h"
@@ -145,7 +145,7 @@ typedef struct cuda_channel {
   float mean, factor, shift;                                   /* of bf16; factor: scale times the inverse deviation */
 } cuda_channel;
 
-/* Of bf16: forward and backward have the same. */
+/* The factor of bf16, computed alike in forward and backward. */
 PETRA_DEVICE float cuda_norm_factor(float scale, float variance) {
   return scale * PETRA_RSQRT(variance + (float)PETRA_NORM_EPSILON);
 }
@@ -194,7 +194,7 @@ PETRA_DEVICE double cuda_norm_z(const cuda_channel *channel, float x) {
                                  channel->wide_shift);
 }
 
-/* Of bf16: forward and backward have the same. fmaf is one rounding wherever it is compiled. */
+/* z of bf16, computed alike in forward and backward. fmaf rounds once with every compiler. */
 PETRA_DEVICE float cuda_norm_narrow_z(const cuda_channel *channel, float difference) {
   return fmaf(difference, channel->factor, channel->shift);
 }

@@ -52,7 +52,7 @@ static petra_status allocate(size_t bytes, void **out, bool *room) {
   return PETRA_OK;
 }
 
-/* Where the arrays lie in a set. */
+/* Sets the offsets of the arrays in a set, and the size of a set. */
 static void lay_out(const cuda_conv_shape *s, bench *b) {
   const size_t narrow = s->precision == PETRA_PRECISION_BF16 ? sizeof(uint16_t) : sizeof(float);
   const int out = s->kind == CUDA_CONV_FORWARD ? 2 : s->kind == CUDA_CONV_DATA ? 0 : 1;
