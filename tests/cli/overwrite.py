@@ -172,7 +172,7 @@ class Emulate(OverwriteTest):
             process.send_signal(number)
             error = process.communicate(timeout=60)[1].decode()
             self.assertEqual(process.returncode, 1, error)
-            self.assertRegex(error, f"\\A(petra: stopping .*\n)?petra: stopped before the run began.*\n{AS_IT_WAS}\n\\Z")
+            self.assertRegex(error, f"\\A(petra: stopping, .*\n)?petra: stopped before the run began.*\n{AS_IT_WAS}\n\\Z")
             self.unchanged()
 
     def test_a_simulation_that_is_stopped_where_nothing_was(self):
