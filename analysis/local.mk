@@ -28,6 +28,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/run_schema.py \
   analysis/petrapipe/runs.py \
   analysis/petrapipe/stage.py \
+  analysis/petrapipe/stage_checks.py \
   analysis/petrapipe/stages.py \
   analysis/petrapipe/sweeps.py \
   analysis/petrapipe/tensorboard.py \

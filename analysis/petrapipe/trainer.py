@@ -32,7 +32,8 @@ from .microbatches import Microbatches, moved, samples_of
 from .plan import Plan
 from .probe import Probe, Window, figures
 from .run_log import RunLog
-from .stage import Stage, Streams, as_tuple, bytes_of
+from .stage import Stage, Streams, as_tuple, bytes_of, equal
+from .stage_checks import check_stage, same_outputs
 
 
 class Chain(nn.Sequential):
@@ -134,7 +135,8 @@ class Trainer:
         self._refuse(method)
         if not len(self.plan.rows("U")):
             warnings.warn(f"no stage makes an update: method.accumulate is {self.plan.accumulate}, and the run has {self.plan.microbatches} microbatches", stacklevel=2)
-        self.stages = [Stage(number, modules_of, method["keep"], optimizer, self.device, self.seed, autocast, loss if number == len(modules) else None)
+        self.stages = [Stage(number, modules_of, method["keep"], optimizer, self.device, self.seed, autocast, loss if number == len(modules) else None,
+                             self._outlives(number))
                        for number, modules_of in enumerate(modules, 1)]
         self._check_shared()
         self.schedulers = [[] if scheduler is None or self.by_config else [scheduler(one) for one in stage.optimizers] for stage in self.stages]
@@ -234,10 +236,19 @@ class Trainer:
             raise Error("method.keep: a graph of PyTorch has the weights of its forward, but the backward of this method reads others; expected method.keep: "
                         "input, or method.backward_weights: stashed")
 
+    def _outlives(self, number: int) -> bool:
+        """Returns whether a stage makes an update between the forward and the backward of a microbatch."""
+        own = self.plan.stage == number
+        updates = (own & (self.plan.kind == "U")).cumsum()
+        backward = own & (self.plan.kind == "B")
+        return bool((self.plan.weights[backward] < updates[backward]).any())
+
     def _check_shared(self) -> None:
         owners: dict[int, int] = {}
         for stage in self.stages:
             for name, parameter in zip(stage.names, stage.parameters):
+                if not parameter.requires_grad:
+                    continue
                 if id(parameter) in owners:
                     raise StageError(f"stage {stage.number} ({stage.name}): its parameter {name} is also one of stage {owners[id(parameter)]}; expected weights "
                                      "of one stage: untie them, or put both modules into one stage")
@@ -277,11 +288,14 @@ class Trainer:
         for stage, delay in zip(self.stages, self.plan.header["stage"]):
             last = stage.number == len(self.stages)
             streams = bytes_of([x for x in xs if isinstance(x, torch.Tensor) and x.is_floating_point()])
-            back = streams + (bytes_of(xs) if stage.number > 1 and self.stages[stage.number - 2]._inverts(-1) else 0)
-            ys, flops = stage.check(xs, stage.weights(0), 0, target if last else None)
+            back = streams + (bytes_of(xs) if stage.number > 1 and self.stages[stage.number - 2].inverts(-1) else 0)
+            ys, flops = check_stage(stage, xs, 0, target if last else None)
+            if any(p.grad is not None for other in self.stages for p in other.parameters):
+                raise StageError(f"stage {stage.number} ({stage.name}): gives a gradient to a parameter of another stage; expected the parameters of its own "
+                                 "modules: join the stages that share it")
             if last and (ys[0].dim() or not ys[0].is_floating_point()):
                 raise StageError(f"stage {stage.number} ({stage.name}): the loss has shape {tuple(ys[0].shape)}; expected one number, the mean over the microbatch")
-            rows.append({"name": stage.name, "reversible": int(stage._inverts(0)), "parameters": sum(p.numel() for p in stage.parameters),
+            rows.append({"name": stage.name, "reversible": int(stage.inverts(0)), "parameters": sum(p.numel() for p in stage.parameters if p.requires_grad),
                          "forward_flops": flops // samples, "forward_bytes": 0 if last else bytes_of(ys), "backward_bytes": back if stage.number > 1 else 0,
                          "delay": int(delay["delay_microbatches"] or 0)})
             xs = ys
@@ -294,10 +308,12 @@ class Trainer:
         calls: list[list[tuple]] = [[], []]
         given = [x for x in self.microbatches.peek(0)[0] if isinstance(x, torch.Tensor)]
         copies = [x.clone() for x in given]
-        with torch.no_grad():
+        with torch.no_grad(), contextlib.ExitStack() as stack:
+            for stage in self.stages:
+                stack.enter_context(stage.unchanged())
             for m in range(min(2, self.plan.microbatches)):
                 xs, target = self.microbatches.peek(m)
-                if not all(map(torch.equal, given, copies)):
+                if not all(map(equal, given, copies)):
                     raise Error("data: microbatch 1 changes the tensors of microbatch 0; expected new ones for each microbatch")
                 for stage in self.stages:
                     own = target if stage.number == len(self.stages) else None
@@ -306,7 +322,7 @@ class Trainer:
                         calls[m].append((stage, b, before, own, xs))
             for stage, b, xs, own, ys in reversed(calls[0]) if calls[1] else ():
                 try:
-                    same = stage.same(ys, stage.call(b, stage.current, xs, 0, None, own))
+                    same = same_outputs(stage, ys, stage.call(b, stage.current, xs, 0, None, own))
                 except StageError:
                     same = False
                 if not same:
@@ -415,7 +431,7 @@ class Trainer:
             xs, dxs, gradients = stage.backward(m, ys, dys, version, None if inverse < 0 else inverse, self.rules)
             self.probe.backwarded(stage, m, xs)
         if stage.number > 1:
-            self._post(self.down, stage.number - 1, m, (xs if self.stages[stage.number - 2]._inverts(-1) else (), dxs))
+            self._post(self.down, stage.number - 1, m, (xs if self.stages[stage.number - 2].inverts(-1) else (), dxs))
         if self.plan.method["split_backward"]:
             self.held[stage.number, m] = gradients
         else:
