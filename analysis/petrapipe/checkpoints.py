@@ -89,7 +89,7 @@ class Checkpoints:
         losses = trainer.losses
         state = {"version": VERSION, "signature": self._facts, "actions": self._actions(trainer.row),
                  **{name: getattr(trainer, name) for name in PLAIN}, "losses": [numpy.array([*losses], int), numpy.array([*losses.values()], float)],
-                 "sums": trainer.open_epochs, "probe": trainer.probe.state(), "references": _references(trainer.probe, trainer.row),
+                 "sums": trainer.open_epochs, "probe": trainer.probe.state(), "begun": _begun(trainer.probe, trainer.row),
                  "stages": without_functions([stage.state() for stage in trainer.stages]),
                  "schedulers": without_functions([[one.state_dict() for one in some] for some in trainer.schedulers]), "log": trainer.log.state()}
         parts, now = packed(state, "the checkpoint"), time.monotonic()
@@ -119,13 +119,16 @@ class Checkpoints:
         if not isinstance(state, dict) or state.get("version") != VERSION:
             raise Unreadable(f"{self.path}: cannot be read: it is no checkpoint of this version; expected {EXPECTED}")
         try:
+            wrong = [name for name in PLAIN if type(state[name]) is not type(getattr(self.trainer, name))] + ["schedulers"] * (type(state["schedulers"]) is not list)
+            if wrong:
+                raise TypeError(f"{wrong[0]} is a {type(state[wrong[0]]).__name__}")
             self._compare(state)
             self._check_flow(state)
             self._put_back(state)
         except Error:
             raise
         except Exception as error:  # noqa: BLE001: contents that someone has changed raise anything
-            raise Unreadable(f"{self.path}: cannot be read: its content was changed ({type(error).__name__}: {str(error).splitlines()[:1]}); expected "
+            raise Unreadable(f"{self.path}: cannot be read: its content was changed ({type(error).__name__}: {' '.join(str(error).split())}); expected "
                              f"{EXPECTED}") from None
         self.written = True
         return state["log"]
@@ -185,11 +188,19 @@ class Checkpoints:
                             "reads; expected a run of the same length, or one from the beginning")
         if not right:
             raise Unreadable(f"{self.path}: cannot be read: its content was changed (the microbatches in flight are not those of its run); expected {EXPECTED}")
-        begun, ends = dict(state["references"]), {first: max(place for place, *_ in passes) for first, passes in _references(trainer.probe, len(plan)).items()}
-        for first, passes in _references(trainer.probe, row).items():
-            if (first in state["probe"]["windows"]) != (ends[first] >= row) or first in begun and begun[first] != passes:
+        self._check_probe(state)
+
+    def _check_probe(self, state: dict) -> None:
+        """Compares the windows of the probe that have begun. Windows that have not are those of this run."""
+        probe, row, saved = self.trainer.probe, state["row"], state["probe"]["windows"]
+        mine, theirs = _begun(probe, row), state["begun"]
+        for first in {*mine, *theirs}:
+            ends = mine.get(first) is None or max(place for place, *_ in mine[first]) < row
+            if (first in saved) == ends or first in theirs and theirs[first] != mine.get(first):
                 raise Error(f"{self.path}: the probe at microbatch {first} compares with other weights than in the shorter run; expected a run of the same length, or "
                             "one from the beginning")
+        own = probe.state()["windows"]
+        state["probe"]["windows"] = {first: saved[first] if first in mine else own[first] for first in own if first not in mine or first in saved}
 
     def _put_back(self, state: dict) -> None:
         trainer = self.trainer
@@ -221,11 +232,12 @@ class Checkpoints:
         return found
 
 
-def _references(probe: Any, end: int) -> dict[int, list]:
-    """Returns the passes of each window that is not complete and has begun before row `end`: (row, microbatch, name, stage, versions)."""
-    found: dict[int, list] = {}
+def _begun(probe: Any, end: int) -> dict[int, list]:
+    """Returns the passes of each window of which a microbatch has begun before row `end`: (row, microbatch, name, stage, versions)."""
+    microbatch = probe.plan.microbatch[:end]
+    found: dict[int, list] = {first: [] for first, window in probe.windows.items() if ((microbatch >= first) & (microbatch < first + window.count)).any()}
     for row, passes in probe.passes.items():
         for one in passes:
-            if one.window.first in probe.windows:
-                found.setdefault(one.window.first, []).append((row, one.m, one.name, one.of, tuple(one.versions)))
-    return {first: sorted(passes) for first, passes in found.items() if min(passes)[0] < end}
+            if one.window.first in found:
+                found[one.window.first].append((row, one.m, one.name, one.of, tuple(one.versions)))
+    return {first: sorted(passes) for first, passes in found.items()}

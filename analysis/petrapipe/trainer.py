@@ -243,25 +243,29 @@ class Trainer:
                 owners[id(parameter)] = stage.number
 
     def _place_uses(self) -> None:
-        """Finds, for each stage and version, the last row that needs it: a pass, an evaluation or a probe."""
+        """Finds, for each stage and version, the last row that needs it: a pass, an evaluation or a probe; the end of the run if
+        a microbatch is still in flight then."""
         self.method_last = self.plan.last_uses()
         self.last = [rows.copy() for rows in self.method_last]
         evaluations = self.plan.rows("E")
         ends = {int(self.plan.microbatch[row]): row for row in evaluations.tolist()}
         uses = [((int(self.plan.stage[row]), int(self.plan.weights[row])), ends[int(self.plan.microbatch[row])]) for row in evaluations.tolist()]
         self.evaluation_ends = set(ends.values())
+        backwards = set(zip(self.plan.stage[self.plan.kind == "B"].tolist(), self.plan.microbatch[self.plan.kind == "B"].tolist()))
+        forwards = self.plan.rows("F")
+        uses += [((stage, version), len(self.plan)) for stage, m, version in zip(*(column[forwards].tolist() for column in (self.plan.stage, self.plan.microbatch, self.plan.weights)))
+                 if (stage, m) not in backwards]  # a longer run that continues this one reads them
         for (stage, version), row in [*uses, *self.probe.uses.items()]:
             self.last[stage - 1][version] = max(self.last[stage - 1][version], row)
 
     def _count_epochs(self) -> None:
-        """Counts the losses and evaluations that each epoch will have. An epoch that the run does not complete has no row."""
+        """Counts the losses and evaluations that each epoch will have. An epoch that the run does not complete never has all of them, and no row."""
         plan = self.plan
         complete = plan.microbatches // max(1, plan.epoch_microbatches)
         self.open_epochs: dict[int, dict] = {}
         losing = "B" if plan.fused_head else "F"
-        of_losses = plan.epoch[(plan.kind == losing) & (plan.stage == plan.stages)]
-        for epoch in of_losses[of_losses < complete].tolist():
-            self.open_epochs.setdefault(epoch, {"losses": 0, "evaluations": 0})["losses"] += 1
+        for epoch in plan.epoch[(plan.kind == losing) & (plan.stage == plan.stages)].tolist():
+            self.open_epochs.setdefault(epoch, {"losses": int(epoch >= complete), "evaluations": 0})["losses"] += 1
         if self.evaluation is not None:
             for row in self.evaluation_ends:
                 self.open_epochs.setdefault(int(plan.epoch[row]), {"losses": 0, "evaluations": 0})["evaluations"] += 1
@@ -368,8 +372,9 @@ class Trainer:
                     self.save()
             self._finish(True)
         except BaseException:
-            with contextlib.suppress(Error):  # the first error is the one to report
-                self._finish(False)
+            if not self.ended:
+                with contextlib.suppress(Error):  # the first error is the one to report
+                    self._finish(False)
             raise
         return self
 

@@ -219,7 +219,7 @@ class Training(ProgramTest):
         self.refused(Error, ("checkpoint.pt: cannot be read",), resume=True, **options)
 
     def test_a_checkpoint_near_the_end_resumes(self):
-        """Of the last microbatches of an undrained run there is no backward, and their older weights are gone."""
+        """Of the last microbatches of an undrained run there is no backward."""
         for method, k in (("delayed", 1), ("delayed", 3), ("dsp", 1)):
             whole = self.trainer(method, k=k, microbatches=16).run()
             for every in (11, 12, 13):
