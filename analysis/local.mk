@@ -14,6 +14,7 @@ EXTRA_DIST += analysis/pyproject.toml
 petrapipedir = $(analysisdir)/petrapipe
 dist_petrapipe_DATA = \
   analysis/petrapipe/__init__.py \
+  analysis/petrapipe/checkpoints.py \
   analysis/petrapipe/configs.py \
   analysis/petrapipe/coupling.py \
   analysis/petrapipe/errors.py \
@@ -22,11 +23,14 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/mitigations.py \
   analysis/petrapipe/modules.py \
   analysis/petrapipe/networks.py \
+  analysis/petrapipe/plain_file.py \
   analysis/petrapipe/plan.py \
   analysis/petrapipe/probe.py \
   analysis/petrapipe/run_log.py \
   analysis/petrapipe/run_schema.py \
   analysis/petrapipe/runs.py \
+  analysis/petrapipe/seals.py \
+  analysis/petrapipe/signature.py \
   analysis/petrapipe/stage.py \
   analysis/petrapipe/stage_checks.py \
   analysis/petrapipe/stages.py \

@@ -10,6 +10,7 @@ import math
 import h5py
 import numpy
 
+from . import seals
 from .configs import read_config
 
 NUMBER, LOSS, SECONDS, INDEX, SMALL_INDEX = ("<f8", "1"), ("<f8", "nat"), ("<f8", "s"), ("<i8", "1"), ("<i4", "1")
@@ -42,11 +43,16 @@ PARAMETER_NAME_BYTES, FIGURE_CHUNK_BYTES = 64, 16 * 1024
 
 
 def open_file(path: str, mode: str) -> h5py.File:
-    """Opens a log, without a lock if this h5py can. A new file is in the earliest format of HDF5."""
+    """Opens a log, without a lock if this h5py can."""
     try:
         return h5py.File(path, mode, libver=("earliest", "latest"), locking=False)
     except (TypeError, ValueError):  # an h5py before 3.5, or an HDF5 without this option
         return h5py.File(path, mode, libver=("earliest", "latest"))
+
+
+def create_in_memory(name: str) -> h5py.File:
+    """Creates a log that has no file, with room for a seal in front. `name` is not that of another open file."""
+    return h5py.File(name, "w", driver="core", backing_store=False, userblock_size=seals.BYTES, libver=("earliest", "latest"))
 
 
 def samples_of(config: str) -> tuple[str, int]:

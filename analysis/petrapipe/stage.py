@@ -621,8 +621,6 @@ class Stage:
         self.read, self.corrected = state["read"] or self.current, state["corrected"]
         self.graph_bytes, self._momentum_bytes = state["graph_bytes"], state["momentum_bytes"]
         for m, (version, inputs, graph, target) in state["kept"].items():
-            if graph and version != self.updates and version not in self.versions:
-                continue  # the run ends before its backward
             kept = self.kept[m] = Kept(version, inputs, target=target, bytes=bytes_of(inputs))
             if graph:
                 self._graph(kept, m, inputs[0], self.weights(version))

@@ -16,7 +16,6 @@ import copy
 import itertools
 import math
 import os
-import re
 import time
 import warnings
 from typing import Any, Callable, Iterable, Mapping, Sequence
@@ -26,8 +25,9 @@ from torch import nn
 
 from . import mitigations as known
 from . import run_schema
+from .checkpoints import Checkpoints
 from .configs import read_config
-from .errors import Diverged, Error, StageError, Unreadable, Unwritable
+from .errors import Diverged, Error, StageError
 from .microbatches import Microbatches, moved, samples_of
 from .plan import Plan
 from .probe import Probe, Window, figures
@@ -167,9 +167,8 @@ class Trainer:
         self.totals = [0] * len(self.stages)
         self._count_epochs()
         self.log: RunLog | None = None
-        rows = self._prepare()
+        self._open(self._prepare(), resume, overwrite)
         self.microbatches.close()
-        self._open(rows, resume, overwrite)
 
     # --- set-up ---
 
@@ -255,25 +254,29 @@ class Trainer:
                 owners[id(parameter)] = stage.number
 
     def _place_uses(self) -> None:
-        """Finds, for each stage and version, the last row that needs it: a pass, an evaluation or a probe."""
+        """Finds, for each stage and version, the last row that needs it: a pass, an evaluation or a probe; the end of the run if
+        a microbatch is still in flight then."""
         self.method_last = self.plan.last_uses()
         self.last = [rows.copy() for rows in self.method_last]
         evaluations = self.plan.rows("E")
         ends = {int(self.plan.microbatch[row]): row for row in evaluations.tolist()}
         uses = [((int(self.plan.stage[row]), int(self.plan.weights[row])), ends[int(self.plan.microbatch[row])]) for row in evaluations.tolist()]
         self.evaluation_ends = set(ends.values())
+        backwards = set(zip(self.plan.stage[self.plan.kind == "B"].tolist(), self.plan.microbatch[self.plan.kind == "B"].tolist()))
+        forwards = self.plan.rows("F")
+        uses += [((stage, version), len(self.plan)) for stage, m, version in zip(*(column[forwards].tolist() for column in (self.plan.stage, self.plan.microbatch, self.plan.weights)))
+                 if (stage, m) not in backwards]  # a longer run that continues this one reads them
         for (stage, version), row in [*uses, *self.probe.uses.items()]:
             self.last[stage - 1][version] = max(self.last[stage - 1][version], row)
 
     def _count_epochs(self) -> None:
-        """Counts the losses and evaluations that each epoch will have. An epoch that the run does not complete has no row."""
+        """Counts the losses and evaluations that each epoch will have. An epoch that the run does not complete never has all of them, and no row."""
         plan = self.plan
         complete = plan.microbatches // max(1, plan.epoch_microbatches)
         self.open_epochs: dict[int, dict] = {}
         losing = "B" if plan.fused_head else "F"
-        of_losses = plan.epoch[(plan.kind == losing) & (plan.stage == plan.stages)]
-        for epoch in of_losses[of_losses < complete].tolist():
-            self.open_epochs.setdefault(epoch, {"losses": 0, "evaluations": 0})["losses"] += 1
+        for epoch in plan.epoch[(plan.kind == losing) & (plan.stage == plan.stages)].tolist():
+            self.open_epochs.setdefault(epoch, {"losses": int(epoch >= complete), "evaluations": 0})["losses"] += 1
         if self.evaluation is not None:
             for row in self.evaluation_ends:
                 self.open_epochs.setdefault(int(plan.epoch[row]), {"losses": 0, "evaluations": 0})["evaluations"] += 1
@@ -330,25 +333,16 @@ class Trainer:
                                          "an attribute, which belongs to another microbatch; expected this tensor as an input, as part of the messages")
 
     def _open(self, rows: list[dict], resume: bool, overwrite: bool) -> None:
-        state = None
-        if resume:
-            if not self.output:
+        self.checkpoints: Checkpoints | None = None
+        if not self.output:
+            if resume:
                 raise Error("resume: expected output=, the folder of the run")
-            state = self._load()
-        if state:
-            self._restore(state)
-        if self.output:
-            try:
-                os.makedirs(self.output, exist_ok=True)
-            except OSError as error:
-                raise Unwritable(f"{self.output}: cannot be created: {error.strerror}; expected a folder that can be written") from None
-            path = os.path.join(self.output, "run.h5")
-            if state:
-                self.log = RunLog.resume(path, state["log"])
-            else:
-                names = [(f"{stage.number:02d}/{name}", stage.number, 0) for stage in self.stages for name in stage.names]
-                self.log = RunLog(path, self.plan, self.seed, rows, f"PyTorch {torch.__version__} on {self.device}", f"PyTorch {torch.__version__}",
-                                  "petrapipe.Trainer", names if self.plan.probes else None, self.tracing, overwrite, *self._in_words())
+            return
+        self.checkpoints = Checkpoints(self)
+        names = [(f"{stage.number:02d}/{name}", stage.number, 0) for stage in self.stages for name in stage.names]
+        self.log = RunLog(self.output, self.plan, self.seed, rows, f"PyTorch {torch.__version__} on {self.device}", f"PyTorch {torch.__version__}",
+                          "petrapipe.Trainer", names if self.plan.probes else None, self.tracing, overwrite, *self._in_words(),
+                          state=self.checkpoints.restore() if resume else None)
 
     def _in_words(self) -> tuple[str, str, str]:
         """Returns descriptions of the network, the optimiser and the data for the log."""
@@ -389,13 +383,14 @@ class Trainer:
                     del stage.versions[old]
                 self._measure(stage, kind)
                 self.row += 1
-                if self.checkpoint_every and self.output and len(self.losses) >= reported + self.checkpoint_every:
-                    reported = len(self.losses)
+                if self.checkpoint_every and len(self.losses) >= reported + self.checkpoint_every and self.checkpoints.due:
+                    reported, self.seconds = len(self.losses), time.monotonic() - self.started
                     self.save()
             self._finish(True)
         except BaseException:
-            with contextlib.suppress(Error):  # the first error is the one to report
-                self._finish(False)
+            if not self.ended:
+                with contextlib.suppress(Error):  # the first error is the one to report
+                    self._finish(False)
             raise
         return self
 
@@ -573,7 +568,6 @@ class Trainer:
             self.epochs.append(row)
             if self.log:
                 self.log.epoch(**row)
-                self.log.flush()
             if self.on_epoch:
                 self.on_epoch(row)
 
@@ -611,61 +605,13 @@ class Trainer:
 
     @property
     def checkpoint(self) -> str:
-        return os.path.join(self.output or ".", "checkpoint.pt")
+        return self._checkpoints().path
 
     def save(self) -> None:
         """Writes checkpoint.pt, from which a run with resume=True continues to the same bits on the same machine."""
-        if self.log:
-            self.log.flush()
-        state = {"version": 1, "signature": self._signature(), "row": self.row, "stages": [stage.state() for stage in self.stages],
-                 "schedulers": [[one.state_dict() for one in some] for some in self.schedulers], "up": self.up, "down": self.down, "targets": self.targets,
-                 "held": self.held, "snapshots": self.snapshots, "probe": self.probe.state(), "losses": self.losses, "epochs": self.epochs,
-                 "open_epochs": self.open_epochs, "epoch_started": self.epoch_started, "evaluating": self.evaluating, "peaks": self.peaks, "waiting": self.waiting,
-                 "totals": self.totals, "seconds": time.monotonic() - self.started, "probes": self.probes, "log": self.log.state() if self.log else None}
-        temporary = self.checkpoint + ".tmp"
-        try:
-            torch.save(state, temporary)
-            os.replace(temporary, self.checkpoint)
-        except (OSError, RuntimeError) as error:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise Unwritable(f"{self.checkpoint}: cannot be written: {str(error).splitlines()[0]}; expected room on the disk") from None
+        self._checkpoints().save()
 
-    def _signature(self) -> dict[str, str]:
-        """Returns what a checkpoint must have in common with the trainer that reads it."""
-        found = {"config": self.plan.config, "clip": str(self.clip), "seed": str(self.seed), "evaluate": str(self.evaluation is not None)}
-        for stage in self.stages:
-            shapes = [(name, tuple(t.shape), str(t.dtype)) for name, t in zip(stage.names, stage.current)]
-            found[f"stage {stage.number}"] = re.sub(" at 0x[0-9a-f]+", "", f"{stage.modules} {shapes} {stage.autocast}")
-            found[f"the optimiser of stage {stage.number}"] = str([(type(one).__name__, sorted(one.defaults.items(), key=str)) for one in stage.optimizers])
-            found[f"the mitigations of stage {stage.number}"] = str([type(one).__name__ for one in stage.mitigations])
-        return found
-
-    def _load(self) -> dict:
-        try:
-            try:
-                state = torch.load(self.checkpoint, map_location=self.device, weights_only=False)
-            except TypeError:  # PyTorch 1.12 and older
-                state = torch.load(self.checkpoint, map_location=self.device)
-        except Exception as error:  # noqa: BLE001: a damaged file raises anything
-            reason = getattr(error, "strerror", None) or str(error).split("\n")[0]
-            raise Unreadable(f"{self.checkpoint}: cannot be read: {reason}; expected the checkpoint of a run with checkpoint_every=") from None
-        if not isinstance(state, dict) or state.get("version") != 1:
-            raise Unreadable(f"{self.checkpoint}: is no checkpoint of this version; expected that of a run with checkpoint_every=")
-        mine, theirs = self._signature(), state["signature"]
-        other = [name for name in mine if mine[name] != theirs.get(name)]
-        if other or len(mine) != len(theirs):
-            raise Error(f"{self.checkpoint}: {other[0] if other else 'the number of stages'} differs from that of its run; expected the same config, network, "
-                        "optimisers and options")
-        return state
-
-    def _restore(self, state: dict) -> None:
-        for stage, saved in zip(self.stages, state["stages"]):
-            stage.restore(saved)
-        for some, saved in zip(self.schedulers, state["schedulers"]):
-            for one, value in zip(some, saved):
-                one.load_state_dict(value)
-        for name in ("row", "up", "down", "targets", "held", "snapshots", "losses", "epochs", "open_epochs", "epoch_started", "evaluating", "peaks", "totals", "waiting",
-                     "seconds", "probes"):
-            setattr(self, name, state[name])
-        self.probe.restore(state["probe"])
+    def _checkpoints(self) -> Checkpoints:
+        if not self.checkpoints:
+            raise Error("checkpoint: needs a folder; expected output=")
+        return self.checkpoints
