@@ -19,6 +19,7 @@ from typing import Any, Iterable, Mapping
 
 import numpy
 
+from .configs import flattened
 from .errors import Error
 
 FORMAT, VERSION = "petra-plan", 1
@@ -127,7 +128,7 @@ class Plan:
         settings, in which two underscores stand for the dot: cluster__stages=8."""
         text, settings = "", {}
         if isinstance(config, Mapping):
-            settings.update(config)
+            settings.update(flattened(config))
         elif "\n" in config or ": " in config:
             text = config
         else:

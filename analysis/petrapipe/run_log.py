@@ -53,10 +53,11 @@ class RunLog:
     path: the folder of the run, which is created, or its run.h5. plan: .config (YAML), .epoch_microbatches, .header (a dictionary).
     stages: a dictionary per stage: name, reversible, parameters, forward_flops, forward_bytes, backward_bytes, delay; what is missing is 0.
     parameters: (name "SS/NAME", stage, zero) of each tensor, for a log with /probe. trace: the log has /trace/actions.
-    network, optimiser, data: descriptions in words, which readers print instead of the keys of the config."""
+    network, optimiser, data: descriptions in words, which readers print instead of the keys of the config. training: what the run depends on, as lines
+    `key: value` (facts.py), which readers compare instead of the keys of the config."""
 
     def __init__(self, path: str, plan: Any, seed: int, stages: list[dict], backend: str, libraries: str, command: str, parameters: list[tuple] | None = None,
-                 trace: bool = False, overwrite: bool = False, network: str = "", optimiser: str = "", data: str = "") -> None:
+                 trace: bool = False, overwrite: bool = False, network: str = "", optimiser: str = "", data: str = "", training: str = "") -> None:
         self._lock(path)
         with self._writing():
             if os.path.exists(self.path) and not overwrite:
@@ -64,7 +65,7 @@ class RunLog:
             temporary = os.path.join(os.path.dirname(self.path), ".run.h5.tmp")
             self.file = run_schema.open_file(temporary, "w")
             self._describe(plan, seed, {"backend": backend, "libraries": libraries, "command": command},
-                           {"network": network, "optimiser": optimiser, "data": data})
+                           {"network": network, "optimiser": optimiser, "data": data, "training": training})
             samples, extents = run_schema.samples_of(plan.config)[0], {"stage": len(stages), "parameter": len(parameters or ())}
             run_schema.put_stages(self.file, stages, samples)
             for group in ["train", "epoch"] + ["trace/actions"] * trace + ["probe"] * (parameters is not None):
