@@ -91,10 +91,12 @@ class RunLog:
     parameters: (name "SS/NAME", stage, zero) of each tensor, for a log with /probe. trace: the log has /trace/actions.
     overwrite: the files of an earlier run in the folder are replaced, but not before the first row of /train.
     network, optimiser, data: descriptions in words, which readers print instead of the keys of the config.
+    training: what the run depends on, as lines `key: value` (facts.py), which readers compare
+    instead of the keys of the config.
     state: what state() has returned in a run that continues; its rows come first, and an earlier log in the folder is that of the same run."""
 
     def __init__(self, path: str, plan: Any, seed: int, stages: list[dict], backend: str, libraries: str, command: str, parameters: list[tuple] | None = None,
-                 trace: bool = False, overwrite: bool = False, network: str = "", optimiser: str = "", data: str = "", state: dict | None = None) -> None:
+                 trace: bool = False, overwrite: bool = False, network: str = "", optimiser: str = "", data: str = "", training: str = "", state: dict | None = None) -> None:
         self._lock(path)
         try:
             seals.digest()  # this Python has the module, or the run ends here
@@ -106,7 +108,7 @@ class RunLog:
             self.file = run_schema.create_in_memory(f"{self.path} {uuid.uuid4().hex}")
             self._describe(plan, seed, state["created"] if state else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                            {"backend": backend, "libraries": libraries, "command": command, "run_id": self.run_id},
-                           {"network": network, "optimiser": optimiser, "data": data})
+                           {"network": network, "optimiser": optimiser, "data": data, "training": training})
             samples, extents = run_schema.samples_of(plan.config)[0], {"stage": len(stages), "parameter": len(parameters or ())}
             run_schema.put_stages(self.file, stages, samples)
             for group in ["train", "epoch"] + ["trace/actions"] * trace + ["probe"] * (parameters is not None):

@@ -31,6 +31,8 @@ STAGES = {"stage": SMALL_INDEX, "name": ("S", "1"), "reversible": SMALL_INDEX, "
           "forward_bytes": ("<i8", "byte"), "backward_bytes": ("<i8", "byte"), "delay": ("<i4", "microbatches")}
 PARAMETERS = {"name": ("S", "1"), "stage": SMALL_INDEX, "zero": SMALL_INDEX}
 MEMORY = {"peak_bytes": ("stage", "category"), "total_peak_bytes": ("stage",), "backend_bytes": ("rank", "part")}  # dimensions; type int64, unit byte
+# The largest values of run.epochs, data.batch and data.limit (src/config/keys.c).
+MAXIMUM_EPOCHS, MAXIMUM_BATCH, MAXIMUM_SAMPLES = 10**6, 10**9, 10**12
 KINDS = ("F", "B", "W", "U", "E")
 CATEGORIES = ("parameters", "gradients", "momentum", "statistics", "input_buffer", "weight_buffer", "graph", "messages", "workspace")
 MEASURES, PAIRS = ("cosine", "norm_ratio", "relative_error"), ("method_delayed", "method_end_to_end", "delayed_end_to_end")

@@ -136,7 +136,7 @@ def of_trainer(trainer: Any) -> Signature:
     for key, value in trainer.config.items():
         if key not in LENGTH_KEYS | NEUTRAL_KEYS:
             found.facts[f"config: {key}"] = value
-    for name, value in (("clip", trainer.clip), ("seed", trainer.seed), ("loss", trainer.stages[-1].loss), ("learning rates of the config", trainer.by_config)):
+    for name, value in (("clip", trainer.clip), ("seed", trainer.seed), ("loss", trainer.loss.loss), ("learning rates of the config", trainer.by_config)):
         found.add(name, value)
     _add_data(found, trainer)
     for stage, schedulers in zip(trainer.stages, trainer.schedulers):
@@ -172,7 +172,7 @@ def _add_data(found: Signature, trainer: Any) -> None:
     first = digest_of(trainer.microbatches.peek(0))
     # A function may draw random numbers that no seed determines.
     found.facts["data: microbatch 0"] = first if not callable(data) or digest_of(trainer.microbatches[0]) == first else "other numbers in each call"
-    evaluation = trainer.evaluation
+    evaluation = trainer.evaluation.data if trainer.evaluation else None
     found.facts["evaluate"] = type(evaluation).__qualname__ + (f" of {len(evaluation)}" if hasattr(evaluation, "__len__") else "")
     if isinstance(evaluation, (list, tuple)) and evaluation:
         found.facts["evaluate: microbatch 0"] = digest_of(evaluation[0])

@@ -163,11 +163,8 @@ class Stage:
         self.optimizers = list(made) if isinstance(made, (list, tuple)) else [made]
         if not self.optimizers or not all(isinstance(one, torch.optim.Optimizer) for one in self.optimizers):
             raise StageError(f"stage {number} ({self.name}): optimizer= returns a {type(made).__name__}; expected an optimiser of torch, or a list of them")
-        for one in self.optimizers:
-            if isinstance(one, torch.optim.LBFGS):
-                raise StageError(f"stage {number} ({self.name}): LBFGS calls the network at each step; expected an optimiser that needs the gradients alone")
         for group in self.groups():
-            group.setdefault("initial_lr", group["lr"])
+            group.setdefault("initial_lr", group.get("lr"))
         self.mitigations: list[Mitigation] = []
         self.delay = 0.0
         self.updates, self.counted = 0, 0

@@ -191,7 +191,7 @@ class Files(ProgramTest):
             values = microbatch(0)[1]
 
         self.line(lambda: make(self.run_folder, checkpoint_every=8, mitigations=[Keeps()]), "stage 1: mitigation Keeps['history']['first'][0]: is a __main__.Files.")
-        self.line(lambda: make(self.run_folder, checkpoint_every=8, data=lambda m: (microbatch(m)[0], Target()),
+        self.line(lambda: make(self.run_folder, checkpoint_every=8, evaluate=None, data=lambda m: (microbatch(m)[0], Target()),
                                loss=lambda y, target: nn.functional.cross_entropy(y, target.values)), "data: the target of microbatch 0: is a", "Target")
         make(self.run_folder, mitigations=[Keeps()])
         self.line(make().save, "checkpoint: needs a folder")
