@@ -283,12 +283,14 @@ class Files(ProgramTest):
 
     def test_kills(self):
         """A run that is killed at any moment continues to the same bits, or has no checkpoint yet; its log can always be read."""
-        whole, chosen = numbers(make(checkpoint_every=1, output=self.path("whole")).run()), random.Random(int(time.time()))
+        began, chosen = time.monotonic(), random.Random(int(time.time()))
+        whole = numbers(make(checkpoint_every=1, output=self.path("whole"), seconds=0.01).run())
+        took = time.monotonic() - began
         for _ in range(int(os.environ.get("PETRA_TEST_KILLS", "2"))):
             shutil.rmtree(self.run_folder, ignore_errors=True)
             process = self.worker(self.run_folder, 0.01)
             process.stdout.readline()
-            time.sleep(chosen.uniform(0, 0.8))
+            time.sleep(chosen.uniform(0, 1.2 * took))
             process.kill()
             self.assertIn(process.wait(), (-signal.SIGKILL, 0))
             print("killed with", sorted(os.listdir(self.run_folder)))
