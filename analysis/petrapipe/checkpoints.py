@@ -24,7 +24,7 @@ from .run_log import CHECKPOINT, replace, run_id_of
 from .seals import digest
 
 VERSION = 2
-EXPECTED = "the checkpoint of a run with checkpoint_every="
+EXPECTED = "the checkpoint of a run with checkpoint_every=, or overwrite=True to begin anew"
 SYNC_SHARE = 20  # a checkpoint waits for the disk if 20 times the duration of the last such one has passed since
 # Attributes of a trainer that a checkpoint has as they are.
 PLAIN = ("row", "up", "down", "targets", "held", "snapshots", "epochs", "epoch_started", "evaluating", "peaks", "totals", "waiting", "seconds", "probes")

@@ -88,7 +88,8 @@ class Trainer:
     clip: the maximum norm of the gradient of a stage. autocast: a dtype for torch.autocast.
     scheduler: called with each optimiser; returns a learning-rate scheduler, which steps after each update; or "config" for the rates of the config.
     mitigations: Mitigations in addition to those of the config. seed: of the random numbers; without it run.seed of the config.
-    output: the folder of the run, with run.h5 and checkpoint.pt. checkpoint_every: microbatches between two checkpoints. resume: continue from it.
+    output: the folder of the run, with run.h5 and checkpoint.pt. checkpoint_every: microbatches between two checkpoints. resume: continue from
+        it, also with more epochs or microbatches. overwrite: replace an earlier run in the folder, when this one has its first loss.
     A run ends as in petra: without run.drain, lockstep methods end while microbatches are in flight, and their last losses are missing.
     on_epoch: called at the end of an epoch, after its evaluation, with its row of `epochs`, a dictionary: epoch, train_loss, eval_loss, eval_top1 and others.
     plan: a Plan instead of that of the config. petra: the path of the program; without it the environment variable PETRA, then PATH."""
