@@ -43,6 +43,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/trainer.py \
   analysis/petrapipe/transformers.py \
   analysis/petrapipe/weights.py \
+  analysis/petrapipe/weights_files.py \
   analysis/petrapipe/weights_release.py \
   analysis/petrapipe/weights_transformers.py
 examplesdir = $(analysisdir)/examples

@@ -7,7 +7,7 @@
     analysis/weights_pytorch.py gpt2.safetensors gpt2.h5 --heads 12
     analysis/weights_pytorch.py llama/model.safetensors llama.h5 --context 1024
 
-Needs h5py and numpy (Debian: python3-h5py), and torch for .pt and .pth (python3-torch). petrapipe/weights.py describes the tensors.
+Needs h5py and numpy (Debian: python3-h5py), torch for .pt and .pth (python3-torch), and safetensors for .safetensors. petrapipe/weights.py describes the tensors.
 """
 
 import sys
@@ -15,4 +15,5 @@ import sys
 from entry import run
 
 if __name__ == "__main__":
-    run("petrapipe.weights", "numpy", "h5py", *(["torch"] if any(word.endswith((".pt", ".pth")) for word in sys.argv[1:]) else []))
+    endings = {".pt": "torch", ".pth": "torch", ".safetensors": "safetensors"}
+    run("petrapipe.weights", "numpy", "h5py", *{module for word in sys.argv[1:] for ending, module in endings.items() if word.endswith(ending)})

@@ -9,6 +9,9 @@ from types import ModuleType
 
 from .errors import MissingModule
 
+# Debian's packages of modules. The others are not in Debian 12.
+DEBIAN = {name: f"python3-{name}" for name in ("h5py", "matplotlib", "numpy", "pandas", "plotly", "torch")}
+
 
 def modules(*names: str) -> list[ModuleType]:
     """Returns the modules with these names. Otherwise raises MissingModule: which are missing in which Python, and what to install.
@@ -30,8 +33,12 @@ def modules(*names: str) -> list[ModuleType]:
                 why = f" ({error})"
     if missing:
         s = "s" if missing[1:] else ""
+        packages = [DEBIAN[name] for name in missing if name in DEBIAN]
+        others = [name for name in missing if name not in DEBIAN]
+        debian = [f"the package{'s' if packages[1:] else ''} {' '.join(packages)}"] if packages else []
+        debian += [f"pip install --target FOLDER {' '.join(others)}, and FOLDER in PYTHONPATH"] if others else []
         raise MissingModule(
             f"{sys.executable} cannot load the module{s} {', '.join(missing)}{why}; expected a Python that can: another by its path in "
-            f"PETRA_PYTHON, or this one after {sys.executable} -m pip install {' '.join(missing)} (Debian's /usr/bin/python3: the "
-            f"package{s} {' '.join('python3-' + name for name in missing)})")
+            f"PETRA_PYTHON, or this one after {sys.executable} -m pip install {' '.join(missing)} (Debian's /usr/bin/python3: "
+            f"{'; '.join(debian)})")
     return found

@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .transformers import GPT, Llama, RevGPT, RevLlama
-from .weights import Network, network_of_state, unwrapped
+from .weights import Network, check_shapes, network_of_state, shapes_in_state, unwrapped
 from .weights_transformers import Transformer
 
 __all__ = ["GPT", "Llama", "Network", "ResNet", "RevGPT", "RevLlama", "RevNet", "Transformer", "build", "of_state_dict"]
@@ -168,6 +168,9 @@ def of_state_dict(state: Mapping[str, torch.Tensor], heads: int | None = None, r
     """Returns the module of a state_dict, with its weights in their precision; `heads` is for a GPT or Llama and `rotary_base` (None: 10000) for a Llama,
     whose state_dicts do not contain them. Raises petrapipe.Error if no network fits or `heads` is missing."""
     state = unwrapped("state_dict", state)
-    model = build(network_of_state("state_dict", {name: tuple(value.shape) for name, value in state.items()}, heads, rotary_base))
+    shapes = {name: tuple(value.shape) for name, value in state.items() if not name.endswith("num_batches_tracked")}
+    network = network_of_state("state_dict", shapes, heads, rotary_base)
+    check_shapes("state_dict", shapes_in_state(network), shapes)
+    model = build(network)
     model.to(next(iter(state.values())).dtype).load_state_dict(state)
     return model

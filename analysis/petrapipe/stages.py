@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from .coupling import Coupling
 from .networks import ResBlock, ResNet, RevBlock, RevNet, build
 from .transformers import Reversible, TokenModel
-from .weights import network_of_petra, read_petra, state_of
+from .weights import read_network
 
 
 class Stem(nn.Module):
@@ -117,9 +117,8 @@ def stages_of(model: ResNet | RevNet | TokenModel) -> list[nn.Module]:
 
 def load(path: str) -> ResNet | RevNet | TokenModel:
     """Returns the network of a weights.h5, with its weights in their precision."""
-    values, label = read_petra(path)
-    network = network_of_petra(path, label, {name: value.shape for name, value in values.items()})
-    state = {name: torch.from_numpy(value) for name, value in state_of(network, values).items()}
+    network, values = read_network(path)
+    state = {name: torch.from_numpy(value) for name, value in values.items()}
     model = build(network).to(next(iter(state.values())).dtype)
     model.load_state_dict(state)
     return model

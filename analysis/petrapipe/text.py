@@ -22,6 +22,19 @@ def shown(text: object) -> str:
     return "".join(map(one, str(text)))
 
 
+def brief(value: object, length: int = 80) -> str:
+    """Returns a value of a file of others, on one line and with at most this number of characters.
+
+    >>> brief("a" * 100, 10)
+    'aaaaaaa...'
+    """
+    try:
+        text = " ".join(str(value).split())
+    except (ValueError, RecursionError):  # an integer of thousands of digits, lists deep within each other
+        text = f"a long {type(value).__name__}"
+    return text if len(text) <= length else text[:length - 3] + "..."
+
+
 def drawn(text: object) -> str:
     r"""Returns a free text that matplotlib draws unchanged: a $ begins no mathematics, and a leading _ does not hide it from a legend.
 

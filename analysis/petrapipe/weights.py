@@ -13,28 +13,24 @@ width), linear layers (out, in), everything of a batch norm (channels,)."""
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
-import struct
-import warnings
 from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Mapping
 
-from . import weights_release as release, weights_transformers as transformers
-from .errors import Error, Unwritable
+from . import weights_transformers as transformers
+from .errors import Error
 from .modules import modules
-from .text import shown
+from .text import brief, shown
+from .weights_files import ENDINGS, petra_file, read_petra, read_state, replace, state_file
 
 if TYPE_CHECKING:
     import numpy
-    import torch
 
 Shape = tuple[int, ...]  # of a tensor
 
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}  # by group; petra has no other depths of this shape
 DEPTHS = {(BLOCKS[depth], depth >= 50): depth for depth in BLOCKS}  # by these numbers and whether blocks are bottlenecks
 NORM = {"scale": "weight", "shift": "bias", "running_mean": "running_mean", "running_var": "running_var"}
-ENDINGS = (".pt", ".pth", ".npz", ".safetensors")
 # Wrappers add these parts of names: torch.compile, FSDP and checkpointed activations anywhere, DataParallel at the front.
 WRAPPERS, FRONT = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"), "module."
 AVERAGED = "n_averaged"  # number of states in an average of weights (torch.optim.swa_utils)
@@ -126,6 +122,7 @@ def network_of(path: str, counts: tuple[int, ...], shape: Callable[[str], Shape]
             constant and stem[0] == first[0]):
         raise Error(f"{path}: first convolution {stem}, that of the first block {first}, {head} {fc}: no network of petra has these; expected "
                     "7x7 or 3x3 and one or two streams")
+    transformers.check_sizes(path, {"model.width": first[0], "model.classes": fc[0], "model.depth": max(counts)})
     family, stem_name = "revnet" if stem[0] == 2 * first[0] else "resnet", "imagenet" if stem[2] == 7 else "cifar"
     if constant:
         return Network(family, counts[0], first[0], stem_name, fc[0], "conv", shape="constant")
@@ -163,12 +160,13 @@ def network_of_state(path: str, shapes: Mapping[str, Shape], heads: int | None =
         return network
     if heads or rotary_base is not None or context is not None:
         raise Error(f"{path}: {'--heads is for a GPT or Llama' if heads else '--rotary-base and --context are for a Llama'}, and none has these tensors")
-    found = [re.match(r"layer(\d+)\.(\d+)\.", name) for name in shapes]
-    counts = [len({match.group(2) for match in found if match and int(match.group(1)) == group}) for group in range(1, 5)]
+    found = [re.match(r"layer([1-4])\.([0-9]+)\.", name) for name in shapes]
+    counts = [len({match.group(2) for match in found if match and match.group(1) == group}) for group in "1234"]
 
     def shape(name):
         if name not in shapes:
-            raise Error(f"{path}: no tensor {name}; expected the names of torchvision's ResNets or of petrapipe.networks")
+            raise Error(f"{path}: no tensor {name}; expected the names of torchvision's ResNets, of petrapipe.networks, or of Hugging Face's "
+                        "GPT2LMHeadModel or LlamaForCausalLM")
         return shapes[name]
 
     shape("conv1.weight")
@@ -176,148 +174,32 @@ def network_of_state(path: str, shapes: Mapping[str, Shape], heads: int | None =
                       "fc.weight")
 
 
-def check(path: str, wanted: Mapping[str, Shape], values: Mapping[str, numpy.ndarray], extra: Iterable[str] = ()) -> None:
+def check_shapes(path: str, wanted: Mapping[str, Shape], shapes: Mapping[str, Shape]) -> None:
+    """Raises Error unless these are the names and shapes of the tensors of a network."""
+    for name, shape in wanted.items():
+        if name not in shapes:
+            raise Error(f"{path}: no tensor {name}")
+        if shapes[name] != shape:
+            raise Error(f"{path}: {name} has shape {shapes[name]}, expected {shape}")
+    for name in shapes:
+        if name not in wanted:
+            raise Error(f"{path}: {brief(name)} is not a tensor of this network")
+
+
+def check(path: str, wanted: Mapping[str, Shape], values: Mapping[str, numpy.ndarray]) -> None:
     """Raises Error unless `values` are the tensors of these names and shapes, finite, with variances of at least 0."""
     numpy, = modules("numpy")
-    for name, shape in wanted.items():
-        if name not in values:
-            raise Error(f"{path}: no tensor {name}")
-        if values[name].shape != shape:
-            raise Error(f"{path}: {name} has shape {values[name].shape}, expected {shape}")
-        if values[name].dtype.kind != "f":
-            raise Error(f"{path}: {name} is of type {values[name].dtype}; expected floating point numbers")
-        if not numpy.isfinite(values[name]).all():
+    check_shapes(path, wanted, {name: value.shape for name, value in values.items()})
+    for name, value in values.items():
+        if value.dtype.kind != "f":
+            raise Error(f"{path}: {name} is of type {value.dtype}; expected floating point numbers")
+        if not numpy.isfinite(value).all():
             raise Error(f"{path}: {name} has an element that is not a finite number")
-        if name.endswith("running_var") and (values[name] < 0).any():
+        if name.endswith("running_var") and (value < 0).any():
             raise Error(f"{path}: {name} has a variance below 0")
-    for name in values:
-        if name not in wanted and name not in extra:
-            raise Error(f"{path}: {name} is not a tensor of this network")
-
-
-# --- weights.h5 ---
-
-def read_petra(path: str) -> tuple[dict[str, numpy.ndarray], str]:
-    """Returns ({name: array} of /parameters, the attribute `model`, "" if there is none)."""
-    h5py, = modules("h5py")
-    values = {}
-
-    def take(name, item):
-        if isinstance(item, h5py.Dataset):
-            if item.dtype.kind != "f":
-                raise Error(f"{path}: /parameters/{name} has no floating point numbers")
-            values[name] = item[()]
-
-    try:
-        with h5py.File(path, "r") as file:
-            if "parameters" not in file:
-                raise Error(f"{path}: not a weights file: no group /parameters")
-            file["parameters"].visititems(take)
-            label = file.attrs.get("model", "")
-    except OSError as error:
-        raise Error(f"{path}: cannot be read: {error}") from None
-    return values, label.decode("utf-8", "backslashreplace") if isinstance(label, bytes) else str(label)
-
-
-def write_petra(path: str, network: Network | transformers.Transformer, values: Mapping[str, numpy.ndarray]) -> None:
-    """Writes values, by their names in weights.h5, as weights.h5."""
-    h5py, numpy = modules("h5py", "numpy")
-    labels = {1: ["channel"], 2: ["out", "in"], 4: ["out", "in", "kh", "kw"]}
-    with h5py.File(path, "w", libver="earliest") as file:
-        file.attrs["schema_version"] = numpy.int32(1)
-        file.attrs["petra_version"] = "none: written by weights_pytorch.py"
-        file.attrs["model"] = str(network)
-        for name, value in values.items():
-            data = file.create_dataset(f"parameters/{name}", data=value)
-            data.attrs["units"] = "1"
-            for axis, label in enumerate(labels[value.ndim]):
-                data.dims[axis].label = label
 
 
 # --- state_dicts ---
-
-def read_safetensors(path: str) -> dict[str, numpy.ndarray]:
-    """Reads the format: 8 bytes with the length of a JSON header, the header, the data (github.com/huggingface/safetensors)."""
-    numpy, = modules("numpy")
-    kinds = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
-    with open(path, "rb") as file:
-        data = file.read()
-    values = {}
-    try:
-        length, = struct.unpack_from("<Q", data)
-        for name, entry in json.loads(data[8:8 + length]).items():
-            if name == "__metadata__":
-                continue
-            if entry["dtype"] not in kinds:
-                raise Error(f"{path}: {name} is of type {entry['dtype']}; expected one of {', '.join(kinds)}")
-            begin, end = (8 + length + offset for offset in entry["data_offsets"])
-            array = numpy.frombuffer(data[begin:end], kinds[entry["dtype"]])
-            if entry["dtype"] == "BF16":
-                array = (array.astype("<u4") << 16).view("<f4")
-            values[name] = array.reshape(entry["shape"])
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Error(f"{path}: no safetensors file: {error}") from None
-    return values
-
-
-def write_safetensors(path: str, values: Mapping[str, numpy.ndarray]) -> None:
-    header, offset = {}, 0
-    for name, value in values.items():
-        header[name] = {"dtype": "F64" if value.itemsize == 8 else "F32", "shape": value.shape, "data_offsets": [offset, offset + value.nbytes]}
-        offset += value.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for value in values.values():
-            file.write(value.astype("<f8" if value.itemsize == 8 else "<f4").tobytes())
-
-
-def read_torch(path: str, key: str | None) -> dict[str, numpy.ndarray]:
-    """Returns the tensors of a state_dict, or of the one that a checkpoint has under `key`."""
-    torch, numpy = modules("torch", "numpy")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:  # errors of many classes: pickle, zipfile, torch
-        raise Error(f"{path}: PyTorch cannot load it as weights: {why_not_loaded(str(error))}") from None
-    if key:
-        if not isinstance(found, dict) or key not in found:
-            raise Error(f"{path}: has no '{key}'")
-        found = release.state_of(found[key]) if release.is_state_list(found[key]) else found[key]
-    if not isinstance(found, dict) or not all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in found.items()):
-        names = [str(name) for name, value in found.items() if isinstance(value, dict)] if isinstance(found, dict) else []
-        raise Error(f"{path}: no state_dict" + (f"; one may be under --key {' or '.join(names)}" if names else ""))
-    return {name: array_of(path, name, value) for name, value in found.items()}
-
-
-def why_not_loaded(text: str) -> str:
-    """Returns one line for an error of torch.load, which prints many lines with colours."""
-    text = re.sub("\x1b\\[[0-9;]*m", "", text)
-    if kind := re.search(r"(?:GLOBAL|Unsupported class) ([\w.]+)", text):
-        return (f"it holds {kind[1]} beside tensors, which PyTorch loads only from a file that you trust; expected a state_dict alone: if you trust "
-                "the file, read it by torch.load(FILE, weights_only=False) and write that part by torch.save")
-    found = re.search(r"WeightsUnpickler error:\s*(\S.*)", text)
-    return found[1] if found else text.strip().split("\n")[0] or "it ends too soon"
-
-
-def array_of(path: str, name: str, value: torch.Tensor) -> numpy.ndarray:
-    """Returns the numbers of a tensor: narrow types in single precision, integers and truth values unchanged."""
-    torch, numpy = modules("torch", "numpy")
-    kind = ("a quantised tensor" if value.is_quantized else f"a tensor of layout {value.layout}" if value.layout != torch.strided else
-            "a tensor without data" if value.is_meta else f"a tensor of {value.dtype}" if value.is_complex() else None)
-    if kind:
-        raise Error(f"{path}: {name} is {kind}; expected a dense one of real numbers")
-    if value.is_floating_point() and value.dtype != torch.float64:
-        value = value.float()
-    try:
-        return numpy.asarray(value.detach())
-    except (RuntimeError, TypeError) as error:
-        raise Error(f"{path}: {name} is a {type(value).__name__} that has no array: {str(error).splitlines()[0]}") from None
-
 
 def unwrapped(path: str, values: Mapping) -> dict:
     """Returns the values by names without the additions of wrappers: parts of names, and a count.
@@ -338,36 +220,9 @@ def unwrapped(path: str, values: Mapping) -> dict:
     return found
 
 
-def read_state(path: str, key: str | None = None) -> dict[str, numpy.ndarray]:
-    """Returns the tensors of a state_dict in a .pt, .pth, .npz or .safetensors file, by plain names; `key` is that of a state_dict in a checkpoint."""
-    numpy, = modules("numpy")
-    ending = os.path.splitext(path)[1]
-    if key and ending not in (".pt", ".pth"):
-        raise Error("--key is for .pt and .pth files")
-    try:
-        if ending in (".pt", ".pth"):
-            values = read_torch(path, key)
-        elif ending == ".safetensors":
-            values = read_safetensors(path)
-        else:
-            with numpy.load(path, allow_pickle=False) as file:
-                values = {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
-        raise Error(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    return {name: value for name, value in unwrapped(path, values).items() if not name.endswith("num_batches_tracked")}
-
-
-def write_state(path: str, values: Mapping[str, numpy.ndarray]) -> None:
-    """Writes values as a state_dict; the ending of the name selects the format."""
-    if path.endswith(".safetensors"):
-        write_safetensors(path, values)
-    elif path.endswith(".npz"):
-        numpy, = modules("numpy")
-        with open(path, "wb") as file:  # savez would append an ending to the name of a temporary file
-            numpy.savez(file, **values)
-    else:
-        torch, = modules("torch")
-        torch.save({name: torch.from_numpy(value.copy()) for name, value in values.items()}, path)
+def read_plain(path: str, key: str | None = None) -> dict[str, numpy.ndarray]:
+    """Returns the tensors of a file of a state_dict, by plain names; `key` is that of a state_dict in a checkpoint."""
+    return {name: value for name, value in unwrapped(path, read_state(path, key)).items() if not name.endswith("num_batches_tracked")}
 
 
 def fold_biases(values: dict[str, numpy.ndarray], network: Network | transformers.Transformer) -> int:
@@ -378,7 +233,7 @@ def fold_biases(values: dict[str, numpy.ndarray], network: Network | transformer
     count, names = 0, [name for _, name, _ in tensors(network)]
     for at, name in enumerate(names):
         bias = re.sub(r"\.weight$", ".bias", name)
-        if bias == name or bias in names or bias not in values:
+        if bias == name or bias in names or bias not in values or values[bias].dtype.kind != "f":
             continue
         mean = names[at + 3]  # after weight, scale and shift
         if mean in values and values[mean].shape == values[bias].shape:
@@ -398,25 +253,16 @@ def renamed(path: str, values: Mapping[str, numpy.ndarray]) -> dict[str, numpy.n
         if len(row) != 2:
             raise Error(f"{path}:{number}: {len(row)} words; expected two names")
         if row[0] not in values:
-            raise Error(f"{path}:{number}: the state_dict has no {row[0]}")
-    return {dict(row for _, row in rows).get(name, name): value for name, value in values.items()}
+            raise Error(f"{path}:{number}: the state_dict has no {brief(row[0])}")
+    here, found = dict(row for _, row in rows), {}
+    for name, value in values.items():
+        if (new := here.get(name, name)) in found:
+            raise Error(f"{path}: two tensors of the state_dict would have the name {new}; expected a name for each")
+        found[new] = value
+    return found
 
 
 # --- both ways ---
-
-def replace(path: str, write: Callable[[str], None]) -> None:
-    """Calls write(name) for a file beside `path`, which then replaces it: `path` is the complete new file or the old one."""
-    folder, name = os.path.split(path)
-    aside = os.path.join(folder, f".{name}.tmp{os.path.splitext(name)[1]}")
-    try:
-        write(aside)
-        os.replace(aside, path)
-    except OSError as error:
-        raise Unwritable(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        if os.path.exists(aside):
-            os.unlink(aside)
-
 
 def turned(name: str, value: numpy.ndarray) -> numpy.ndarray:
     """Converts a tensor between weights.h5 and the state_dict, in both directions: a matrix may be transposed."""
@@ -449,13 +295,23 @@ def values_of(network: Network | transformers.Transformer, state: Mapping[str, n
     return {petra: some[0] if len(some) == 1 else numpy.concatenate(some) for petra, some in parts.items()}
 
 
+def shapes_in_state(network: Network | transformers.Transformer) -> dict[str, Shape]:
+    """Returns the shape of every tensor in the state_dict by its name."""
+    return {name: shape[::-1] if transformers.is_transposed(name) else shape for _, name, shape in tensors(network)}
+
+
+def read_network(path: str) -> tuple[Network | transformers.Transformer, dict[str, numpy.ndarray]]:
+    """Returns the network of a weights.h5, and its weights as the values of a state_dict."""
+    values, label = read_petra(path)
+    network = network_of_petra(path, label, {name: value.shape for name, value in values.items()})
+    check(path, shapes_in_petra(network), values)
+    return network, state_of(network, values)
+
+
 def to_state(source: str, target: str) -> str:
     """Writes the weights of the file weights.h5 `source` as a state_dict. Returns one line about them."""
-    values, label = read_petra(source)
-    network = network_of_petra(source, label, {name: value.shape for name, value in values.items()})
-    check(source, shapes_in_petra(network), values)
-    state = state_of(network, values)
-    replace(target, lambda path: write_state(path, state))
+    network, state = read_network(source)
+    replace(target, state_file(os.path.splitext(target)[1], state))
     return f"{shown(target)}: {network}{', invertible' if getattr(network, 'downsample', '') == 'invertible' else ''}; {len(state)} tensors"
 
 
@@ -465,22 +321,27 @@ def to_petra(source: str, target: str, key: str | None = None, names: str | None
     `heads` the number of heads of a GPT or Llama, `rotary_base` that of a Llama and `context` the number of tokens that it will read (None: petra's
     defaults). The config.json beside a Llama in a .safetensors file is read too. Returns two lines: what was written, and the options of petra that make
     its network."""
-    state = read_state(source, key)
+    state = read_plain(source, key)
     if names:
         state = renamed(names, state)
     state, tied = transformers.rectified(state)
     facts = {"heads": heads, "rotary_base": rotary_base}
-    llama = any("llama" in family for family, _ in transformers.tables_in(state))
-    if llama:
-        facts = transformers.merged(source, facts, transformers.read_config(source))
+    families = [family for family, _ in transformers.tables_in(state)]
+    llama = any("llama" in family for family in families)
+    config = transformers.config_beside(source) if llama or tied else None
+    if llama and config is not None:
+        facts = transformers.merged(source, facts, transformers.facts_of_config(transformers.config_path(source), config))
     network = network_of_state(source, {name: value.shape for name, value in state.items()}, context=context, **facts)
-    assumed = transformers.compare_with_config(source, network) if llama else ""
     folded = fold_biases(state, network)
-    check(source, {name: shape[::-1] if transformers.is_transposed(name) else shape for _, name, shape in tensors(network)}, state)
-    values = {name: value.astype("f8" if value.dtype == "f8" else "f4") for name, value in values_of(network, state).items()}
-    replace(target, lambda path: write_petra(path, network, values))
-    return (f"{shown(target)}: {len(values)} tensors" + (f"; {folded} biases of convolutions are now in the running means" if folded else "")
-            + ("; the head's matrix is a copy of the table of tokens" if tied else "") + assumed + f"\nits network: {network.settings()}")
+    check(source, shapes_in_state(network), state)
+    notes = [f"{folded} biases of convolutions are now in the running means"] * bool(folded)
+    if families:
+        notes += transformers.compare_heads(source, config, network, state, tied)
+    if llama:
+        notes += transformers.compare_with_config(source, config, network)
+    values = values_of(network, state)
+    replace(target, petra_file(network, values))
+    return "; ".join([f"{shown(target)}: {len(values)} tensors", *notes]) + f"\nits network: {network.settings()}"
 
 
 def main() -> None:

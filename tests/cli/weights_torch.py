@@ -218,7 +218,7 @@ class Conversion(Weights):
         numpy.savez(self.path("model.npz"), **state)
         for words, *options in (("--heads N",), ("3 heads for 8 features", "--heads", "3"), ("8 heads of 1 features; expected an even", "--heads", "8"),
                                 ("k_proj.weight has 4 rows; expected those of a number of heads, each of 8 features, that divides 1", "--heads", "1"),
-                                ("rotary base 0; expected a number, 1 .. 1e12", "--heads", "4", "--rotary-base", "0"), ("context 0", "--heads", "4", "--context", "0")):
+                                ("rotary base 0; expected a number, 1 .. 1e12", "--heads", "4", "--rotary-base", "0"), ("model.context would be 0; petra has at least 1", "--heads", "4", "--context", "0")):
             self.refused(["model.npz: ", words], "model.npz", "b.h5", *options)
         keys, gate, bias = (f"model.layers.1.{name}" for name in ("self_attn.k_proj.weight", "mlp.gate_proj.weight", "self_attn.k_proj.bias"))
         for words, others in ((f"no tensor {gate}", {gate: None}), ("no tensor model.layers.0.mlp.gate_proj.weight", {gate.replace("1", "0"): None}),
@@ -236,7 +236,7 @@ class Conversion(Weights):
     def test_config_json(self):
         """What is beside the tensors of a Llama, as transformers writes it."""
         state, config = self.llama(), {"model_type": "llama", "num_attention_heads": 4, "hidden_size": 8, "rms_norm_eps": 1e-5, "head_dim": 2, "hidden_act": "silu"}
-        weights.write_safetensors(self.path("model.safetensors"), state)
+        self.write("model.safetensors", weights.state_file(".safetensors", state))
         new, old = {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}}, {"rope_theta": 1e6, "rope_scaling": None}
         for more, base in ((new, "500000"), (old, "1000000"), ({}, "10000")):
             self.write("config.json", json.dumps({**config, **more}))
@@ -253,7 +253,7 @@ class Conversion(Weights):
                             ("head_dim is 4; expected 2", {"head_dim": 4}), ("sliding_window is 4096; expected null", {"sliding_window": 4096}),
                             ("layer_types is ['full_attention', 'sliding_attention']", {"layer_types": ["full_attention", "sliding_attention"]}),
                             ("hidden_act is gelu", {"hidden_act": "gelu"}), ("partial_rotary_factor is 0.5", {"partial_rotary_factor": 0.5}),
-                            ("num_attention_heads is 'four'; expected a number", {"num_attention_heads": "four"}),
+                            ("num_attention_heads is four; expected a number", {"num_attention_heads": "four"}),
                             ("its tensors have num_key_value_heads 2, and config.json beside the file says 1", {"num_key_value_heads": 1}),
                             ("its tensors have num_hidden_layers 2, and", {"num_hidden_layers": 3}), ("its tensors have vocab_size", {"vocab_size": 3})):
             self.write("config.json", json.dumps({**config, **more}))
