@@ -33,7 +33,7 @@ static void print_usage(void) {
   for (int i = 0; i < COMMANDS; i++)
     printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
   printf("\n`petra help SUBCOMMAND` explains a subcommand; `petra train --help-config` prints every key of a config.\n"
-         "Exit status: 0 success, 1 failure during the run, 2 wrong command line or config.\n");
+         "Exit status: 0 success, 1 failure (also: a file is missing or damaged), 2 wrong command line or config.\n");
 }
 
 /* Options of every subcommand, and of those that take a config. */
@@ -46,7 +46,8 @@ static const petra_option json_option =
     PETRA_OPTION("json", NULL, json, "prints one JSON object to standard output, and nothing else");
 static const petra_option quiet_option = PETRA_OPTION("quiet", NULL, quiet, "prints no warnings");
 static const petra_option quiet_writer_option =
-    PETRA_OPTION("quiet", NULL, quiet, "prints only errors, and the object of --json");
+    PETRA_OPTION("quiet", NULL, quiet,
+                 "prints only errors, the object of --json and, of petra simulate without --output, the result");
 static const petra_option help_config_option = {
     .name = "help-config", .help = "prints every key of a config with its type, default, range and meaning"};
 static const petra_option help_markdown_option = {.name = "help-config-markdown"}; /* for docs/config.md */

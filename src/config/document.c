@@ -348,10 +348,11 @@ static petra_status check_file(const petra_config_loader *in, const petra_config
   struct stat info;
   char shown[SHOWN_PATH];
   const bool there = stat(path, &info) == 0 && access(path, R_OK) == 0;
-  if (!there || S_ISDIR(info.st_mode))
-    return petra_config_fail_at(in->origin, line, key, "%s cannot be read: %s; expected the file of a config",
-                                petra_utf8_show(shown, sizeof shown, path, strlen(path)),
-                                strerror(there ? EISDIR : errno));
+  if (!there || S_ISDIR(info.st_mode)) {
+    petra_config_fail_at(in->origin, line, key, "%s cannot be read: %s; expected the file of a config",
+                         petra_utf8_show(shown, sizeof shown, path, strlen(path)), strerror(there ? EISDIR : errno));
+    return PETRA_IO; /* as for the config itself */
+  }
   return check_chain(in, file, line, path, &info);
 }
 
