@@ -284,7 +284,13 @@ petra_status petra_arguments_config(const petra_arguments *arguments, const char
   if (!arguments->input)
     return petra_fail(PETRA_USAGE, "petra %s needs a config file ('-' for standard input); see petra %s --help",
                       command, command);
-  return petra_config_load(arguments->input, arguments->sets, arguments->set_count, out);
+  PETRA_TRY(petra_config_load(arguments->input, arguments->sets, arguments->set_count, out));
+  petra_status status = strcmp(command, "profile") == 0 ? PETRA_OK : petra_config_warn_idle(*out); /* fits all costs */
+  if (status == PETRA_OK)
+    return PETRA_OK;
+  petra_config_destroy(*out);
+  *out = NULL;
+  return status;
 }
 
 /* Refuses a command that would write and supports only one process. */
