@@ -119,7 +119,7 @@ static petra_status figures_print_table(const petra_config *config, const petra_
   petra_table *table;
   fputs("network  ", stdout);
   petra_describe_network(config, stdout);
-  printf(", %d stages\ndevices  %d for each method, k = %lld, %lld engine%s per device\ncosts    ", stages, devices,
+  printf(", %d stage%s\ndevices  %d for each method, k = %lld, %lld engine%s per device\ncosts    ", stages, stages == 1 ? "" : "s", devices,
          (long long)config->method.accumulate, (long long)config->cluster.engines,
          config->cluster.engines == 1 ? "" : "s");
   PETRA_TRY(petra_describe_costs(config, stdout));

@@ -274,8 +274,8 @@ static petra_status print_table(const petra_simulated *result) {
   const petra_run_h5_simulation *f = &result->figures;
   fputs("network  ", stdout);
   petra_describe_network(config, stdout);
-  printf(", %d stage%s, %lld microbatches of ", program->stages, program->stages == 1 ? "" : "s",
-         (long long)program->microbatches);
+  printf(", %d stage%s, %lld microbatch%s of ", program->stages, program->stages == 1 ? "" : "s",
+         (long long)program->microbatches, program->microbatches == 1 ? "" : "es");
   if (config->cluster.replicas > 1)
     printf("%lld x ", (long long)config->cluster.replicas);
   printf("%lld %s\nmethod   ", (long long)config->data.batch, words_of(result)->samples);

@@ -171,6 +171,16 @@ class Schedule(ProgramTest):
         for command in "inspect", "simulate", "schedule":
             self.good(command, "-")
 
+    def test_one(self):
+        """One head and one microbatch are singular; weights.h5 has the label that all files have."""
+        one = self.set_options(data__set="grammar", model__family="revgpt", model__depth=1, model__width=8, model__heads=1, model__context=8,
+                               run__max_microbatches=1, run__eval_every=0)
+        self.assertIn("RevGPT of 1 block, width 8, 1 head, context 8", self.good("inspect", "small.yaml", *one))
+        self.assertIn(", 1 microbatch of 8 windows", self.good("simulate", "small.yaml", *one))
+        self.good("init", "small.yaml", *one, "--output", "start", "--quiet")
+        with h5py.File(self.path("start/weights.h5"), "r") as file:
+            self.assertIn(", 1 heads, ", file.attrs["model"])
+
     def test_missing_file(self):
         """The exit status of a file that does not exist is 1, whatever the file is."""
         self.good("train", "small.yaml", "--output", "run", "--quiet")
