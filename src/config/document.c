@@ -247,9 +247,8 @@ petra_status petra_config_document_load(const petra_config_origin *origin, const
   if (length > MAX_BYTES)
     return petra_fail(PETRA_CONFIG, "%s: longer than %d bytes; expected a config file in YAML",
                       origin->file ? origin->file : "--set", MAX_BYTES);
-  if (!origin->set && length >= 3 &&
-      memcmp(text, "\xef\xbb\xbf", 3) == 0) /* a byte order mark, which some editors write */
-    text += 3, length -= 3;
+  const size_t mark = origin->set ? 0 : petra_utf8_mark_bytes(text, length);
+  text += mark, length -= mark;
   PETRA_TRY(check_characters(origin, text, length));
   if (origin->set)
     PETRA_TRY(check_setting(origin, text, length));
