@@ -383,11 +383,15 @@ class Output(ProgramTest):
         self.assertGreater(len(weights), 1 << 20)
         limit = len(weights) - 1
         self.assertGreater(limit, os.path.getsize(self.path("out/run.h5")) + (1 << 20))
-        self.bad(FAILED, "out/weights.h5", "train", "small.yaml", *wide, "--output", "out", "--quiet",
+        self.bad(FAILED, "out/weights.h5: cannot reserve its ", "train", "small.yaml", *wide, "--output", "out", "--quiet",
                  preexec_fn=self.file_size_limit(limit))
-        self.assertEqual(sorted(os.listdir(self.path("out"))), ["config.yaml", "run.h5"])
-        with h5py.File(self.path("out/run.h5"), "r") as file:
-            self.assertEqual(len(file["train/loss"]), 2)
+        self.assertEqual(sorted(os.listdir(self.path("out"))), ["config.yaml", "run.h5", "weights.h5"])  # of the earlier run
+        self.assertEqual(self.read("out/weights.h5"), weights)
+        self.bad(FAILED, "new/weights.h5: cannot reserve its ", "train", "small.yaml", *wide, "--output", "new", "--quiet",
+                 preexec_fn=self.file_size_limit(limit))
+        self.assertEqual(os.listdir(self.path("new")), [])  # nothing was trained in vain
+        self.good("train", "small.yaml", *wide, "--output", "new", "--quiet", "--resume")
+        self.assertEqual(self.read("new/weights.h5"), weights)
 
     def test_loss_not_finite(self):
         for method in ["backprop", "petra"]:
