@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-import os
 import re
 import time
 import warnings

@@ -3,6 +3,7 @@
 libpetra_a_SOURCES += \
 	src/base/archive.c src/base/archive.h \
 	src/base/clock.h \
+	src/base/csv.c src/base/csv.h \
 	src/base/hdf5.c src/base/hdf5.h \
 	src/base/json.c src/base/json.h \
 	src/base/kernel.h \

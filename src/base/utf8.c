@@ -4,6 +4,10 @@
 #include <stdarg.h>
 #include <string.h>
 
+size_t petra_utf8_mark_bytes(const char *text, size_t size) {
+  return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 int petra_utf8_decode(const char *text, size_t length, uint32_t *out) {
   static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
   const unsigned char *bytes = (const unsigned char *)text;

@@ -7,6 +7,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* Returns the number of bytes of the byte order mark at the beginning of a text, which Windows programs may write; 0:
+ * there is none. */
+size_t petra_utf8_mark_bytes(const char *text, size_t size);
+
 /* Decodes the character at `text` (of which `length` bytes remain, at least 1) into *out. Returns its length in bytes,
  * 1 to 4; returns 0 and leaves *out unchanged if the bytes are not UTF-8. */
 int petra_utf8_decode(const char *text, size_t length, uint32_t *out);

@@ -25,7 +25,7 @@ typedef struct petra_arguments {
   bool json, quiet, gantt;
   const char *memory;                /* --memory; NULL if not given */
   const char *devices, *lag_at_most; /* --devices, --lag-at-most; NULL if not given */
-  bool exact;
+  bool exact, all;
   const char *fit, *vary;  /* --fit, --vary; NULL if not given */
   const char *image_size;  /* --image-size; NULL if not given */
   const char *jobs, *cell; /* --jobs, --cell; NULL if not given */

@@ -33,7 +33,7 @@ static void print_usage(void) {
   for (int i = 0; i < COMMANDS; i++)
     printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
   printf("\n`petra help SUBCOMMAND` explains a subcommand; `petra train --help-config` prints every key of a config.\n"
-         "Exit status: 0 success, 1 failure during the run, 2 wrong command line or config.\n");
+         "Exit status: 0 success, 1 failure (also: a file is missing or damaged), 2 wrong command line or config.\n");
 }
 
 /* Options of every subcommand, and of those that take a config. */
@@ -46,7 +46,8 @@ static const petra_option json_option =
     PETRA_OPTION("json", NULL, json, "prints one JSON object to standard output, and nothing else");
 static const petra_option quiet_option = PETRA_OPTION("quiet", NULL, quiet, "prints no warnings");
 static const petra_option quiet_writer_option =
-    PETRA_OPTION("quiet", NULL, quiet, "prints only errors, and the object of --json");
+    PETRA_OPTION("quiet", NULL, quiet,
+                 "prints only errors, the object of --json and, of petra simulate without --output, the result");
 static const petra_option help_config_option = {
     .name = "help-config", .help = "prints every key of a config with its type, default, range and meaning"};
 static const petra_option help_markdown_option = {.name = "help-config-markdown"}; /* for docs/config.md */
@@ -283,7 +284,13 @@ petra_status petra_arguments_config(const petra_arguments *arguments, const char
   if (!arguments->input)
     return petra_fail(PETRA_USAGE, "petra %s needs a config file ('-' for standard input); see petra %s --help",
                       command, command);
-  return petra_config_load(arguments->input, arguments->sets, arguments->set_count, out);
+  PETRA_TRY(petra_config_load(arguments->input, arguments->sets, arguments->set_count, out));
+  petra_status status = strcmp(command, "profile") == 0 ? PETRA_OK : petra_config_warn_idle(*out); /* fits all costs */
+  if (status == PETRA_OK)
+    return PETRA_OK;
+  petra_config_destroy(*out);
+  *out = NULL;
+  return status;
 }
 
 /* Refuses a command that would write and supports only one process. */

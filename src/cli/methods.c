@@ -67,7 +67,7 @@ static json_t *figures_json(const petra_method_figures *f) {
                    f->found.peak_bytes < 0 ? json_null() : json_integer(f->found.peak_bytes), "kept_max",
                    runs ? json_integer(f->found.kept_max) : json_null(), "device_kept_max",
                    runs ? petra_json_real(f->found.device_kept_max) : json_null(), "keep",
-                   petra_keep_name(f->method.keep), "lag_max", runs ? json_integer(f->found.lag_max) : json_null(),
+                   petra_keep_name(f->found.keep), "lag_max", runs ? json_integer(f->found.lag_max) : json_null(),
                    "exact", f->exact, "reason", runs ? NULL : f->found.reason);
 }
 
@@ -104,7 +104,7 @@ static void add_figures(petra_table *table, const petra_method_figures *f) {
     petra_table_cell(table, "%.4g", f->found.device_kept_max);
     petra_table_cell(table, "%lld", (long long)f->found.lag_max);
   }
-  petra_table_cell(table, "%s", petra_keep_name(f->method.keep));
+  petra_table_cell(table, "%s", petra_keep_name(f->found.keep));
   petra_table_cell(table, "%s", f->exact ? "exact" : f->method.program->local ? "local" : "delayed");
   add_reason(table, f);
 }
@@ -119,7 +119,7 @@ static petra_status figures_print_table(const petra_config *config, const petra_
   petra_table *table;
   fputs("network  ", stdout);
   petra_describe_network(config, stdout);
-  printf(", %d stages\ndevices  %d for each method, k = %lld, %lld engine%s per device\ncosts    ", stages, devices,
+  printf(", %d stage%s\ndevices  %d for each method, k = %lld, %lld engine%s per device\ncosts    ", stages, stages == 1 ? "" : "s", devices,
          (long long)config->method.accumulate, (long long)config->cluster.engines,
          config->cluster.engines == 1 ? "" : "s");
   PETRA_TRY(petra_describe_costs(config, stdout));
@@ -137,7 +137,8 @@ static petra_status figures_print_table(const petra_config *config, const petra_
       "B\n"
       "by stage: maximum number of microbatches that a device keeps, over its stages; by device: divided by its "
       "stages\n"
-      "keeps: what it keeps of them between F and B (nothing: the input of blocks that are not reversible)\n");
+      "keeps: what it keeps of them between F and B (nothing: the input of blocks that are not reversible; in a network "
+      "without reversible blocks: input)\n");
   return PETRA_OK;
 }
 

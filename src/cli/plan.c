@@ -23,6 +23,7 @@ typedef struct planning {
   petra_candidates *candidates;
   petra_search_options options;
   petra_search_result result;
+  bool *shown; /* for each point: its row is printed */
 } planning;
 
 /* --- options --- */
@@ -94,11 +95,6 @@ static int64_t accumulate_of(const planning *p, const petra_point *point) {
   return point->candidate.accumulate > 0 ? point->candidate.accumulate : p->config->method.accumulate;
 }
 
-static const char *keep_of(const petra_point *point) {
-  return petra_keep_name(point->candidate.keep == PETRA_KEEP_PRESET ? point->candidate.method.keep
-                                                                    : point->candidate.keep);
-}
-
 static petra_status print_setting(void *context, const char *setting) {
   char *word;
   (void)context;
@@ -125,7 +121,7 @@ static petra_status point_json(const planning *p, const petra_point *point, json
     petra_json_append(&blocks, json_integer(point->blocks[j]));
   *out = json_pack("{s:s, s:s, s:i, s:I, s:s, s:b, s:o, s:o, s:o, s:o, s:o, s:I, s:b, s:o}", "method",
                    candidate->method.name, "program", candidate->method.program->name, "stages", (int)candidate->stages,
-                   "accumulate", (json_int_t)accumulate_of(p, point), "keep", keep_of(point), "early_recompute",
+                   "accumulate", (json_int_t)accumulate_of(p, point), "keep", petra_keep_name(point->found.keep), "early_recompute",
                    candidate->early_recompute, "blocks", blocks, "seconds_per_sample",
                    model ? petra_json_real(point->seconds) : json_null(), "time_per_microbatch_s",
                    petra_json_real(point->found.time_per_microbatch_s), "bubble_fraction",
@@ -156,12 +152,27 @@ static void add_row(petra_table *table, const planning *p, int number) {
   petra_table_cell(table, "%s", point->candidate.method.name);
   petra_table_cell(table, "%d", point->candidate.stages);
   petra_table_cell(table, "%lld", (long long)accumulate_of(p, point));
-  petra_table_cell(table, "%s%s", keep_of(point), point->candidate.early_recompute ? ", early" : "");
+  petra_table_cell(table, "%s%s", petra_keep_name(point->found.keep), point->candidate.early_recompute ? ", early" : "");
   petra_table_cell(table, "%.6g", point->seconds);
   petra_table_cell(table, "%.4f", point->found.bubble_fraction);
   petra_table_cell(table, point->found.peak_bytes < 0 ? "-" : "%.3f", 1e-6 * (double)point->found.peak_bytes);
   petra_table_cell(table, "%lld", (long long)point->found.lag_max);
   petra_table_cell(table, "%s", point->exact ? "exact" : "delayed");
+}
+
+/* Chooses the rows to print: not those for which a printed row is faster, has no larger lag and needs at most a tenth
+ * more memory. Sets p->shown; returns the number of other rows. */
+static int64_t choose_rows(planning *p) {
+  const petra_point *point = p->result.points.point;
+  int64_t others = 0;
+  for (int64_t i = 0; i < p->result.points.count; i++) {
+    p->shown[i] = true;
+    for (int64_t j = 0; j < i && !p->arguments->all && p->shown[i]; j++)
+      p->shown[i] = !p->shown[j] || point[j].found.lag_max > point[i].found.lag_max ||
+                    (double)point[j].found.peak_bytes > 1.1 * (double)point[i].found.peak_bytes;
+    others += !p->shown[i];
+  }
+  return others;
 }
 
 static petra_status print_rows(const planning *p) {
@@ -175,12 +186,15 @@ static petra_status print_rows(const planning *p) {
   petra_table *table;
   PETRA_TRY(petra_table_create(columns, sizeof columns / sizeof *columns, &table));
   for (int i = 1; i <= p->result.points.count; i++)
-    add_row(table, p, i);
+    if (p->shown[i - 1])
+      add_row(table, p, i);
   return petra_table_print(table, stdout);
 }
 
 static petra_status print_settings(const planning *p) {
   for (int i = 1; i <= p->result.points.count; i++) {
+    if (!p->shown[i - 1])
+      continue;
     printf("%3d ", i);
     PETRA_TRY(petra_candidate_settings(p->candidates, &p->result.points.point[i - 1].candidate, print_setting, NULL));
     putchar('\n');
@@ -188,9 +202,11 @@ static petra_status print_settings(const planning *p) {
   return PETRA_OK;
 }
 
-static petra_status print_table(const planning *p) {
+static petra_status print_table(planning *p) {
   const petra_config *config = p->config;
   const int64_t samples = config->data.batch * config->method.accumulate * config->cluster.replicas;
+  PETRA_TRY(petra_allocate(&p->shown, (size_t)p->result.points.count, sizeof *p->shown));
+  const int64_t others = choose_rows(p);
   fputs("network  ", stdout);
   petra_describe_network(config, stdout);
   printf("\ndevices  %d, %lld engine%s per device", petra_candidates_devices(p->candidates),
@@ -204,7 +220,11 @@ static petra_status print_table(const planning *p) {
   printf("\nsearch   %lld candidates simulated, %lld excluded by bounds\n\n", (long long)p->result.simulated,
          (long long)p->result.excluded);
   PETRA_TRY(print_rows(p));
-  printf("\nNo other candidate that was considered is as fast as a row with as little memory and lag.\n"
+  printf("\nNo other candidate that was considered is as fast as a row with as little memory and lag.\n");
+  if (others > 0)
+    printf("%lld more row%s (--all): a printed row is faster, with no larger lag and at most 10 %% more memory.\n",
+           (long long)others, others == 1 ? "" : "s");
+  printf("Time, memory and lag are computed; the loss is not. With delayed gradients a loss may take more updates.\n"
          "k: microbatches per update; keeps: what is kept between F and B; bubble: share of the run in which a device "
          "is idle\n"
          "peak MB: maximum memory of a device in 10^6 bytes; lag max: maximum number of updates of a stage between F "
@@ -234,7 +254,7 @@ static petra_status fail_limits(planning *p) {
                     "--memory %s: no candidate%s fits; the least memory is %lld bytes, of %s on %d stages, k = %lld, "
                     "method.keep: %s",
                     p->arguments->memory, gradients, (long long)least->found.peak_bytes, least->candidate.method.name,
-                    least->candidate.stages, (long long)accumulate_of(p, least), keep_of(least));
+                    least->candidate.stages, (long long)accumulate_of(p, least), petra_keep_name(least->found.keep));
 }
 
 /* In a short run the first microbatches, which read the first weights, hide the lag. */
@@ -273,6 +293,7 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY_GOTO(status, petra_candidates_create(config, devices, &p.candidates), done);
   status = search(&p);
 done:
+  petra_free(p.shown);
   petra_search_fini(&p.result);
   petra_candidates_destroy(p.candidates);
   petra_config_destroy(config);
@@ -282,12 +303,14 @@ done:
 const petra_command petra_command_plan = {
     .name = "plan",
     .summary = "searches methods, cuts and recomputation for what fits and is fast",
-    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--memory SIZE] [--devices N] [--exact] [--lag-at-most L] [--json]",
+    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--memory SIZE] [--devices N] [--exact] [--lag-at-most L] [--all] [--json]",
     .help =
         "Simulates the network, costs and links of a config with all methods, stages per device, cuts of the network\n"
-        "into stages, numbers k of microbatches per update and kinds of recomputation. Prints every candidate\n"
-        "unless another is at least as good in time, memory of the fullest device and lag. Each row has the\n"
-        "settings with which `petra simulate` prints its figures and `petra train` trains it.\n"
+        "into stages, numbers k of microbatches per update and kinds of recomputation. A candidate is a\n"
+        "row unless another is at least as good in time, memory of the fullest device and lag. A row is only\n"
+        "counted if a printed row is faster, with no larger lag and at most 10 % more memory (--all and --json\n"
+        "print it). Each row has the settings with which `petra simulate` prints its figures and `petra train`\n"
+        "trains it. The loss is not computed: with delayed gradients a loss may take more updates.\n"
         "\n"
         "Stages per device: one; two in a V; one to four in a loop (without a model one or two), or up to\n"
         "method.chunks. The samples per update stay those of the config (data.batch x method.accumulate x\n"
@@ -314,6 +337,7 @@ const petra_command petra_command_plan = {
                          "of bytes (default: no limit)"),
             PETRA_OPTION("devices", "N", devices,
                          "number of devices (default: as many as the method of the config uses)"),
+            PETRA_OPTION("all", NULL, all, "prints every row of the table"),
             PETRA_OPTION("exact", NULL, exact, "only methods with exact gradients"),
             PETRA_OPTION("lag-at-most", "L", lag_at_most, "only candidates whose largest lag is at most L updates"),
             {0}},

@@ -274,8 +274,8 @@ static petra_status print_table(const petra_simulated *result) {
   const petra_run_h5_simulation *f = &result->figures;
   fputs("network  ", stdout);
   petra_describe_network(config, stdout);
-  printf(", %d stage%s, %lld microbatches of ", program->stages, program->stages == 1 ? "" : "s",
-         (long long)program->microbatches);
+  printf(", %d stage%s, %lld microbatch%s of ", program->stages, program->stages == 1 ? "" : "s",
+         (long long)program->microbatches, program->microbatches == 1 ? "" : "es");
   if (config->cluster.replicas > 1)
     printf("%lld x ", (long long)config->cluster.replicas);
   printf("%lld %s\nmethod   ", (long long)config->data.batch, words_of(result)->samples);
@@ -321,12 +321,12 @@ static petra_status report(const petra_arguments *arguments, const petra_run *si
               (long long)result->runaway, 2 * (2 * (long long)result->plan->stages - 1));
   if (arguments->json)
     return print_json(result);
-  if (arguments->quiet)
+  if (arguments->quiet && petra_run_directory(simulation))
     return PETRA_OK;
   PETRA_TRY(print_table(result));
   if (petra_run_directory(simulation))
     petra_utf8_print(stdout, "written: %s/{config.yaml,run.h5}\n", petra_run_directory(simulation));
-  if (arguments->chakra)
+  if (arguments->chakra && !arguments->quiet)
     petra_utf8_print(stdout, "written: %s/petra.N.et for each device N\n", arguments->chakra);
   return PETRA_OK;
 }
@@ -342,9 +342,7 @@ static petra_status fit(const petra_arguments *arguments, const petra_config *co
         PETRA_USAGE,
         "--fit was given with an option of a single simulation; expected only --json or --quiet beside it");
   PETRA_TRY(petra_fit_find(config, arguments->fit, arguments->vary, &found));
-  petra_status status = arguments->json ? fit_print_json(found) : PETRA_OK;
-  if (!arguments->json && !arguments->quiet)
-    status = fit_print(found);
+  petra_status status = arguments->json ? fit_print_json(found) : fit_print(found);
   petra_fit_destroy(found);
   return status;
 }

@@ -37,9 +37,10 @@ static void print_end(petra_run *run) {
   int64_t epochs, losses;
   double loss = petra_training_log_mean_loss(petra_run_log(run), &losses);
   petra_training_log_epochs(petra_run_log(run), &epochs);
-  printf("%lld microbatches with %s on %d stage%s", (long long)petra_run_plan(run)->program.microbatches,
-         petra_run_plan(run)->method.name, petra_run_plan(run)->program.stages,
-         petra_run_plan(run)->program.stages == 1 ? "" : "s");
+  const petra_program_options *program = &petra_run_plan(run)->program;
+  printf("%lld microbatch%s with %s on %d stage%s", (long long)program->microbatches,
+         program->microbatches == 1 ? "" : "es", petra_run_plan(run)->method.name, program->stages,
+         program->stages == 1 ? "" : "s");
   if (petra_run_plan(run)->config->cluster.replicas > 1)
     printf(" in %lld replicas", (long long)petra_run_plan(run)->config->cluster.replicas);
   if (losses == 0)

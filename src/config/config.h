@@ -403,6 +403,10 @@ void petra_config_destroy(petra_config *config);
 petra_status petra_config_fail(const petra_config *config, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Warns, with one line per key, of keys that were set and have no effect because of the value of another key, such as
+ * cluster.cost.device with cluster.cost.model: unit. Errors: PETRA_NO_MEMORY. */
+petra_status petra_config_warn_idle(const petra_config *config);
+
 /* Determines whether a key has a value other than its default. Errors: PETRA_NO_MEMORY. */
 petra_status petra_config_changed(const petra_config *config, const char *key, bool *out);
 

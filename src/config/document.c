@@ -247,9 +247,8 @@ petra_status petra_config_document_load(const petra_config_origin *origin, const
   if (length > MAX_BYTES)
     return petra_fail(PETRA_CONFIG, "%s: longer than %d bytes; expected a config file in YAML",
                       origin->file ? origin->file : "--set", MAX_BYTES);
-  if (!origin->set && length >= 3 &&
-      memcmp(text, "\xef\xbb\xbf", 3) == 0) /* a byte order mark, which some editors write */
-    text += 3, length -= 3;
+  const size_t mark = origin->set ? 0 : petra_utf8_mark_bytes(text, length);
+  text += mark, length -= mark;
   PETRA_TRY(check_characters(origin, text, length));
   if (origin->set)
     PETRA_TRY(check_setting(origin, text, length));
@@ -348,10 +347,11 @@ static petra_status check_file(const petra_config_loader *in, const petra_config
   struct stat info;
   char shown[SHOWN_PATH];
   const bool there = stat(path, &info) == 0 && access(path, R_OK) == 0;
-  if (!there || S_ISDIR(info.st_mode))
-    return petra_config_fail_at(in->origin, line, key, "%s cannot be read: %s; expected the file of a config",
-                                petra_utf8_show(shown, sizeof shown, path, strlen(path)),
-                                strerror(there ? EISDIR : errno));
+  if (!there || S_ISDIR(info.st_mode)) {
+    petra_config_fail_at(in->origin, line, key, "%s cannot be read: %s; expected the file of a config",
+                         petra_utf8_show(shown, sizeof shown, path, strlen(path)), strerror(there ? EISDIR : errno));
+    return PETRA_IO; /* as for the config itself */
+  }
   return check_chain(in, file, line, path, &info);
 }
 

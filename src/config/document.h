@@ -55,7 +55,7 @@ petra_status petra_config_apply_root(const petra_config_loader *in, const petra_
                                      const struct yaml_node_s *root, int line);
 
 /* Sets *out to the path of the file that `root` names as its base, to be freed, or to NULL if it names none. Errors:
- * PETRA_CONFIG if that file cannot be read, or is `file` or one of the files that led to it. */
+ * PETRA_IO if that file cannot be read, PETRA_CONFIG if it is `file` or one of the files that led to it. */
 petra_status petra_config_find_base(const petra_config_loader *in, const petra_config_file *file,
                                     const struct yaml_node_s *root, char **out);
 

@@ -8,6 +8,7 @@ libpetra_a_SOURCES += \
 	src/config/grid.c src/config/grid.h \
 	src/config/grid_parse.c \
 	src/config/grid_private.h \
+	src/config/idle.c \
 	src/config/keys.c src/config/keys.h \
 	src/config/optimiser.c src/config/optimiser.h \
 	src/config/print.c \

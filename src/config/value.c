@@ -89,7 +89,11 @@ petra_status petra_config_fail(const petra_config *config, const char *key, cons
   int index = petra_config_key_find(key);
   const char *known = index >= 0 && config->labels ? config->labels[index] : NULL;
   const petra_config_origin nowhere = {NULL, NULL};
-  return petra_fail(PETRA_CONFIG, "%s: %s", known ? known : make_label(label, sizeof label, &nowhere, 0, key), text);
+  const size_t length = known ? strlen(known) : 0, value = strcspn(text, ":");
+  const bool repeated = length > value && text[value] && known[length - value - 1] == '=' && /* --set KEY=VALUE: VALUE: */
+                        memcmp(known + length - value, text, value) == 0;
+  return petra_fail(PETRA_CONFIG, "%s: %s", known ? known : make_label(label, sizeof label, &nowhere, 0, key),
+                    repeated ? text + value + strlen(": ") : text);
 }
 
 static petra_status fail_scalar(const petra_config_origin *origin, const petra_config_key *key,

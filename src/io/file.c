@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* fallocate, which does not write if the file system cannot reserve */
 #include "io/file.h"
 
 #include "base/log.h"
@@ -54,12 +55,19 @@ int petra_file_write_at(int fd, const void *bytes, size_t size, off_t offset) {
   return 0;
 }
 
-/* Creates `name` with these bytes, synced. 0 or an errno value, the file then being removed. */
+static int open_temporary(const char *name) {
+  return open(name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+}
+
+/* Creates `name` with these bytes, synced, in the space of a file of this name. 0 or an errno value, the file then being
+ * removed. */
 static int write_synced(const char *name, const void *bytes, size_t size) {
-  int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+  int fd = open_temporary(name);
   if (fd < 0)
     return errno;
   int failure = petra_file_write_at(fd, bytes, size, 0);
+  if (!failure && ftruncate(fd, (off_t)size) != 0)
+    failure = errno;
   if (!failure && fsync(fd) != 0)
     failure = errno;
   if (close(fd) != 0 && !failure)
@@ -91,6 +99,30 @@ petra_status petra_file_write_atomically(const char *path, const void *bytes, si
   }
   petra_free(temporary);
   return status == PETRA_OK ? petra_file_sync_folder(path) : status;
+}
+
+petra_status petra_file_hold(const char *path, off_t size) {
+  char *name;
+  PETRA_TRY(petra_file_temporary_name(path, &name));
+  const int fd = open_temporary(name);
+  int failure = fd < 0 || fallocate(fd, 0, 0, size) != 0 ? errno : 0;
+  if (fd >= 0)
+    close(fd);
+  if (failure && fd >= 0)
+    unlink(name);
+  petra_free(name);
+  return !failure || failure == EOPNOTSUPP || failure == ENOSYS
+             ? PETRA_OK
+             : petra_fail(PETRA_IO, "%s: cannot reserve its %lld bytes: %s; expected room for it before the run begins", path,
+                          (long long)size, strerror(failure));
+}
+
+void petra_file_release(const char *path) {
+  char *name;
+  if (petra_file_temporary_name(path, &name) != PETRA_OK)
+    return;
+  unlink(name);
+  petra_free(name);
 }
 
 int petra_file_reserve(int fd, off_t size) {

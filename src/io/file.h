@@ -19,6 +19,12 @@ petra_status petra_file_temporary_name(const char *path, char **out);
  * a file size limit is returned as an error. */
 petra_status petra_file_write_atomically(const char *path, const void *bytes, size_t size);
 
+/* Holds disk space in the temporary file for a later petra_file_write_atomically of at most `size` bytes, if the file
+ * system can reserve space. PETRA_IO, logged, if there is no room. petra_file_release gives back space that was not
+ * used. */
+petra_status petra_file_hold(const char *path, off_t size);
+void petra_file_release(const char *path);
+
 /* Returns PETRA_IO, logged, if `path` is a device or a pipe, such as /dev/null, which a rename would replace by a
  * regular file. */
 petra_status petra_file_check_replaceable(const char *path);

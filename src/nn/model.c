@@ -25,26 +25,27 @@ static petra_tensor_kind family_reads(petra_family family) {
 }
 
 /* Describes the attention of a transformer: "4 heads", of a Llama also "(2 of keys and values), hidden 352, rotary base
- * 10000". */
-static void describe_attention(const petra_config *config, char *text, size_t size) {
+ * 10000". `plural`: also "1 heads", which files have. */
+static void describe_attention(const petra_config *config, bool plural, char *text, size_t size) {
   const petra_family family = config->model.family;
   petra_model llama = {0};
   const long long heads = (long long)config->model.heads;
+  const char *s = heads == 1 && !plural ? "" : "s";
   petra_llama_set(&llama, config);
   if (petra_family_is_llama(family))
-    snprintf(text, size, "%lld heads (%d of keys and values), hidden %d, rotary base %.15g", heads, llama.kv_heads,
+    snprintf(text, size, "%lld head%s (%d of keys and values), hidden %d, rotary base %.15g", heads, s, llama.kv_heads,
              llama.hidden, llama.rotary_base);
   else
-    snprintf(text, size, "%lld heads", heads);
+    snprintf(text, size, "%lld head%s", heads, s);
 }
 
 /* Describes the properties of a family in addition to depth and width: "cifar stem", "4 heads, context 128". */
-static char *details(const petra_config *config, char *text, size_t size) {
+static char *details(const petra_config *config, bool plural, char *text, size_t size) {
   const petra_family family = config->model.family;
   const long long patch = (long long)config->model.patch;
   const char *coupling = config->model.coupling == PETRA_COUPLING_LEAPFROG ? ", leapfrog coupling" : "";
   char attention[96];
-  describe_attention(config, attention, sizeof attention);
+  describe_attention(config, plural, attention, sizeof attention);
   if (!families[family].transformer)
     snprintf(text, size, "%s stem%s%s", petra_config_choice_name("model.stem", (int)config->model.stem),
              config->model.shape == PETRA_SHAPE_CONSTANT ? ", constant shape" : "",
@@ -65,13 +66,13 @@ void petra_model_describe(const petra_config *config, FILE *out) {
     fprintf(out, "%s of %lld block%s", families[family].title, depth, depth == 1 ? "" : "s");
   else
     fprintf(out, "%s-%lld", families[family].title, depth);
-  fprintf(out, ", width %lld, %s", width, details(config, text, sizeof text));
+  fprintf(out, ", width %lld, %s", width, details(config, false, text, sizeof text));
 }
 
 void petra_model_label(const petra_model *model, const petra_config *config, char *out, size_t size) {
   char text[192];
   snprintf(out, size, "%s-%d width %d, %s, %d classes", petra_config_choice_name("model.family", (int)model->family),
-           model->depth, model->width, details(config, text, sizeof text), model->classes);
+           model->depth, model->width, details(config, true, text, sizeof text), model->classes);
 }
 
 petra_stream_shape petra_image_stream(int32_t height, int32_t width) {

@@ -47,6 +47,8 @@ petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ra
 /* Write all parameters and statistics of the stages to a weights file, or read them. If the stages are on several
  * ranks, all ranks call these: each reads, and rank 0 writes. */
 petra_status petra_network_write_weights(const petra_network *network, const char *path);
+/* Gets an upper bound of the bytes of that file. */
+petra_status petra_network_weights_bytes(const petra_network *network, int64_t *out);
 /* Writes the weights of snapshots, one per stage, of a network whose stages are all here. */
 petra_status petra_network_write_snapshots(const petra_network *network, petra_snapshot *const *snapshots,
                                            const petra_weights_moment *moment, const char *path);

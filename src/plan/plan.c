@@ -207,9 +207,34 @@ static petra_status check_batch(const petra_config *config) {
   return PETRA_OK;
 }
 
+/* Stages without a model have no elements; cluster.message has the bytes of their messages. */
+petra_status petra_plan_check_messages(const petra_config *config) {
+  const struct {
+    const char *key;
+    petra_format format;
+  } formats[] = {{"cluster.message.up", config->cluster.message.up},
+                 {"cluster.message.down", config->cluster.message.down},
+                 {"method.keep_precision", config->method.keep_precision}};
+  if (config->cluster.stages == 0 &&
+      (config->cluster.message.forward_bytes > 0 || config->cluster.message.backward_bytes > 0 ||
+       config->cluster.message.gradient_bytes > 0))
+    return petra_config_fail(
+        config, "cluster.stages",
+        "0, but cluster.message sets bytes, which belong to cluster.stages; expected 1 .. 100000 stages");
+  for (size_t i = 0; config->cluster.stages > 0 && i < sizeof formats / sizeof *formats; i++)
+    if (formats[i].format != PETRA_FORMAT_NATIVE)
+      return petra_config_fail(config, formats[i].key,
+                               "%s with cluster.stages: %lld, which have no tensors (cluster.message has the bytes of "
+                               "their messages); expected native",
+                               petra_config_choice_name(formats[i].key, (int)formats[i].format),
+                               (long long)config->cluster.stages);
+  return PETRA_OK;
+}
+
 petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
   *plan = (petra_plan){.config = config};
   PETRA_TRY(check_batch(config));
+  PETRA_TRY(petra_plan_check_messages(config));
   PETRA_TRY(petra_optim_check(config));
   PETRA_TRY(petra_lr_check(config));
   PETRA_TRY(petra_dataset_shape_of(config, &plan->data));

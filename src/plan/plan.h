@@ -44,6 +44,10 @@ static inline int petra_plan_stage_block(const petra_plan *plan, int stage, int 
   return block < plan->partition.first[stage + 1] ? block : petra_plan_auxiliary(plan, stage);
 }
 
+/* Returns PETRA_CONFIG if number formats are set for stages without tensors (cluster.stages), or bytes of messages for
+ * stages with tensors. */
+petra_status petra_plan_check_messages(const petra_config *config);
+
 /* Creates network, partition and method. Checks them against each other and, if they are known before the data set is
  * opened (petra_dataset_shape_of), against its classes. Call petra_plan_fini even on failure. */
 petra_status petra_plan_init(petra_plan *plan, const petra_config *config);

@@ -253,6 +253,7 @@ petra_status petra_plan_init_any(petra_plan *plan, const petra_config *config) {
   if (config->cluster.stages == 0)
     return petra_plan_init(plan, config);
   *plan = (petra_plan){.config = config, .stages = (int32_t)config->cluster.stages};
+  PETRA_TRY(petra_plan_check_messages(config));
   PETRA_TRY(petra_method_from_config(config, &plan->method));
   PETRA_TRY(petra_method_check_stages(config, plan->stages));
   PETRA_TRY(petra_mitigation_check_delays(config, &plan->method, plan->stages));

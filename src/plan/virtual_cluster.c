@@ -79,34 +79,8 @@ static petra_status check_node_link(const petra_config *config) {
                            latency ? config->cluster.node_link.latency_s : config->cluster.node_link.bandwidth_Bps);
 }
 
-/* Stages without a model have no elements; cluster.message has the bytes of their messages. */
-static petra_status check_formats(const petra_config *config) {
-  const struct {
-    const char *key;
-    petra_format format;
-  } formats[] = {{"cluster.message.up", config->cluster.message.up},
-                 {"cluster.message.down", config->cluster.message.down},
-                 {"method.keep_precision", config->method.keep_precision}};
-  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-    if (formats[i].format != PETRA_FORMAT_NATIVE)
-      return petra_config_fail(config, formats[i].key,
-                               "%s with cluster.stages: %lld, which have no tensors (cluster.message has the bytes of "
-                               "their messages); expected native",
-                               petra_config_choice_name(formats[i].key, (int)formats[i].format),
-                               (long long)config->cluster.stages);
-  return PETRA_OK;
-}
-
 static petra_status check_cluster(const petra_config *config, const petra_method *method, int32_t stages) {
   const petra_int_list *slow = &config->cluster.stragglers.stages;
-  if (config->cluster.stages == 0 &&
-      (config->cluster.message.forward_bytes > 0 || config->cluster.message.backward_bytes > 0 ||
-       config->cluster.message.gradient_bytes > 0))
-    return petra_config_fail(
-        config, "cluster.stages",
-        "0, but cluster.message sets bytes, which belong to cluster.stages; expected 1 .. 100000 stages");
-  if (config->cluster.stages > 0)
-    PETRA_TRY(check_formats(config));
   if (method->program->local && config->cluster.cost.model == PETRA_COST_PROFILE)
     return petra_config_fail(config, "cluster.cost.model",
                              "profile with method %s, of whose auxiliary heads no profile has the times; expected "

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/fit.h"
 
+#include "base/csv.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "profile/simplex.h"
 #include "run/folder.h"
 #include "run/simulation.h"
@@ -64,21 +66,21 @@ typedef struct reader {
   char *keys[PETRA_FIT_KEYS + 1]; /* including `seconds`, the last one */
 } reader;
 
-/* Splits a line at its commas and trims blanks; returns the number of fields, at most `most` + 1. */
+/* Splits a line into its cells, and terminates each in the line; returns their number, at most `maximum` + 1. */
 static int cut(char *line, char **fields, int maximum) {
+  const char *at = line, *end = line + strlen(line);
+  char *behind = line; /* the cell before */
+  bool first = true;
   int count = 0;
-  for (char *at = line; at && count <= maximum; count++) {
-    char *end = strchr(at, ',');
-    if (end)
-      *end = 0;
-    while (*at == ' ' || *at == '\t')
-      at++;
-    for (size_t length = strlen(at); length > 0 && strchr(" \t\r\n", at[length - 1]); length--)
-      at[length - 1] = 0;
+  for (petra_csv_cell cell; count <= maximum && petra_csv_next(&at, end, &first, &cell); count++) {
+    char *text = line + (cell.text - line);
+    if (count > 0)
+      *behind = 0;
+    behind = text + cell.length;
     if (count < maximum)
-      fields[count] = at;
-    at = end ? end + 1 : NULL;
+      fields[count] = text;
   }
+  *behind = 0;
   return count;
 }
 
@@ -139,10 +141,10 @@ static petra_status read_lines(reader *r, FILE *file, petra_fit *fit) {
   size_t room = 0;
   petra_status status = PETRA_OK;
   while (status == PETRA_OK && getline(&line, &room, file) >= 0) {
-    r->line++;
-    const char first = line[strspn(line, " \t\r\n")];
+    char *text = line + (++r->line == 1 ? petra_utf8_mark_bytes(line, strlen(line)) : 0);
+    const char first = text[strspn(text, " \t\r\n")];
     if (first && first != '#')
-      status = r->columns == 0 ? read_header(r, line, fit) : read_row(r, line, fit);
+      status = r->columns == 0 ? read_header(r, text, fit) : read_row(r, text, fit);
   }
   free(line); /* owned by getline */
   if (status == PETRA_OK && ferror(file))

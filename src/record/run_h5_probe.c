@@ -268,6 +268,10 @@ petra_status petra_run_h5_probe_append(petra_run_h5_probe *probe, const petra_ru
   return fetched;
 }
 
+int64_t petra_run_h5_probe_rows(const petra_run_h5_probe *probe) {
+  return probe->rows;
+}
+
 /* --- memory --- */
 
 petra_status petra_run_h5_probe_memory(petra_run_h5_probe *probe, const petra_account *account) {

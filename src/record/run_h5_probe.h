@@ -50,6 +50,9 @@ petra_status petra_run_h5_probe_create(petra_run_h5 *log, const petra_run_h5_pro
 /* Appends a row, and flushes. */
 petra_status petra_run_h5_probe_append(petra_run_h5_probe *probe, const petra_run_h5_probe_row *row);
 
+/* Returns the number of rows in the file. */
+int64_t petra_run_h5_probe_rows(const petra_run_h5_probe *probe);
+
 /* Writes /probe/peak_bytes (category), the maximum memory of the probes. Call it once. */
 petra_status petra_run_h5_probe_memory(petra_run_h5_probe *probe, const petra_account *account);
 

@@ -197,6 +197,8 @@ static void take(const petra_simulated *result, int32_t stages, petra_candidate_
   out->time_per_microbatch_s = f->time_per_microbatch_s;
   out->bubble_fraction = f->bubble_fraction;
   out->microbatches = f->microbatches;
+  if (result->plan->method.inverts && result->plan->model.block_count > 0 && !result->plan->inverts)
+    out->keep = PETRA_KEEP_INPUT;
   out->in_flight_max = f->in_flight_max[0];
   for (int32_t j = 0; j < stages; j++)
     out->lag_max = f->lag_max[j] > out->lag_max ? f->lag_max[j] : out->lag_max;
@@ -245,7 +247,11 @@ static const char *find_key(const char *line) {
 petra_status petra_candidate_simulate(const petra_candidates *c, const petra_candidate *candidate,
                                       petra_candidate_figures *out, int64_t *kept) {
   petra_log_kept log = {.line = "out of memory while simulating a method"};
-  *out = (petra_candidate_figures){.time_per_microbatch_s = NAN, .bubble_fraction = NAN, .peak_bytes = -1};
+  *out = (petra_candidate_figures){
+      .time_per_microbatch_s = NAN,
+      .bubble_fraction = NAN,
+      .peak_bytes = -1,
+      .keep = candidate->keep == PETRA_KEEP_PRESET ? candidate->method.keep : candidate->keep};
   petra_log_keep(&log);
   const petra_status status = simulate(c, candidate, out, kept);
   petra_log_keep_end(&log);

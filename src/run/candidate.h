@@ -48,6 +48,7 @@ typedef struct petra_candidate_figures {
   int64_t peak_bytes;     /* of the device with the largest peak; -1 without a model */
   int64_t kept_max;       /* maximum number of microbatches that a device keeps at one moment, over its stages */
   double device_kept_max; /* the same in microbatches of the whole device: divided by its stages */
+  petra_keep keep;        /* what is kept between F and B: inputs if there is no block to invert */
   int64_t microbatches;
   int64_t in_flight_max; /* microbatches between F and B at stage 1 */
 } petra_candidate_figures;

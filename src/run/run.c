@@ -152,8 +152,10 @@ petra_status petra_run_go(petra_run *run) {
 }
 
 void petra_run_restore(petra_run *run) {
-  if (run)
-    petra_folder_restore(&run->folder);
+  if (!run)
+    return;
+  petra_run_release_room(run);
+  petra_folder_restore(&run->folder);
 }
 
 void petra_run_drop_worker(petra_run *run) {

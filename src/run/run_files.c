@@ -75,6 +75,22 @@ static petra_status keep_best(petra_run *run) {
   return petra_best_create(&run->main.network, run->folder.path, logged, &run->best);
 }
 
+/* Holds room for the weights, so that a training does not end without them. */
+static petra_status hold_room(petra_run *run) {
+  int64_t bytes;
+  PETRA_TRY(petra_network_weights_bytes(&run->main.network, &bytes));
+  PETRA_TRY(
+      petra_join_path(run->folder.path, petra_run_keeps_best(run) ? PETRA_BEST_FILE : "weights.h5", &run->held_path));
+  return petra_file_hold(run->held_path, bytes);
+}
+
+void petra_run_release_room(petra_run *run) {
+  if (run->held_path)
+    petra_file_release(run->held_path);
+  petra_free(run->held_path);
+  run->held_path = NULL;
+}
+
 petra_status petra_run_open_files(petra_run *run, petra_run_h5_about *about) {
   char *log = NULL;
   char backend[256], libraries[256];
@@ -96,6 +112,8 @@ petra_status petra_run_open_files(petra_run *run, petra_run_h5_about *about) {
     about->image_bytes = (size_t)header.log_bytes;
   }
   petra_status status = keep_best(run);
+  if (status == PETRA_OK)
+    status = hold_room(run);
   if (status == PETRA_OK && run->options.resume && run->options.print)
     print_resumed(run);
   if (status == PETRA_OK)
@@ -250,9 +268,14 @@ static petra_status write_probe_memory(petra_run *run) {
     for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
       sum.peak_bytes[c] += all[rank].peak_bytes[c];
   petra_free(all);
-  if (status == PETRA_OK && run->folder.run_h5)
-    status = petra_run_h5_probe_memory(run->probe_log.log, &sum);
-  return status;
+  if (status != PETRA_OK || !run->folder.run_h5)
+    return status;
+  if (petra_run_h5_probe_rows(run->probe_log.log) == 0)
+    petra_log(PETRA_LOG_WARNING,
+              "/probe of %s/run.h5 is empty: the run ended before any of its probes was complete (probe.per_epoch: "
+              "%lld); expected a longer run (run.epochs, run.max_microbatches)",
+              run->folder.path, (long long)run->config->probe.per_epoch);
+  return petra_run_h5_probe_memory(run->probe_log.log, &sum);
 }
 
 static petra_status write_rows(const petra_run *run) {

@@ -72,6 +72,7 @@ struct petra_run {
   petra_lr lr;
   petra_execution *execution;
   /* Files. */
+  char *held_path; /* file of weights for which there is room on the disk (io/file.h); NULL: none */
   char *weights_path;
   bool stored; /* there is a folder, of this rank or of rank 0 */
   petra_checkpoint_files checkpoint;
@@ -125,6 +126,8 @@ petra_status petra_run_begin(petra_run *run, petra_run_h5_about *about);
 /* A training's `begin`, which finds the checkpoint that the run resumes. A training's `follow`: other ranks than 0 find
  * the files for their parts of checkpoints, and the checkpoint that rank 0 resumes. */
 petra_status petra_run_open_files(petra_run *run, petra_run_h5_about *about);
+/* Gives back the disk space that was held for the weights. */
+void petra_run_release_room(petra_run *run);
 petra_status petra_run_follow_files(petra_run *run, petra_status status);
 
 /* Checks, before the run's folder is opened, that all ranks have the same one, if that matters. All ranks call this. */

@@ -176,6 +176,7 @@ static petra_status finish(petra_run *run, petra_status status) {
 }
 
 static void destroy(petra_run *run) {
+  petra_run_release_room(run);
   petra_execution_destroy(run->execution);
   petra_checkpoints_destroy(run->checkpoints);
   petra_best_destroy(run->best);

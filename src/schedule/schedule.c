@@ -299,13 +299,8 @@ static petra_status read_lines(reader *r, petra_schedule_builder *b) {
   return PETRA_OK;
 }
 
-/* Windows programs may begin a text with a byte order mark. */
-static size_t mark_bytes(const char *text, size_t size) {
-  return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-}
-
 bool petra_schedule_recognise(const char *text, size_t size) {
-  const size_t mark = mark_bytes(text, size);
+  const size_t mark = petra_utf8_mark_bytes(text, size);
   text += mark;
   size -= mark;
   reader r = {.at = text, .end = text + size};
@@ -318,7 +313,7 @@ bool petra_schedule_recognise(const char *text, size_t size) {
 }
 
 petra_status petra_schedule_parse(const char *name, const char *text, size_t size, petra_schedule **out) {
-  const size_t mark = mark_bytes(text, size);
+  const size_t mark = petra_utf8_mark_bytes(text, size);
   text += mark;
   size -= mark;
   petra_schedule_builder b;

@@ -5,6 +5,7 @@
  * The file is the order of one flush: updates come at its end. Empty cells are times at which a rank waits. */
 #include "schedule/schedule.h"
 
+#include "base/csv.h"
 #include "base/log.h"
 #include "base/utf8.h"
 
@@ -24,39 +25,7 @@ typedef struct reader {
   bool split; /* the file has an I or a W */
 } reader;
 
-/* One cell without its blanks and quotes. */
-typedef struct cell {
-  const char *text;
-  size_t length;
-} cell;
-
-static cell trim(const char *text, const char *end) {
-  while (text < end && isspace((unsigned char)*text))
-    text++;
-  while (end > text && isspace((unsigned char)end[-1]))
-    end--;
-  if (end - text >= 2 && *text == '"' && end[-1] == '"')
-    text++, end--;
-  return (cell){text, (size_t)(end - text)};
-}
-
-/* Takes the next cell; returns false at the end of the line, which it passes. */
-static bool next_cell(reader *r, bool *first, cell *out) {
-  if (r->at == r->end || *r->at == '\n') {
-    r->at += r->at < r->end;
-    return false;
-  }
-  if (!*first)
-    r->at++; /* the comma */
-  const char *start = r->at;
-  while (r->at < r->end && *r->at != ',' && *r->at != '\n')
-    r->at++;
-  *first = false;
-  *out = trim(start, r->at);
-  return true;
-}
-
-static petra_status fail(const reader *r, const cell *c, const char *expected) {
+static petra_status fail(const reader *r, const petra_csv_cell *c, const char *expected) {
   char shown[60];
   return petra_fail(PETRA_SCHEDULE, "%s:%lld: '%s' is not an action; expected %s", r->name, (long long)r->line,
                     petra_utf8_show(shown, sizeof shown, c->text, c->length), expected);
@@ -84,7 +53,7 @@ static bool is_skipped(const char *word, size_t length) {
   return false;
 }
 
-static const char *read_action(const cell *c, action *out) {
+static const char *read_action(const petra_csv_cell *c, action *out) {
   const char *at = c->text, *end = at + c->length, *word;
   *out = (action){0};
   if (!read_number(&at, end, &out->stage))
@@ -121,7 +90,7 @@ static petra_status add_action(const reader *r, petra_schedule_builder *b, const
 }
 
 /* Reads a pair, "(0F3;7B0)OVERLAP_F_B". */
-static petra_status read_pair(const reader *r, petra_schedule_builder *b, const cell *c) {
+static petra_status read_pair(const reader *r, petra_schedule_builder *b, const petra_csv_cell *c) {
   const char *end = memchr(c->text, ')', c->length), *at = c->text + 1;
   const char *const expected = "a pair such as (0F3;7B0)OVERLAP_F_B";
   if (!end || (size_t)(c->text + c->length - end - 1) != sizeof overlap - 1 ||
@@ -130,7 +99,7 @@ static petra_status read_pair(const reader *r, petra_schedule_builder *b, const 
   for (int parts = 1;; parts++) {
     const char *semicolon = memchr(at, ';', (size_t)(end - at));
     const char *stop = semicolon ? semicolon : end;
-    const cell part = trim(at, stop);
+    const petra_csv_cell part = petra_csv_trim(at, stop);
     action a;
     const char *wrong = read_action(&part, &a);
     if (wrong || a.letter == 0 || (!semicolon && parts == 1))
@@ -145,9 +114,9 @@ static petra_status read_pair(const reader *r, petra_schedule_builder *b, const 
 static petra_status read_lines(reader *r, petra_schedule_builder *b) {
   for (r->line = 1; r->at < r->end; r->line++) {
     bool first = true;
-    cell c;
+    petra_csv_cell c;
     PETRA_TRY(petra_schedule_add_device(b));
-    while (next_cell(r, &first, &c)) {
+    while (petra_csv_next(&r->at, r->end, &first, &c)) {
       action a;
       if (c.length > 0 && *c.text == '(') {
         PETRA_TRY(read_pair(r, b, &c));
@@ -182,7 +151,7 @@ bool petra_torch_csv_recognise(const char *text, size_t size) {
   const char *start = at;
   while (at < end && *at != ',' && *at != '\n')
     at++;
-  const cell c = trim(start, at);
+  const petra_csv_cell c = petra_csv_trim(start, at);
   return c.length > 0 && (*c.text == '(' ? isdigit((unsigned char)c.text[c.length > 1]) != 0 : !read_action(&c, &a));
 }
 

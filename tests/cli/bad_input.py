@@ -67,6 +67,27 @@ class CommandLine(ProgramTest):
 
 
 class Config(ProgramTest):
+    def test_formats_of_stages_without_tensors(self):
+        commands = [(name, "small.yaml") for name in ("simulate", "schedule", "inspect", "profile", "plan", "methods", "init")]
+        for command in (*commands, ("schedule", "small.yaml", "--json")):
+            for key in "cluster.message.up", "cluster.message.down", "method.keep_precision":
+                self.bad(USAGE, f"{key}=int8: int8 with cluster.stages: 4, which have no tensors", *command, "--set", "cluster.stages=4", "--set", f"{key}=int8")
+            self.bad(USAGE, "cluster.message sets bytes, which belong to cluster.stages", *command, "--set", "cluster.message.forward_bytes=4")
+
+    def test_a_file_is_named_once(self):
+        """A value of --set is not repeated in the message about it."""
+        self.good("init", "small.yaml", "--output", "start", "--quiet")
+        path = "start/weights.h5"
+        for command in ("train", "small.yaml"), ("evaluate", "small.yaml"):
+            error = self.bad(USAGE, f"--set model.weights={path}: weights of revnet-18 width 1", *command, "--set", f"model.weights={path}", "--set", "model.width=2")
+            self.assertEqual(error.count(path), 1)
+        self.write("c.yaml", f"base: small.yaml\nmodel: {{weights: {path}, width: 2}}\n")
+        error = self.bad(USAGE, f"c.yaml:2: model.weights: {path}: weights of", "train", "c.yaml")
+        self.assertEqual(error.count(path), 1)
+        self.write("a.schedule", "1: 1F0 1B0 1U0\n")
+        error = self.bad(USAGE, "--set method.schedule=a.schedule: 1 stages", "simulate", "small.yaml", "--set", "method.schedule=a.schedule")
+        self.assertEqual(error.count("a.schedule"), 1)
+
     def bad_config(self, text, words, code=USAGE):
         self.write("bad.yaml", text)
         self.bad(code, ["bad.yaml", *words], "train", "bad.yaml")
@@ -362,11 +383,15 @@ class Output(ProgramTest):
         self.assertGreater(len(weights), 1 << 20)
         limit = len(weights) - 1
         self.assertGreater(limit, os.path.getsize(self.path("out/run.h5")) + (1 << 20))
-        self.bad(FAILED, "out/weights.h5", "train", "small.yaml", *wide, "--output", "out", "--quiet",
+        self.bad(FAILED, "out/weights.h5: cannot reserve its ", "train", "small.yaml", *wide, "--output", "out", "--quiet",
                  preexec_fn=self.file_size_limit(limit))
-        self.assertEqual(sorted(os.listdir(self.path("out"))), ["config.yaml", "run.h5"])
-        with h5py.File(self.path("out/run.h5"), "r") as file:
-            self.assertEqual(len(file["train/loss"]), 2)
+        self.assertEqual(sorted(os.listdir(self.path("out"))), ["config.yaml", "run.h5", "weights.h5"])  # of the earlier run
+        self.assertEqual(self.read("out/weights.h5"), weights)
+        self.bad(FAILED, "new/weights.h5: cannot reserve its ", "train", "small.yaml", *wide, "--output", "new", "--quiet",
+                 preexec_fn=self.file_size_limit(limit))
+        self.assertEqual(os.listdir(self.path("new")), [])  # nothing was trained in vain
+        self.good("train", "small.yaml", *wide, "--output", "new", "--quiet", "--resume")
+        self.assertEqual(self.read("new/weights.h5"), weights)
 
     def test_loss_not_finite(self):
         for method in ["backprop", "petra"]:

@@ -32,6 +32,15 @@ class Fit(ProgramTest):
         self.assertLess(found["worst_log"], 1e-3)
         self.assertEqual(len(found["measurements"]), 3)
         self.assertEqual([factor["undetermined"] for factor in found["factors"]], [False, False])
+        # The same file as Windows programs write it.
+        quoted = [",".join(f'"{cell.strip()}"' for cell in row.split(",")) for row in rows]
+        self.write("windows.csv", "\ufeff" + "\r\n".join(quoted) + "\r\n")
+        again = self.good_json("simulate", "-", *self.options(cluster__host__action_s=0.01), "--fit", self.path("windows.csv"), "--vary", VARY)
+        self.assertEqual(again, found)
+        # A value with commas.
+        self.write("lists.csv", 'cluster.speeds,seconds\n"[1, 1, 1, 1]",0.4\n')
+        self.assertEqual(self.good_json("simulate", "-", *self.options(), "--fit", self.path("lists.csv"), "--vary", "cluster.cost.backward_s")
+                         ["measurements"][0]["settings"], ["cluster.speeds=[1, 1, 1, 1]"])
         # A key that these times do not depend on, and more factors than times.
         self.write("one.csv", "method.name,seconds\nbackprop,0.4\n")
         out = self.good("simulate", "-", *self.options(), "--fit", self.path("one.csv"), "--vary",

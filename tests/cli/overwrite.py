@@ -105,7 +105,7 @@ class Emulate(OverwriteTest):
         """No loss comes back: the run has begun when it has ended."""
         self.good(*QUIET, "--set", "run.max_microbatches=3", "--set", "run.drain=false")
         self.assertNotEqual(self.read("out/run.h5"), self.before["run.h5"])
-        self.assertEqual([name for name in os.listdir(self.path("out")) if name.startswith(".")], [])
+        self.assertEqual([name for name in os.listdir(self.path("out")) if name.startswith(".earlier")], [])
 
     def test_what_is_found_before(self):
         """These leave the earlier run where it is."""
@@ -128,8 +128,9 @@ class Emulate(OverwriteTest):
     def test_a_full_disk(self):
         for command in "train", "simulate":
             for size in 0, 1, 4096:
-                self.fails("cannot", command, *RUN[1:], "--set", "run.seed=2", preexec_fn=lambda size=size: resource.setrlimit(
-                    resource.RLIMIT_FSIZE, (size, size)))
+                # A training holds room for its weights before it moves the earlier run.
+                self.fails("cannot", command, *RUN[1:], "--set", "run.seed=2", moved=command != "train",
+                           preexec_fn=lambda size=size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
 
     def test_values_that_are_not_finite(self):
         shutil.copy(self.path("out/weights.h5"), self.path("huge.h5"))
@@ -151,7 +152,7 @@ class Emulate(OverwriteTest):
         """checkpoint/ is a link."""
         os.rename(self.path("out/checkpoint"), self.path("scratch"))
         os.symlink(self.path("scratch"), self.path("out/checkpoint"))
-        self.fails("cannot", *RUN, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
+        self.fails("cannot", "simulate", *RUN[1:], preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
         self.good(*QUIET, "--set", "run.seed=2")
         self.assertEqual(os.listdir(self.path("scratch")), ["notes.txt"])
 
@@ -237,7 +238,7 @@ class Emulate(OverwriteTest):
         self.kill()
         self.write("out/checkpoint.h5", self.before["checkpoint.h5"])
         self.bad(2, "out: already contains a run", *RUN, overwrite=False)
-        self.assertEqual([name for name in os.listdir(self.path("out")) if name.startswith(".")], [])
+        self.assertEqual([name for name in os.listdir(self.path("out")) if name.startswith(".earlier")], [])
         self.assertFalse(os.path.exists(self.path("out/weights.h5")))
 
     @unittest.skipUnless(images, "no Python with PIL and numpy, or no decoder for JPEG images")

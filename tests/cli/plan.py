@@ -174,12 +174,37 @@ class Plan(ProgramTest):
 
     def test_text(self):
         self.write("c.yaml", REVGPT.replace("depth: 2", "depth: 1"))
-        lines = self.good("plan", "c.yaml", "--quiet").splitlines()
+        lines = self.good("plan", "c.yaml", "--quiet", "--all").splitlines()
         rows = self.good_json("plan", "c.yaml", "--quiet")["points"]
         table = lines[next(i for i, line in enumerate(lines) if line.startswith("row ")) + 1:][:len(rows)]
         self.assertEqual([line.split()[1] for line in table], [row["method"] for row in rows])
         for row, line in zip(rows, lines[-len(rows):]):
             self.assertEqual(shlex.split(line)[1:], [text for setting in row["set"] for text in ("--set", setting)])
+
+    def test_rows_of_a_different_trade(self):
+        """A row is left out if a printed one is faster, with no larger lag and at most a tenth more memory."""
+        self.write("c.yaml", REVGPT.replace("depth: 2", "depth: 1"))
+        rows, shown = self.good_json("plan", "c.yaml", "--quiet")["points"], []
+        for number, row in enumerate(rows, 1):
+            if all(rows[i - 1]["lag_max"] > row["lag_max"] or rows[i - 1]["peak_bytes"] > 1.1 * row["peak_bytes"] for i in shown):
+                shown.append(number)
+        text = self.good("plan", "c.yaml", "--quiet")
+        lines = text.splitlines()
+        begin = next(i for i, line in enumerate(lines) if line.startswith("row ")) + 1
+        self.assertEqual([int(line.split()[0]) for line in lines[begin:begin + len(shown)]], shown)
+        self.assertEqual([int(line.split()[0]) for line in lines[-len(shown):]], shown)
+        self.assertLess(len(shown), len(rows))
+        self.assertRegex(text, f"\n{len(rows) - len(shown)} more rows? \\(--all\\): ")
+        self.assertIn("Time, memory and lag are computed; the loss is not.", text)
+
+    def test_without_reversible_blocks(self):
+        """Methods that invert keep the inputs of blocks that cannot be inverted."""
+        for family, kept in ("gpt", "input"), ("revgpt", "nothing"):
+            self.write("c.yaml", REVGPT.replace("depth: 2", "depth: 1").replace("revgpt", family))
+            methods = {row["name"]: row["keep"] for row in self.good_json("methods", "c.yaml", "--quiet")["methods"]}
+            self.assertEqual([methods[name] for name in ("petra", "reversible", "1f1b", "checkpoint")], [kept, kept, "graph", "input"])
+            keeps = {row["keep"] for row in self.good_json("plan", "c.yaml", "--quiet")["points"]}
+            self.assertEqual("nothing" in keeps, family == "revgpt")
 
     def test_bad(self):
         self.write("c.yaml", REVGPT)

@@ -94,6 +94,14 @@ class Probe(ProgramTest):
         self.assertEqual(len(probe["peak_bytes"]), len(probe["peak_bytes"].attrs["categories"]))
         self.assertGreater(probe["peak_bytes"][:].sum(), 0)
 
+    def test_a_run_that_is_too_short(self):
+        """A run without a complete probe says that /probe is empty."""
+        code, _, error = self.run_petra("train", "probed.yaml", "--output", "short", *self.set_options(run__max_microbatches=6))
+        self.assertEqual(code, 0, error)
+        self.assertIn("petra: warning: /probe of short/run.h5 is empty: the run ended before any of its probes was complete", error)
+        with h5py.File(self.path("short/run.h5"), "r") as log:
+            self.assertEqual(len(log["probe/microbatch"]), 0)
+
     def test_nothing_else_changes(self):
         self.train("with")
         self.train("without", probe__per_epoch=0)

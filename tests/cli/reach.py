@@ -286,8 +286,6 @@ class Real(ReachTest):
                 ("empty.yaml: sets no key that is read from it, such as data.batch", "run", "--loss", "2", "--as", "empty.yaml"),
                 ("ten.yaml: sets no key that is read from it", "run", "--loss", "2", "--as", "ten.yaml"),
                 ("with --as images.yaml: run/run.h5: data.set: grammar has tokens", "run", "--loss", "2", "--as", "images.yaml"),
-                ("with --on chain.yaml: lost.yaml:1: base: gone.yaml cannot be read", "run", "--loss", "2", "--on", "chain.yaml"),
-                ("with --as chain.yaml: lost.yaml:1: base: gone.yaml cannot be read", "run", "--loss", "2", "--as", "chain.yaml"),
                 ("--loss was given twice; expected it once", "run", "--loss", "2", "--loss", "3"),
                 ("--as was given twice", "run", "--loss", "2", "--as", "cut.yaml", "--as", "cut.yaml"),
                 ("--over was given twice", "run", "--loss", "2", "--over", "cluster.link.latency_s", "--over", "cluster.link.latency_s"),
@@ -296,6 +294,8 @@ class Real(ReachTest):
                 ("0 < FROM < TO", "run", "--loss", "2", "--over", "cluster.link.bandwidth_Bps=5:5"),
                 ("--over: cluster.node_size is an integer; expected a real number", "run", "--loss", "2", "--over", "cluster.node_size=1:5")):
             self.bad(2, words, "reach", *arguments)
+        for option in "--on", "--as":
+            self.bad(1, f"with {option} chain.yaml: lost.yaml:1: base: gone.yaml cannot be read", "reach", "run", "--loss", "2", option, "chain.yaml")
         self.bad(1, "has neither run.h5 nor summary.json", "reach", "empty", "--loss", "2")
         self.bad(1, "nowhere", "reach", "nowhere", "--loss", "2")
         self.bad(1, "nowhere.yaml", "reach", "run", "--loss", "2", "--on", "nowhere.yaml")

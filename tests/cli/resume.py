@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import unittest
 
 import h5py
 import numpy
@@ -430,6 +431,34 @@ class Resume(ProgramTest):
         self.assertEqual({name: found.get(name) for name in before}, before)
         self.train("full", wide, "--resume")
         self.same("whole", "full", wide)
+
+    @unittest.skipUnless(os.geteuid() == 0, "a file system is mounted, which only root can do")
+    def test_a_disk_without_room_for_the_weights(self):
+        """Whatever fits, the run ends well or in one line, before it has trained, and can go on when there is room."""
+        self.write("c.yaml", CONFIG)
+        wide = ["model.width=12", "run.checkpoint_every=0"]
+        self.train("whole", wide)
+        weights, log = (os.path.getsize(self.path(f"whole/{name}")) for name in ("weights.h5", "run.h5"))
+        os.mkdir(self.path("disk"))
+        ended = set()
+        for size in (weights - 5000, weights + 5000, weights + log + (1 << 20), weights + log + (3 << 20), 20 << 20):
+            if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", self.path("disk")], check=False, capture_output=True).returncode:
+                self.skipTest("mount fails")
+            try:
+                command = ["train", "c.yaml", *self.options(wide), "--output", "disk/run", "--quiet"]
+                code, _, error = self.run_petra(*command)
+                print(size, code, error)
+                self.assertEqual(error.count("\n"), code, error)
+                self.assertTrue(code == 0 or "No space left on device" in error, error)
+                ended.add(code)
+                if code:
+                    subprocess.run(["mount", "-o", "remount,size=100M", self.path("disk")], check=True)
+                    self.good(*command, "--resume")
+                self.same("whole", "disk/run", wide)
+                self.assertEqual(sorted(os.listdir(self.path("disk/run"))), ["config.yaml", "run.h5", "weights.h5"])
+            finally:
+                subprocess.run(["umount", self.path("disk")], check=True)
+        self.assertEqual(ended, {0, 1})
 
     def test_wrong_checkpoints(self):
         self.write("c.yaml", CONFIG)

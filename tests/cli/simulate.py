@@ -240,14 +240,14 @@ class Simulate(ProgramTest):
             found = self.good_json("simulate", "-", *options, *node_link, "--set", "cluster.card_Bps=50000000")
             self.assertEqual(found["makespan_ns"], (passes + transmission + 80 + 40 + latency) * 10**6)
             # Without the second level every link is that between nodes, whatever the size of a node.
-            for more in [], ["--set", "cluster.node_link.preset=same"], ["--set", "cluster.node_size=1", *node_link]:
+            for more in [], ["--set", "cluster.node_link.preset=same"], ["--set", "cluster.node_size=1", "--quiet", *node_link]:
                 found = self.good_json("simulate", "-", *options, *more)
                 self.assertEqual(found["makespan_ns"], (passes + 3 * (80 + 40) + 6 * 10) * 10**6)
         self.assertIn("; nodes of 2, card infinite, inside: latency 0.001 s, bandwidth 1e+09 B/s\n", self.good("simulate", "-", *options, *node_link))
         self.assertIn("inside: latency 2e-06 s, bandwidth 9e+11 B/s (nvlink5)\n",
                       self.good("simulate", "-", *options, "--set", "cluster.node_link.preset=nvlink5"))
         self.assertIn("; nodes of 1, card infinite, no link inside\n",
-                      self.good("simulate", "-", *options, "--set", "cluster.node_link.preset=nvlink5", "--set", "cluster.node_size=1"))
+                      self.good("simulate", "-", *options, "--set", "cluster.node_link.preset=nvlink5", "--set", "cluster.node_size=1", "--quiet"))
         self.bad(2, ["cluster.node_link.bandwidth_Bps", "preset: same", "expected another preset"], "simulate", "-", *options, *node_link[2:],
                  "--set", "cluster.node_link.preset=same")
 
@@ -392,6 +392,25 @@ class Simulate(ProgramTest):
         limited = [*warm_up, "--set", "data.limit=20"]
         self.assertEqual(self.good_json("simulate", *given, *limited)["makespan_ns"],
                          self.good_json("simulate", *given, *limited, "--set", "data.path=here.bin")["makespan_ns"])
+
+    def test_quiet(self):
+        """--quiet suppresses warnings; the result is printed unless it is in a file."""
+        cost = ["--set", "cluster.cost.forward_s=3"]
+        out = self.good("simulate", "small.yaml", "--quiet", *cost)
+        self.assertIn("makespan ", out)
+        self.assertEqual(self.good("simulate", "small.yaml", "--quiet", "--output", "out"), "")
+
+    def test_keys_without_effect(self):
+        self.write("c.yaml", "base: small.yaml\ncluster:\n  cost: {device: h100, model: unit}\n")
+        for expected, *settings in (("c.yaml:3: cluster.cost.device: has no effect; expected cluster.cost.model: roofline or kernels beside it",),
+                                    ("", "cluster.cost.model=roofline"), ("", "cluster.cost.model=constant"),
+                                    ("data.resize=300: has no effect; expected data.set: imagefolder", "data.resize=300", "cluster.cost.model=unit"),
+                                    ("jitter.scale=0.3: has no effect; expected cluster.jitter.model beside it", "cluster.jitter.scale=0.3", "cluster.cost.device=a100"),
+                                    ("", "cluster.jitter.scale=0.3", "cluster.jitter.model=gamma", "cluster.cost.device=a100"),
+                                    ("ahead=1: has no effect; expected cluster.host.action_s or cluster.host.kernel_s", "cluster.host.ahead=1", "cluster.cost.device=a100")):
+            code, _, error = self.run_petra("simulate", "c.yaml", *(word for setting in settings for word in ("--set", setting)))
+            self.assertEqual((code, error.count("\n")), (0, 1 if expected else 0), error)
+            self.assertIn(expected, error)
 
     def test_wrong_input(self):
         self.bad(2, ["cluster.stages", "0 .. 100000"], "simulate", "-", "--set", "cluster.stages=-1")

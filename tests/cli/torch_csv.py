@@ -151,7 +151,7 @@ class TorchCsv(ProgramTest):
         self.write("v.csv", V.replace('"', ""))
         options = ["simulate", "-", *FOUR, "--set", "method.schedule=v.csv"]
         self.bad(2, "method.accumulate=3: 3, but a flush of v.csv has 2 microbatches; expected 2", *options, "--set", "method.accumulate=3")
-        self.bad(2, "method.schedule=v.csv: v.csv: 4 stages on 2 devices; expected the 6 stages", *options, "--set", "cluster.stages=6")
+        self.bad(2, "method.schedule=v.csv: 4 stages on 2 devices; expected the 6 stages", *options, "--set", "cluster.stages=6")
 
     def test_training(self):
         """The CSV of two ranks trains as gpipe does, to the bit, also if the last flush is smaller."""

@@ -162,12 +162,39 @@ class Schedule(ProgramTest):
                 self.assertEqual((run.returncode, run.stderr), (0, ""), command)
 
     def test_file_without_a_key(self):
+        self.write("on.yaml", "base: empty.yaml\n")
+        self.write("grid.yaml", "base: empty.yaml\naxes: {optim.lr: [0.1]}\n")
         for text in "", "\n# only a comment\n", "---\n":
             self.write("empty.yaml", text)
-            for command in "inspect", "simulate", "schedule":
-                code, out, error = self.run_petra(command, "empty.yaml")
-                self.assertEqual((code, error), (0, "petra: warning: empty.yaml: contains no key, so every key has its default\n"))
-                self.assertEqual(out.splitlines()[:8], self.good(command, "-").splitlines()[:8])  # a later line has seconds
+            for command in ("inspect", "empty.yaml"), ("simulate", "empty.yaml"), ("schedule", "empty.yaml"), ("plan", "on.yaml"), ("sweep", "grid.yaml"):
+                self.bad(2, "empty.yaml: contains no key; expected a config", *command)
+        for command in "inspect", "simulate", "schedule":
+            self.good(command, "-")
+
+    def test_one(self):
+        """One head and one microbatch are singular; weights.h5 has the label that all files have."""
+        one = self.set_options(data__set="grammar", model__family="revgpt", model__depth=1, model__width=8, model__heads=1, model__context=8,
+                               run__max_microbatches=1, run__eval_every=0)
+        self.assertIn("RevGPT of 1 block, width 8, 1 head, context 8", self.good("inspect", "small.yaml", *one))
+        self.assertIn(", 1 microbatch of 8 windows", self.good("simulate", "small.yaml", *one))
+        self.good("init", "small.yaml", *one, "--output", "start", "--quiet")
+        with h5py.File(self.path("start/weights.h5"), "r") as file:
+            self.assertIn(", 1 heads, ", file.attrs["model"])
+
+    def test_missing_file(self):
+        """The exit status of a file that does not exist is 1, whatever the file is."""
+        self.good("train", "small.yaml", "--output", "run", "--quiet")
+        self.write("on.yaml", "base: nope\n")
+        self.write("grid.yaml", "base: nope\naxes: {optim.lr: [0.1]}\n")
+        configs = [(command, "nope") for command in ("train", "init", "evaluate", "inspect", "simulate", "profile", "schedule", "sweep", "methods", "plan")]
+        small = ("simulate", "small.yaml", "--set")
+        for command in (*configs, ("data", "verify", "nope"), ("data", "convert", "nope", "--output", "a.h5"), ("simulate", "on.yaml"), ("sweep", "grid.yaml"),
+                        ("list", "nope"), ("compare", "run", "nope"), ("export", "nope", "--csv", "a"), ("reach", "nope", "--loss", "1"),
+                        ("reach", "run", "--loss", "9", "--window", "1", "--on", "nope"), ("reach", "run", "--loss", "9", "--window", "1", "--as", "nope"),
+                        (*small, "method.schedule=nope"), (*small, "cluster.cost.model=profile", "--set", "cluster.cost.profile=nope"),
+                        ("simulate", "small.yaml", *self.set_options(cluster__cost__model="constant"), "--fit", "nope", "--vary", "cluster.cost.forward_s"),
+                        ("train", "small.yaml", "--output", "a", "--set", "model.weights=nope")):
+            self.bad(1, "nope", *command)
 
     def test_wrong_schedule(self):
         with open(self.path("a.schedule"), "w", encoding="utf-8") as file:
