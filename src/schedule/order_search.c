@@ -465,34 +465,38 @@ static petra_status write_order(const order_search *s, const petra_action *actio
   return status;
 }
 
-/* Sets *slower if a run in one order takes longer than in the other: a run of one flush or, if messages take time, one
- * of many flushes. */
-static petra_status compare(const order_search *s, const petra_order_costs *costs, const petra_schedule *one,
-                            const petra_schedule *other, bool *slower) {
+/* Sets *slower if a run takes longer in the first order than in the second: a run of one flush or, if messages take
+ * time, one of many flushes. */
+static petra_status compare(const order_search *s, const petra_order_costs *costs, petra_schedule *const *orders,
+                            bool *slower) {
   static const int64_t flushes[] = {1, 100};
-  int64_t time = 0, other_time;
+  int64_t times[2] = {0};
   *slower = false;
-  for (int i = 0; i < (s->p.message > 0 ? 2 : 1) && !*slower && time < NEVER / flushes[i]; i++) {
-    PETRA_TRY(costs->simulate(costs->context, one, flushes[i], &time));
-    PETRA_TRY(costs->simulate(costs->context, other, flushes[i], &other_time));
-    *slower = time > other_time;
+  for (int i = 0; i < (s->p.message > 0 ? 2 : 1) && !*slower && times[0] < NEVER / flushes[i]; i++) {
+    for (int o = 0; o < 2; o++)
+      PETRA_TRY(costs->simulate(costs->context, orders[o], flushes[i], &times[o]));
+    *slower = times[0] > times[1];
   }
   return PETRA_OK;
 }
 
-/* Replaces *out, the best order, by that for equal costs if the simulation finds it slower. */
-static petra_status simulate(const order_search *s, const petra_order_costs *costs, const char *name,
-                             petra_schedule **out) {
-  petra_schedule *equal;
-  bool slower;
-  PETRA_TRY(write_order(s, s->equal, name, &equal));
-  const petra_status status = compare(s, costs, *out, equal, &slower);
-  if (status == PETRA_OK && slower) {
-    petra_schedule *best = *out;
-    *out = equal;
-    equal = best;
+/* Writes the best order or, if the simulation finds it slower, that for equal costs. */
+static petra_status write_best(const order_search *s, const petra_order_costs *costs, const char *name,
+                               petra_schedule **out) {
+  petra_schedule *orders[2] = {NULL};
+  bool slower = false;
+  petra_status status = write_order(s, s->best, name, &orders[0]);
+  if (status == PETRA_OK && costs->simulate && memcmp(s->best, s->equal, bytes_of(&s->p)) != 0) {
+    status = write_order(s, s->equal, name, &orders[1]);
+    if (status == PETRA_OK)
+      status = compare(s, costs, orders, &slower);
   }
-  petra_schedule_destroy(equal);
+  if (status == PETRA_OK) {
+    *out = orders[slower];
+    orders[slower] = NULL;
+  }
+  petra_schedule_destroy(orders[0]);
+  petra_schedule_destroy(orders[1]);
   return status;
 }
 
@@ -511,10 +515,7 @@ petra_status petra_order_find(const petra_order_search_options *options, const p
     set_costs(&s.p, costs);
     if (!are_equal(&s.p))
       search_orders(&s, (const petra_action *const[]){s.equal, s.seed});
-    status =
-        s.found ? write_order(&s, s.best, name, out) : petra_fail(PETRA_INTERNAL, "program %s finds no order", name);
-    if (status == PETRA_OK && costs->simulate && memcmp(s.best, s.equal, bytes_of(&s.p)) != 0)
-      status = simulate(&s, costs, name, out);
+    status = s.found ? write_best(&s, costs, name, out) : petra_fail(PETRA_INTERNAL, "program %s finds no order", name);
   }
   free_state(&s.state);
   petra_free(s.best);

@@ -82,7 +82,8 @@ def options(settings: dict, **more) -> list:
 def is_simple(settings: dict) -> bool:
     """Whether `makespan_ns` knows all of the cluster."""
     return (settings["cluster.engines"] == settings["cluster.replicas"] == 1
-            and settings["cluster.link.sharing"] == "fifo" and not settings["cluster.host.action_s"])
+            and settings["cluster.link.sharing"] == "fifo"
+            and not settings["cluster.host.action_s"])
 
 
 def makespan_ns(settings: dict, text: str) -> int:
@@ -183,7 +184,8 @@ class SearchedOrders(ProgramTest):
             if not is_simple(settings):
                 continue
             simulated += 1
-            for microbatches in settings["method.accumulate"], 2 * settings["method.accumulate"] + 1:
+            k = settings["method.accumulate"]
+            for microbatches in k, 2 * k + 1:
                 run = options(settings, run__max_microbatches=microbatches)
                 text = self.good("schedule", "empty.yaml", "--quiet", *run)
                 result = self.good_json("simulate", "empty.yaml", "--quiet", *run)
@@ -199,9 +201,19 @@ class SearchedOrders(ProgramTest):
         self.assertEqual(self.times(ZB_H2, 1), [437860000, 437860000])
 
 
+    def test_two_engines_count_without_messages(self):
+        settings = {
+            "method.name": "v-min", "method.accumulate": 10, "cluster.stages": 12,
+            "cluster.cost.model": "constant", "cluster.cost.forward_s": 0.021284,
+            "cluster.cost.backward_s": 0.049969, "cluster.cost.weight_gradient_s": 0.027166,
+            "cluster.speeds": [0.8, 1.25, 1, 0.5, 1, 1.25], "cluster.engines": 2}
+        self.keep_equal(settings)
+        self.assertEqual(self.times(settings, 1), [2436833400, 2436833400])
+
     def test_a_training_has_the_order_of_petra_schedule(self):
         self.write("train.yaml", "run: {trace_actions: true, max_microbatches: 14}\n"
-                   "data: {set: shapes, batch: 8, limit: 112, eval_limit: 8, augment: [], workers: 1}\n"
+                   "data: {set: shapes, batch: 8, limit: 112, eval_limit: 8, augment: [],"
+                   " workers: 1}\n"
                    "model: {width: 1}\nstages: {count: 4, partition: balanced}\n")
         costs = {key: value for key, value in ZB_H2.items()
                  if not key.startswith(("cluster.stages", "cluster.message"))}
