@@ -5,6 +5,7 @@
 #include "nn/optim.h"
 #include "nn/rate.h"
 #include "plan/virtual_cluster.h"
+#include "sim/worker_cost.h"
 
 static petra_status check_program(const petra_config *config, const petra_method *method, int32_t stages) {
   const petra_program_ops *program = method->program;
@@ -109,19 +110,36 @@ static petra_status place_stages(petra_plan *plan, const petra_schedule *file) {
 
 /* --- an order that is written by the costs of the stages --- */
 
-/* Returns the longest time of a message between two devices, alone. */
+/* Returns the longest time of a message between two devices, up or down, alone. */
 static int64_t message_ns(const petra_plan *plan, const petra_cluster *cluster) {
   const petra_fabric_options *fabric = &cluster->executor.fabric;
   int64_t longest = 0;
   for (int32_t stage = 1; stage < plan->stages; stage++) {
-    const petra_stage_cost *cost = &cluster->costs[cluster->executor.cost_count == 1 ? 0 : stage - 1];
+    const bool one = cluster->executor.cost_count == 1;
+    const int64_t up = cluster->costs[one ? 0 : stage - 1].forward_bytes;
+    const int64_t down = cluster->costs[one ? 0 : stage].backward_bytes;
     const int32_t from = petra_program_device(&plan->program, stage) - 1,
                   to = petra_program_device(&plan->program, stage + 1) - 1;
     const int64_t ns =
-        petra_fabric_latency_ns(fabric, from, to) + petra_fabric_alone_ns(fabric, from, to, cost->forward_bytes);
+        petra_fabric_latency_ns(fabric, from, to) + petra_fabric_alone_ns(fabric, from, to, up > down ? up : down);
     longest = from != to && ns > longest ? ns : longest;
   }
   return longest;
+}
+
+typedef struct rehearsal {
+  const petra_plan *plan;
+  const petra_cluster *cluster;
+} rehearsal;
+
+static petra_status simulate_order(const void *context, const petra_schedule *flush, int64_t flushes, int64_t *out) {
+  const rehearsal *r = context;
+  petra_program_options program = r->plan->program;
+  program.data = flush;
+  program.microbatches = flushes * program.accumulate;
+  program.eval_every = 0;
+  const petra_worker_cost_options counting = petra_worker_cost_of(&r->plan->method, &program);
+  return petra_worker_cost_run(&r->cluster->executor, &counting, r->plan->method.program, &program, NULL, out);
 }
 
 static petra_status write_order(petra_plan *plan) {
@@ -142,7 +160,12 @@ static petra_status write_order(petra_plan *plan) {
                            j == plan->stages - 1, duration[j]);
     if (!plan->program.split_head)
       duration[plan->stages - 1][PETRA_ACTION_FORWARD] = 0; /* it is part of B */
-    const petra_order_costs costs = {(const int64_t(*)[PETRA_ACTION_KINDS])duration, message_ns(plan, &cluster)};
+    cluster.executor.jitter = NULL;                         /* an order does not know what is random */
+    const rehearsal context = {plan, &cluster};
+    const petra_order_costs costs = {.duration = (const int64_t(*)[PETRA_ACTION_KINDS])duration,
+                                     .message = message_ns(plan, &cluster),
+                                     .simulate = simulate_order,
+                                     .context = &context};
     status = program->write(&plan->program, &costs, &plan->flush);
   }
   plan->program.data = plan->flush;

@@ -448,7 +448,8 @@ static petra_status init(order_search *s, const petra_order_search_options *opti
   return init_state(p, &s->state);
 }
 
-static petra_status write_best(order_search *s, const char *name, petra_schedule **out) {
+static petra_status write_order(const order_search *s, const petra_action *actions, const char *name,
+                                petra_schedule **out) {
   petra_schedule_builder builder;
   petra_status status = petra_schedule_builder_init(&builder);
   if (status == PETRA_OK)
@@ -456,11 +457,46 @@ static petra_status write_best(order_search *s, const char *name, petra_schedule
   for (int32_t d = 0; d < s->p.devices && status == PETRA_OK; d++) {
     status = petra_schedule_add_device(&builder);
     for (int64_t i = begin_of(&s->p, d); i < begin_of(&s->p, d + 1) && status == PETRA_OK; i++)
-      status = petra_schedule_add(&builder, (petra_schedule_entry){.action = s->best[i]});
+      status = petra_schedule_add(&builder, (petra_schedule_entry){.action = actions[i]});
   }
   if (status == PETRA_OK)
     status = petra_schedule_finish(&builder, name, out);
   petra_schedule_builder_fini(&builder);
+  return status;
+}
+
+/* Sets *slower if a run takes longer in the first order than in the second: a run of one flush or, if messages take
+ * time, one of many flushes. */
+static petra_status compare(const order_search *s, const petra_order_costs *costs, petra_schedule *const *orders,
+                            bool *slower) {
+  static const int64_t flushes[] = {1, 100};
+  int64_t times[2] = {0};
+  *slower = false;
+  for (int i = 0; i < (s->p.message > 0 ? 2 : 1) && !*slower && times[0] < NEVER / flushes[i]; i++) {
+    for (int o = 0; o < 2; o++)
+      PETRA_TRY(costs->simulate(costs->context, orders[o], flushes[i], &times[o]));
+    *slower = times[0] > times[1];
+  }
+  return PETRA_OK;
+}
+
+/* Writes the best order or, if the simulation finds it slower, that for equal costs. */
+static petra_status write_best(const order_search *s, const petra_order_costs *costs, const char *name,
+                               petra_schedule **out) {
+  petra_schedule *orders[2] = {NULL};
+  bool slower = false;
+  petra_status status = write_order(s, s->best, name, &orders[0]);
+  if (status == PETRA_OK && costs->simulate && memcmp(s->best, s->equal, bytes_of(&s->p)) != 0) {
+    status = write_order(s, s->equal, name, &orders[1]);
+    if (status == PETRA_OK)
+      status = compare(s, costs, orders, &slower);
+  }
+  if (status == PETRA_OK) {
+    *out = orders[slower];
+    orders[slower] = NULL;
+  }
+  petra_schedule_destroy(orders[0]);
+  petra_schedule_destroy(orders[1]);
   return status;
 }
 
@@ -475,12 +511,11 @@ petra_status petra_order_find(const petra_order_search_options *options, const p
   if (status == PETRA_OK) {
     set_costs(&s.p, NULL);
     search_orders(&s, (const petra_action *const[]){NULL, s.seed});
+    memcpy(s.equal, s.best, bytes_of(&s.p));
     set_costs(&s.p, costs);
-    if (!are_equal(&s.p)) {
-      memcpy(s.equal, s.best, bytes_of(&s.p));
+    if (!are_equal(&s.p))
       search_orders(&s, (const petra_action *const[]){s.equal, s.seed});
-    }
-    status = s.found ? write_best(&s, name, out) : petra_fail(PETRA_INTERNAL, "program %s finds no order", name);
+    status = s.found ? write_best(&s, costs, name, out) : petra_fail(PETRA_INTERNAL, "program %s finds no order", name);
   }
   free_state(&s.state);
   petra_free(s.best);

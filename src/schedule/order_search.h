@@ -24,8 +24,10 @@ typedef struct petra_order_search_options {
 
 /* Returns the fastest of these orders: the seed, the seed with its W placed anew, and those of the list scheduler by
  * each rule; and of the fastest order at equal costs in their place. Of equally fast ones the first with the shortest
- * time between the first and the last action of a device. An order with more than 2^20 passes of one kind is the seed,
- * or the one of the first rule. Deterministic: integers only. */
+ * time between the first and the last action of a device. The search takes all messages for equally long and gives them
+ * links of their own; if costs->simulate then finds this order slower than the fastest at equal costs, the latter is
+ * returned. An order with more than 2^20 passes of one kind is the seed, or the one of the first rule. Deterministic
+ * if costs->simulate is: integers only. */
 petra_status petra_order_find(const petra_order_search_options *search, const petra_order_costs *costs,
                               const char *name, petra_schedule **out);
 

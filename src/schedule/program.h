@@ -90,7 +90,11 @@ typedef struct petra_schedule petra_schedule; /* schedule.h */
 /* Costs by which a program chooses an order, in any one unit. */
 typedef struct petra_order_costs {
   const int64_t (*duration)[PETRA_ACTION_KINDS]; /* of the actions of each stage, from 0 */
-  int64_t message;                               /* of a message between two devices */
+  int64_t message;                               /* the longest of a message between two devices */
+  /* Gets the time of a run of `flushes` flushes in an order, on a clock that knows more than these costs, such as how
+   * messages share links. NULL: there is none. */
+  petra_status (*simulate)(const void *context, const petra_schedule *flush, int64_t flushes, int64_t *time);
+  const void *context;
 } petra_order_costs;
 
 /* A program and its facts. No program is recognised by its address; its users query the facts here. */
