@@ -18,6 +18,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/coupling.py \
   analysis/petrapipe/errors.py \
   analysis/petrapipe/export.py \
+  analysis/petrapipe/log_check.py \
   analysis/petrapipe/microbatches.py \
   analysis/petrapipe/mitigations.py \
   analysis/petrapipe/modules.py \

@@ -68,7 +68,7 @@ class RunData:
         return float(values[-1]) if len(values) else None
 
     def stage_count(self) -> int:
-        return len(self.run.stages) or int(self.config.get("cluster.stages", 0))
+        return len(self.run.stages) or self.run.whole_number("cluster.stages")
 
     def number(self, name: str) -> float | None:
         """Returns a number of shape (); None if there is none."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import gzip
 import html
 import json
@@ -136,15 +137,20 @@ def body_of(sections: Sequence[dict], tables: str) -> str:
     return "\n".join(parts)
 
 
+@functools.lru_cache(maxsize=1)
+def packed_library() -> str:
+    """Returns Plotly's library, packed."""
+    offline, = modules("plotly.offline")
+    return base64.b64encode(gzip.compress(offline.get_plotlyjs().encode("utf-8"), 9, mtime=0)).decode("ascii")
+
+
 def page(title: str, subtitle: str, runs: Sequence[RunData], sections: Sequence[dict]) -> str:
     """Returns the page as text. The library is packed to a third of its size; browsers unpack it (DecompressionStream)."""
-    offline, = modules("plotly.offline")
-    library = base64.b64encode(gzip.compress(offline.get_plotlyjs().encode("utf-8"), 9, mtime=0)).decode("ascii")
     tables = what_was_run(runs)
     drawn = [{"id": section["id"], "figures": section["figures"]} for section in sections if section["figures"]]
     links = [(section["id"], section["title"]) for section in sections if section["figures"]]
     links = ([("runs", "What was run")] if tables else []) + links + ([("left-out", "Left out")] if left_out(sections) else [])
     return PAGE.format(title=html.escape(shown(title)), subtitle=html.escape(shown(subtitle)), css=read("page.css"), script=read("page.js"),
                        links="\n".join(f'<li><a href="#{name}">{html.escape(text)}</a></li>' for name, text in links),
-                       body=body_of(sections, tables), library=library,
+                       body=body_of(sections, tables), library=packed_library(),
                        data=json.dumps(drawn, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
