@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check of a run's log that every reader in Python makes: Run, report, export, figures, tensorboard.
+"""The check of a run's log that every reader in Python makes: Run, report, export, figures,
+tensorboard.
 
-The tables say what docs/hdf5-schema.md says. tests/cli/damaged_logs.py compares them with the program.
+The tables say what docs/hdf5-schema.md says; tests/cli/damaged_logs.py compares them.
 """
 
 from __future__ import annotations
@@ -166,7 +167,8 @@ class Check:
         return Unreadable(f"{self.path}: not readable as a run log: {words}")
 
     def run(self) -> None:
-        """Checks attributes, groups, and the types, dimensions and lengths of the data sets; reads no values of data sets."""
+        """Checks attributes, groups, and the types, dimensions and lengths of the data sets;
+        reads no values of data sets."""
         self.root()
         groups = dict.fromkeys(name.rsplit("/", 1)[0] for name in SETS)
         present = {group for group in groups if self.node(group, h5py.Group) is not None}
@@ -196,7 +198,8 @@ class Check:
                     or not 0 <= int(value.ravel()[0]) <= most
                 ):
                     raise self.refuse(
-                        f"the attribute {name} is {_short(value)}; expected a whole number of 0 to {most}"
+                        f"the attribute {name} is {_short(value)}; "
+                        f"expected a whole number of 0 to {most}"
                     )
             elif name not in OPTIONAL_WHOLE:
                 raise self.refuse(f"no attribute {name}")
@@ -205,7 +208,8 @@ class Check:
             raise self.refuse(f"schema_version is {version}; expected {SCHEMA_VERSION}")
 
     def node(self, name: str, kind: type) -> Any:
-        """Returns the object of this kind; None if there is none. A link to another file is not followed."""
+        """Returns the object of this kind; None if there is none. A link to another file is not
+        followed."""
         node = self.file
         for part in name.split("/"):
             if part not in node.keys():
@@ -249,7 +253,8 @@ class Check:
         self.dimensions(node, name, dimensions)
 
     def may_lack(self, group: str, present: set[str]) -> bool:
-        """Returns whether data sets of a group may be missing: the group itself is, or nothing is in it yet."""
+        """Returns whether data sets of a group may be missing: the group itself is, or nothing
+        is in it yet."""
         return (
             group not in present
             or group == "memory"
@@ -257,17 +262,20 @@ class Check:
         )
 
     def dimensions(self, node: h5py.Dataset, name: str, dimensions: tuple[str, ...]) -> None:
-        """Checks names and lengths: a stage, a parameter, and a row of a group have one number of entries everywhere."""
+        """Checks names and lengths: a stage, a parameter, and a row of a group have one number
+        of entries everywhere."""
         if dimensions and self.texts(node, "DIMENSION_LABELS") != list(dimensions):
             raise self.refuse(
-                f"{name} has the dimensions {_short(self.texts(node, 'DIMENSION_LABELS'))}; expected {', '.join(dimensions)}"
+                f"{name} has the dimensions {_short(self.texts(node, 'DIMENSION_LABELS'))}; "
+                f"expected {', '.join(dimensions)}"
             )
         for dimension, extent in zip(dimensions, node.shape):
             if dimension in LEGENDS:
                 names = self.texts(node, LEGENDS[dimension])
                 if len(names) != extent or tuple(names) != NAMES.get(name, tuple(names)):
                     raise self.refuse(
-                        f"{name}: its attribute {LEGENDS[dimension]} is {_short(names)}, of {extent} columns; "
+                        f"{name}: its attribute {LEGENDS[dimension]} is {_short(names)}, "
+                        f"of {extent} columns; "
                         f"expected {', '.join(NAMES.get(name, ['a name for each']))}"
                     )
                 continue
@@ -279,11 +287,13 @@ class Check:
                 )
         if name == "trace/actions/kind" and tuple(self.texts(node, "kinds")) != NAMES[name]:
             raise self.refuse(
-                f"{name}: its attribute kinds is {_short(self.texts(node, 'kinds'))}; expected {', '.join(NAMES[name])}"
+                f"{name}: its attribute kinds is {_short(self.texts(node, 'kinds'))}; "
+                f"expected {', '.join(NAMES[name])}"
             )
 
     def is_running(self) -> bool:
-        """Returns whether the run may be writing, so that lengths may differ and the last rows may be fill values."""
+        """Returns whether the run may be writing, so that lengths may differ and the last rows
+        may be fill values."""
         return int(numpy.ravel(self.file.attrs.get("complete", 0))[0]) != 1
 
     def stages(self) -> None:
@@ -294,7 +304,8 @@ class Check:
         check_stored(node, self.path)
         if node.shape is None or node.ndim != 1 or node.dtype.names is None:
             raise self.refuse(
-                f"{name} has the shape {node.shape} and the type {_short(node.dtype)}; expected a table with a row for each stage"
+                f"{name} has the shape {node.shape} and the type {_short(node.dtype)}; "
+                "expected a table with a row for each stage"
             )
         for member, (kind, _) in run_schema.STAGES.items():
             if (
@@ -311,7 +322,8 @@ class Check:
             [unit.replace("image", "window") for unit in units],
         ):
             raise self.refuse(
-                f"{name} has the units {_short(self.texts(node, 'units'))}; expected {', '.join(units)}"
+                f"{name} has the units {_short(self.texts(node, 'units'))}; "
+                f"expected {', '.join(units)}"
             )
         self.dimensions(node, name, ("stage",))
 
@@ -322,7 +334,8 @@ class Check:
             devices = self.attribute(node, "devices")
             if devices.ndim != 1 or devices.dtype.kind not in "iu" or (devices < 1).any():
                 raise self.refuse(
-                    f"trace/actions/stage: its attribute devices is {_short(devices)}; expected a device, from 1, for each stage"
+                    f"trace/actions/stage: its attribute devices is {_short(devices)}; "
+                    "expected a device, from 1, for each stage"
                 )
 
     def attribute(self, node: h5py.HLObject, name: str) -> numpy.ndarray:
@@ -343,7 +356,8 @@ class Check:
             len(values),
         ):
             raise self.refuse(
-                f"{where} attribute {name} is {_short(values)}; expected {'a text' if count == 1 else 'texts'}"
+                f"{where} attribute {name} is {_short(values)}; "
+                f"expected {'a text' if count == 1 else 'texts'}"
             )
         return [
             value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
@@ -357,16 +371,19 @@ def _short(value: Any) -> str:
 
 
 def check(file: h5py.File, path: str) -> None:
-    """Checks an open log against docs/hdf5-schema.md. Raises Unreadable, with one line that names the file and the object."""
+    """Checks an open log against docs/hdf5-schema.md. Raises Unreadable, with one line that
+    names the file and the object."""
     Check(file, path).run()
 
 
 def check_stored(node: h5py.Dataset, path: str) -> None:
-    """Refuses a data set whose values are in another file, and one with more values than the file can hold."""
+    """Refuses a data set whose values are in another file, and one with more values than the
+    file can hold."""
     name = node.name.strip("/")
     if node.is_virtual or node.external:
         raise Unreadable(
-            f"{path}: not readable as a run log: {name} keeps its values in another file; expected them in this one"
+            f"{path}: not readable as a run log: {name} keeps its values in another file; "
+            "expected them in this one"
         )
     stored, deflate = node.id.get_storage_size(), 1032  # deflate makes at most so many bytes of one
     most = stored * (deflate if node.id.get_create_plist().get_nfilters() else 1)
@@ -375,13 +392,15 @@ def check_stored(node: h5py.Dataset, path: str) -> None:
         size *= int(extent)
     if size > most or stored > h5py.h5i.get_file_id(node.id).get_filesize():
         raise Unreadable(
-            f"{path}: not readable as a run log: {name} has the shape {node.shape}, which is more than the file can hold"
+            f"{path}: not readable as a run log: {name} has the shape {node.shape}, "
+            "which is more than the file can hold"
         )
 
 
 def check_values(name: str, values: numpy.ndarray, path: str) -> None:
-    """Checks values of a data set: no count, index or size is less than 0, and no time is less than 0 or infinite. NaN is a
-    value that is not known. Rows that the run is writing must have been cut."""
+    """Checks values of a data set: no count, index or size is less than 0, and no time is less
+    than 0 or infinite. NaN is a value that is not known. Rows that the run is writing must
+    have been cut."""
     kind, unit, _ = SETS.get(name, ("", "", ()))
     if kind.startswith("<i"):
         least = LEAST.get(name, 0)
@@ -404,7 +423,8 @@ def check_values(name: str, values: numpy.ndarray, path: str) -> None:
 
 
 def check_actions(columns: dict[str, numpy.ndarray], stages: int, path: str) -> None:
-    """Checks the columns of /trace/actions beside each other. stages: their number, 0 if it is not known."""
+    """Checks the columns of /trace/actions beside each other. stages: their number, 0 if it is
+    not known."""
     stage, kind = columns["stage"], columns["kind"]
     for name, wrong, expected in (
         ("kind", kind >= len(run_schema.KINDS), f"less than {len(run_schema.KINDS)}"),
@@ -418,12 +438,14 @@ def check_actions(columns: dict[str, numpy.ndarray], stages: int, path: str) -> 
         if wrong.any():
             row = int(numpy.flatnonzero(wrong)[0])
             raise Unreadable(
-                f"{path}: not readable as a run log: trace/actions/{name}[{row}] is {columns[name][row]}; expected {expected}"
+                f"{path}: not readable as a run log: trace/actions/{name}[{row}] is "
+                f"{columns[name][row]}; expected {expected}"
             )
 
 
 def filled(columns: dict[str, numpy.ndarray]) -> int:
-    """Returns the number of rows, from the first, before the fill values of a run that is writing: -1 in an index."""
+    """Returns the number of rows, from the first, before the fill values of a run that is
+    writing: -1 in an index."""
     indices = [
         columns[name] for name in ("microbatch", "epoch", "stage", "kind") if name in columns
     ]

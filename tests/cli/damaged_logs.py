@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Edited logs of runs: every reader in Python gives a result or one line that names the file. No reader ends with a traceback.
+"""Edited logs of runs: every reader in Python gives a result or one line that names the file. No
+reader ends with a traceback.
 
-The tables of the check are compared with those of the program. PETRA_TEST_DAMAGE: the number of edited logs.
+The tables of the check are compared with those of the program. PETRA_TEST_DAMAGE: the number of
+logs.
 """
 
 import contextlib
@@ -439,7 +441,8 @@ class Damaged(ProgramTest):
         return refused
 
     def make_logs(self):
-        """One log of each kind: a training with probes and actions, a simulation, and a run in PyTorch."""
+        """One log of each kind: a training with probes and actions, a simulation, and a run in
+        PyTorch."""
         self.write("probed.yaml", PROBED)
         self.good("train", "probed.yaml", "--output", "train", "--quiet")
         self.good(
@@ -536,7 +539,8 @@ class Damaged(ProgramTest):
             self.assertNotIn("\n", str(caught.exception))
 
     def test_rows_that_are_being_written(self):
-        """A run that is not complete has columns of different lengths and fill values at their ends; a complete one has neither."""
+        """A run that is not complete has columns of different lengths and fill values at their
+        ends; a complete one has neither."""
         self.write("probed.yaml", PROBED)
         self.good("train", "probed.yaml", "--output", "train", "--quiet")
         path = self.path("train/run.h5")
@@ -547,7 +551,8 @@ class Damaged(ProgramTest):
                 file["train"][name].resize(count + 3, axis=0)
         with self.assertRaisesRegex(
             petrapipe.Unreadable,
-            f"{count + 3} entries of microbatch; expected {count}|{count} entries of microbatch; expected {count + 3}",
+            f"{count + 3} entries of microbatch; "
+            f"expected {count}|{count} entries of microbatch; expected {count + 3}",
         ):
             runs.Run(path)
         with h5py.File(path, "r+") as file:

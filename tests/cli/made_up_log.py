@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completes the log of a run that a test makes up, so that it has all that docs/hdf5-schema.md requires."""
+"""Completes the log of a run that a test makes up, so that it has all that docs/hdf5-schema.md
+requires."""
 
 import os
 import sys
@@ -21,8 +22,8 @@ def put(file, name, values, units, dimensions):
 
 
 def complete(file):
-    """Adds what an open log lacks: attributes, and the data sets of each group that it has, with as many rows as the others of the
-    group; real numbers are NaN, whole numbers 0."""
+    """Adds what an open log lacks: attributes, and the data sets of each group that it has, with
+    as many rows as the others of the group; real numbers are NaN, whole numbers 0."""
     for name in log_check.TEXTS:
         if name not in file.attrs:
             file.attrs[name] = ""
