@@ -170,7 +170,7 @@ class Check:
         """Checks attributes, groups, and the types, dimensions and lengths of the data sets;
         reads no values of data sets."""
         self.root()
-        groups = dict.fromkeys(name.rsplit("/", 1)[0] for name in SETS)
+        groups = dict.fromkeys(name.split("/")[0] for name in SETS)
         present = {group for group in groups if self.node(group, h5py.Group) is not None}
         for group in _REQUIRED_GROUPS:
             if group not in present:
@@ -227,7 +227,7 @@ class Check:
 
     def data_set(self, name: str, present: set[str]) -> None:
         kind, unit, dimensions = SETS[name]
-        group = name.rsplit("/", 1)[0]
+        group = name.split("/")[0]
         node = self.node(name, h5py.Dataset) if group in present else None
         if node is None:
             if name in RARE or self.may_lack(group, present):

@@ -46,7 +46,7 @@ def complete(file):
                 }
             )
     for name, (kind, unit, dimensions) in log_check.SETS.items():
-        group = name.rsplit("/", 1)[0]
+        group = name.split("/")[0]
         rare = name in log_check.RARE or group not in file
         if name in file or not rare:
             shape = [

@@ -173,7 +173,7 @@ class Report(ProgramTest):
             numpy.testing.assert_allclose(numpy.array(view["z"], float), cosine.T, rtol=1e-3)
             ratio = found["fidelity"]["figures"][1]["views"]["0/0/1"]["traces"][0]
             numpy.testing.assert_allclose(2.0 ** numpy.array(ratio["z"], float), run["probe/norm_ratio/method_delayed"][:].T, rtol=1e-2)
-            total = found["memory"]["figures"][0]["views"]["0"]["traces"][-1]
+            total = found["memory"]["figures"][-1]["views"]["0"]["traces"][-1]
             numpy.testing.assert_allclose(total["y"], run["memory/total_peak_bytes"][:] / 1e6, rtol=1e-4)
         pace = found["pace"]["figures"][0]["views"][""]["traces"]
         self.assertEqual([trace["y"] for trace in pace], [[200.0], [100.0]])
@@ -198,10 +198,10 @@ class Report(ProgramTest):
         self.assertEqual(unit("gpt", "mine"), "cross-entropy (nats per image or token)")
         # What is shown of evaluations of tokens is the loss.
         for names, captions in (("gpt",), ["Loss on the"]), (("mine",), ["Accuracy on the"]), (("gpt", "mine"), ["Loss on the", "Accuracy on the"]):
-            figures = self.sections(*names)["training"]["figures"][1:]
+            figures = self.sections(*names)["training"]["figures"][2::2]  # each figure over the epochs has one over time beside it
             self.assertEqual([figure["caption"][:len(caption)] for figure, caption in itertools.zip_longest(figures, captions, fillvalue={"caption": ""})], captions)
         with h5py.File(self.path("runs/gpt/run.h5"), "r") as run:
-            self.assertEqual(self.sections("gpt")["training"]["figures"][1]["views"][""]["traces"][0]["y"],
+            self.assertEqual(self.sections("gpt")["training"]["figures"][2]["views"][""]["traces"][0]["y"],
                              [float(f"{loss:.5g}") for loss in run["epoch/eval_loss"]])
         if importlib.util.find_spec("matplotlib"):
             from petrapipe.figures import training
@@ -291,11 +291,13 @@ class Report(ProgramTest):
     def test_axes(self):
         """Stages and epochs have marks at whole numbers; memory is in MB, as the program prints it."""
         found = self.sections("mine", "priced")
-        for figure in found["training"]["figures"]:
+        for figure in found["training"]["figures"][::2]:
             axis = figure["views"][""]["layout"]["xaxis"]
             self.assertEqual((axis["title"]["text"], axis["dtick"]), ("epochs trained", 1))
             self.assertTrue(figure["views"][""]["layout"]["showlegend"])  # one of two runs: the legend says which
-        self.assertEqual(found["memory"]["figures"][0]["views"]["0"]["layout"]["yaxis"]["title"]["text"], "peak memory (MB)")
+        for figure in found["training"]["figures"][1::2]:
+            self.assertEqual(figure["views"]["0"]["layout"]["xaxis"]["title"]["text"], "virtual time (s)")
+        self.assertEqual(found["memory"]["figures"][-1]["views"]["0"]["layout"]["yaxis"]["title"]["text"], "peak memory (MB)")
         for name, axis in ("fidelity", "yaxis"), ("lag", "yaxis"), ("memory", "xaxis"), ("timeline", "yaxis"):
             for view in found[name]["figures"][0]["views"].values():
                 self.assertEqual((view["layout"][axis]["title"]["text"], view["layout"][axis]["tickvals"]), ("stage", list(range(1, 11))))
@@ -599,9 +601,9 @@ class Names(ProgramTest):
         self.assertEqual((found["report"], found["runs"], found["sweeps"]), (r"\xff.html", SHOWN_NAMES, [r"\xfe<b>"]))
         text = self.read(page).decode("utf-8")
         for name in SHOWN_NAMES:
-            self.assertIn(f'<th scope="row">{html.escape(name)}</th>', text)
+            self.assertIn(f'<th scope="row" class="short">{html.escape(name)}</th>', text)
         data = json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', text, re.DOTALL).group(1))
-        traces = [trace["name"] for trace in data[0]["figures"][1]["views"][""]["traces"]]
+        traces = [trace["name"] for trace in data[0]["figures"][2]["views"][""]["traces"]]
         self.assertEqual(traces, [html.escape(name, False) + " (petra)" for name in SHOWN_NAMES])
         self.assertIn(r"written: \xff.html", self.run_one(PETRA, "report", *self.places, sweep, "-o", page))
 
