@@ -129,9 +129,9 @@ SOURCE_TESTS = tests/check_includes tests/check_format tests/check_spdx tests/ch
   tests/check_figures tests/check_instructions tests/check_spills tests/check_mpi_wrapper tests/check_python
 # The program as its user meets it. Python scripts: TEST_EXTENSIONS gives them their interpreter.
 LONG_CLI_TESTS = \
-  tests/cli/resume.py tests/cli/execute.py tests/cli/execute_ends.py tests/cli/plan.py tests/cli/report.py tests/cli/reach.py \
+  tests/cli/resume.py tests/cli/execute.py tests/cli/execute_ends.py tests/cli/plan.py tests/cli/report.py tests/cli/report_beside.py tests/cli/reach.py \
   tests/cli/execute_gpu.py tests/cli/pages.py tests/cli/usage.py tests/cli/sweep.py tests/cli/probe.py tests/cli/overwrite.py tests/cli/gpu_kit.py \
-  tests/cli/damage.py tests/cli/profile_costs.py tests/cli/simulate.py tests/cli/cycles.py
+  tests/cli/damage.py tests/cli/damaged_logs.py tests/cli/profile_costs.py tests/cli/simulate.py tests/cli/cycles.py
 CLI_TESTS = \
   tests/cli/bad_input.py tests/cli/no_memory.py tests/cli/data.py tests/cli/host.py tests/cli/schedule_file.py tests/cli/torch_csv.py tests/cli/random_runs.py \
   tests/cli/simulate_results.py tests/cli/replicas.py tests/cli/rehearsal.py tests/cli/reproducible.py tests/cli/weights_torch.py \
@@ -173,7 +173,7 @@ regen-golden: tests/test_schedule
 ARCHIVE_TESTS = $(filter-out tests/check_analysis tests/check_figures,$(SOURCE_TESTS)) tests/check_config_doc tests/check_log_doc tests/check_grids tests/test_cpu_avx2 tests/test_fuzz_corpus \
 	tests/test_golden_data tests/test_schedule tests/reference/pipeline_simpy.py tests/read_while_running.sh \
 	tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/inspect_memory.py tests/cli/package.py
-SCRIPT_TESTS = tests/cli/pages.py tests/cli/report.py tests/cli/package.py tests/cli/gpu_kit.py tests/cli/bundle.py tests/cli/get_data.py tests/cli/torch_log.py tests/check_completion \
+SCRIPT_TESTS = tests/cli/pages.py tests/cli/report.py tests/cli/report_beside.py tests/cli/damaged_logs.py tests/cli/package.py tests/cli/gpu_kit.py tests/cli/bundle.py tests/cli/get_data.py tests/cli/torch_log.py tests/check_completion \
   tests/check_config_doc tests/check_log_doc tests/check_grids
 NUMBER_TESTS = tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/reproducible.py tests/cli/simulate_results.py \
   tests/cli/random_times.py tests/cli/searched_orders.py tests/cli/precision.py tests/cli/memory.py tests/cli/weights_torch.py tests/cli/torch_runtime.py \

@@ -19,7 +19,8 @@ import h5py
 import numpy
 
 from .errors import Unreadable, Unwritable
-from .runs import LEGENDS, log_path, open_log, texts_attribute
+from .log_check import LEGENDS, check_stored
+from .runs import log_path, opened, texts_attribute
 from .text import shown
 
 BLOCK_VALUES = 1 << 16  # of a column, read at once
@@ -97,10 +98,10 @@ def tables_of(file: h5py.File, path: str) -> Iterable[Table]:
     tables = {}
 
     def add(name, node):
+        name = os.fsdecode(name)  # bytes, if it is not UTF-8
         if not isinstance(node, h5py.Dataset) or name.startswith("probe/gradients/"):
             return
-        if node.is_virtual or node.external:
-            raise Unreadable(f"{path}: /{name} keeps its values in another file; expected them in this one")
+        check_stored(node, path)
         dimensions = texts_attribute(node, "DIMENSION_LABELS")
         if len(dimensions) != node.ndim:
             raise Unreadable(f"{path}: /{name}: its dimensions have no names; expected a file that petra wrote")
@@ -150,12 +151,9 @@ def write_table(table: Table, folder: str) -> tuple[str, int]:
 def export(place: str, folder: str) -> Iterator[tuple[str, int]]:
     """Writes every table of the log of a run (its folder or run.h5) into a folder. Yields the name of each file and its number of rows."""
     path = log_path(place)
-    try:
-        with open_log(path) as log:
-            for table in tables_of(log, path):
-                yield write_table(table, folder)
-    except (OSError, RuntimeError) as error:
-        raise Unreadable(f"{path}: cannot be read: {error}") from None
+    with opened(path) as log:
+        for table in tables_of(log, path):
+            yield write_table(table, folder)
 
 
 def main() -> None:

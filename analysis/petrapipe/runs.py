@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import stat
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 from .configs import read_config
@@ -25,14 +27,17 @@ from .modules import modules
 
 h5py, numpy = modules("h5py", "numpy")
 
+from . import log_check, run_schema  # noqa: E402: it needs these modules
+from .log_check import LEGENDS  # noqa: E402
+
 if TYPE_CHECKING:
     import pandas
     import xarray
 
-# Texts of the root. The last four say what a run in PyTorch trains; other logs lack them.
-ATTRIBUTES = ("created", "command", "backend", "petra_version", "git_commit", "network", "optimiser", "data", "training")
-# The attribute that names the entries of a dimension with this name.
-LEGENDS = {"category": "categories", "part": "parts", "kind": "kinds", "figure": "columns"}
+# Texts of the root. The last four describe in words what a run in PyTorch trains, and how; other logs lack them.
+ATTRIBUTES = ("created", "command", "backend", "petra_version", "git_commit", *log_check.OPTIONAL_TEXTS)
+# What h5py raises if it cannot read an object.
+READ_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError)
 
 
 def open_log(path: str) -> h5py.File:
@@ -45,6 +50,22 @@ def open_log(path: str) -> h5py.File:
         if "locking flag" not in str(error):
             raise
         return h5py.File(path, "r")  # this process has it open with a lock
+
+
+@contextlib.contextmanager
+def opened(path: str, checked: bool = False) -> Iterator[h5py.File]:
+    """Opens the log of a run and checks it (log_check.py), unless it was `checked`. Raises Unreadable with one line if something
+    in it cannot be read."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise Unreadable(f"{path}: not readable as a run log: not a regular file")
+        with open_log(path) as file:
+            if not checked:
+                log_check.check(file, path)
+            yield file
+    except READ_ERRORS as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise Unreadable(f"{path}: not readable as a run log: {' '.join(str(reason).split())}") from None
 
 
 def text_attribute(node: h5py.Group | h5py.Dataset, name: str) -> str:
@@ -127,10 +148,11 @@ class Run:
 
     def __init__(self, place: str | os.PathLike) -> None:
         self.path = log_path(os.fspath(place))
+        self._checked: tuple[int, ...] | None = None  # the file that was checked
         with self._open() as file:
             self.attributes = {name: text_attribute(file, name) for name in ATTRIBUTES}
-            self.complete = int(file.attrs.get("complete", 0)) == 1
-            self.epoch_microbatches = int(file.attrs.get("microbatches_per_epoch", 0))  # 0: unknown
+            self.complete = int(numpy.ravel(file.attrs.get("complete", 0))[0]) == 1
+            self.epoch_microbatches = int(numpy.ravel(file.attrs.get("microbatches_per_epoch", 0))[0])  # 0: unknown
             self.config = read_config(text_attribute(file, "config"))
 
     def __repr__(self) -> str:
@@ -138,11 +160,21 @@ class Run:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[h5py.File]:
-        try:
-            with open_log(self.path) as file:
-                yield file
-        except (OSError, KeyError) as error:
-            raise Unreadable(f"{self.path}: not readable as a run log: {error}") from None
+        """Opens the log; checks it again if it has changed."""
+        found = None
+        with contextlib.suppress(OSError):
+            status = os.stat(self.path)
+            found = status.st_ino, status.st_size, status.st_mtime_ns
+        with opened(self.path, checked=found is not None and found == self._checked) as file:
+            self._checked = found
+            yield file
+
+    def whole_number(self, key: str, default: int = 0) -> int:
+        """Returns the value of a key of the config that is a whole number; `default` if the config lacks the key."""
+        text = self.config.get(key, str(default))
+        if not re.fullmatch("[0-9]{1,18}", text):
+            raise Unreadable(f"{self.path}: not readable as a run log: in its config, {key} is {text!r}; expected a whole number")
+        return int(text)
 
     def has(self, name: str) -> bool:
         """Returns whether the log has this group or data set."""
@@ -151,18 +183,25 @@ class Run:
 
     def columns(self, group: str, names: Sequence[str] | None = None) -> dict[str, numpy.ndarray]:
         """Returns the data sets of a group that have one dimension, or those with these names, by name. All have the shape (rows,): they are cut to the
-        shortest length, because a run may be writing them. docs/hdf5-schema.md has their units."""
+        shortest length and before fill values, because a run may be writing them. docs/hdf5-schema.md has their units."""
         with self._open() as file:
-            if group not in file:
-                raise Error(f"{self.path}: has no {group}")
-            found = file[group]
-            names = names or [name for name in found if isinstance(found[name], h5py.Dataset) and found[name].ndim == 1]
-            missing = [name for name in names if name not in found]
+            found = file.get(group)
+            if not isinstance(found, h5py.Group):
+                raise Error(f"{self.path}: has no group {group}")
+            if not names:
+                known = {name for name in found if f"{group}/{name}" in log_check.SETS}
+                names = [name for name in found if isinstance(found[name], h5py.Dataset) and found[name].ndim == 1 and (name in known or not known)]
+            missing = [name for name in names if not isinstance(found.get(name), h5py.Dataset)]
             if missing:
-                raise Unreadable(f"{self.path}: not readable as a run log: no data set {group}/{missing[0]}")
+                raise Error(f"{self.path}: has no data set {group}/{missing[0]}")
+            for name in names:
+                log_check.check_stored(found[name], self.path)
             columns = {name: found[name][:] for name in names}
-        length = min((len(column) for column in columns.values()), default=0)
-        return {name: column[:length] for name, column in columns.items()}
+        length = log_check.filled(columns)
+        columns = {name: column[:length] for name, column in columns.items()}
+        for name, column in columns.items():
+            log_check.check_values(f"{group}/{name}", column, self.path)
+        return columns
 
     def settings(self) -> dict[str, str]:
         """Returns what the results of the run depend on, by key: its config; in PyTorch the lines of `training` instead of the keys of optim, model and
@@ -193,15 +232,18 @@ class Run:
     def array(self, name: str) -> Labelled:
         """Returns any data set as Labelled; stages count from 1, other dimensions count from 0 or have names."""
         with self._open() as file:
-            if name not in file:
-                raise Error(f"{self.path}: has no {name}")
-            node = file[name]
+            node = file.get(name)
+            if not isinstance(node, h5py.Dataset):
+                raise Error(f"{self.path}: has no data set {name}")
             dims = texts_attribute(node, "DIMENSION_LABELS") or [f"dimension_{d}" for d in range(node.ndim)]
             coords = {}
             for dim, extent in zip(dims, node.shape):
                 names = texts_attribute(node, LEGENDS[dim]) if dim in LEGENDS else []
                 coords[dim] = numpy.array(names) if names else numpy.arange(extent) + (dim == "stage")
-            return Labelled(node[()], dims, coords, text_attribute(node, "units") or "1", name)
+            log_check.check_stored(node, self.path)
+            values = node[()]
+            log_check.check_values(name, values, self.path)
+            return Labelled(values, dims, coords, text_attribute(node, "units") or "1", name)
 
     def frame(self, group: str, names: Sequence[str] | None = None) -> pandas.DataFrame:
         """Returns columns of a group as a pandas.DataFrame, with their units in .attrs["units"]."""
@@ -225,19 +267,16 @@ class Run:
         """The columns of /trace/actions, each of shape (actions,): times in ns, stages from 1, microbatches from 0, `kind` as letters: F, B, W, U, E."""
         if not self.has("trace/actions"):
             raise Error(f"{self.path}: no actions; expected a run with run.trace_actions: true")
-        columns = self.columns("trace/actions")
-        with self._open() as file:
-            letters = numpy.array(texts_attribute(file["trace/actions/kind"], "kinds"))
-        whole = columns["kind"] >= 0  # the last rows of a running run may be fill values
-        columns = {name: column[whole] for name, column in columns.items()}
-        columns["kind"] = letters[columns["kind"]]
+        columns, stages = self.columns("trace/actions"), len(self.stages) or len(self.devices)
+        log_check.check_actions(columns, stages, self.path)
+        columns["kind"] = numpy.array(run_schema.KINDS)[columns["kind"]]
         return columns
 
     @property
     def devices(self) -> Sequence[int]:
         """The device of each stage, from 1, of a run that recorded its actions; [] if every device has one stage."""
         with self._open() as file:
-            return file["trace/actions/stage"].attrs.get("devices", []) if "trace/actions" in file else []
+            return numpy.ravel(file["trace/actions/stage"].attrs.get("devices", [])).tolist() if "trace/actions" in file else []
 
     def stage_labels(self, stages: Sequence[int]) -> list[str]:
         """Labels for stages: "5", or "5 (device 1)" if devices have several."""
@@ -272,10 +311,8 @@ class Run:
         if not self.has("probe/epoch"):
             raise Error(f"{self.path}: no probes in it; expected a run with probe.per_epoch > 0")
         found = self.array("probe/" + name)
-        dim = found.dims[0]
-        with self._open() as file:
-            rows = {place: file["probe/" + place][:] for place in ("epoch", "microbatch") if "probe/" + place in file}
-        length = min(len(found.values), *map(len, rows.values()))  # the run may be writing: all are cut to the shortest
+        dim, rows = found.dims[0], self.columns("probe", ["epoch", "microbatch"])
+        length = min(len(found.values), len(rows["epoch"]))  # the run may be writing: all are cut to the shortest
         found.values, found.coords[dim] = found.values[:length], found.coords[dim][:length]
         for place, values in rows.items():
             found.coords[place], found.along[place] = values[:length], dim

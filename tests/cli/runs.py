@@ -193,19 +193,21 @@ class Runs(ProgramTest):
         self.unseal("runs/mine/run.h5")
         shutil.copy(self.path("runs/mine/run.h5"), self.path("made.h5"))
         with h5py.File(self.path("made.h5"), "r+") as file:
-            sent = file["memory/backend_bytes"]
+            file["memory/more_bytes"] = file["memory/backend_bytes"][()]
+            sent = file["memory/more_bytes"]
+            sent.attrs["DIMENSION_LABELS"] = ["other", "part"]
             sent.attrs["units"] = "1, byte, count"
             sent.attrs.create("parts", ["messages", "bytes, all", 'a "part"'], dtype=h5py.string_dtype())
             row = sent[0].tolist()
         self.good("export", "made.h5", "--csv", "csv")
-        header, line, end = self.read("csv/memory_by_rank.csv").decode().split("\n")
-        self.assertEqual(header, 'rank,backend_bytes_messages,"backend_bytes_bytes, all [byte]","backend_bytes_a ""part"" [count]"')
+        header, line, end = self.read("csv/memory_by_other.csv").decode().split("\n")
+        self.assertEqual(header, 'other,more_bytes_messages,"more_bytes_bytes, all [byte]","more_bytes_a ""part"" [count]"')
         self.assertEqual((line, end), ("0," + ",".join(map(str, row)), ""))
         with h5py.File(self.path("made.h5"), "r+") as file:
-            file["memory/backend_bytes"].attrs.create("parts", ["messages"], dtype=h5py.string_dtype())
+            file["memory/more_bytes"].attrs.create("parts", ["messages"], dtype=h5py.string_dtype())
         code, out, error = self.run_petra("export", "made.h5", "--csv", "csv")
         self.assertEqual((code, error.splitlines()),
-                         (1, ["petra_export.py: made.h5: /memory/backend_bytes: its attribute parts has 1 names; expected 3"]))
+                         (1, ["petra_export.py: made.h5: /memory/more_bytes: its attribute parts has 1 names; expected 3"]))
 
     def test_reader(self):
         run = petrapipe.Run(self.path("runs/mine"))

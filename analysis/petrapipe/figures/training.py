@@ -25,10 +25,9 @@ class Training:
     def __init__(self, path: str, name: str) -> None:
         run = Run(path)
         self.name, self.method = name, run.config.get("method.name", "")
-        self.train = run.columns("train", ["microbatch", "epoch", "loss", "wall_s"])
+        self.train = run.columns("train", ["microbatch", "epoch", "loss", "wall_s", "virtual_s"])
         self.labels = "tokens" if "tokens_per_s" in run.columns("epoch") else "images"
         self.epoch = run.columns("epoch", ["epoch", "train_loss", "eval_loss", "eval_top1", "eval_top5", f"{self.labels}_per_s"])
-        self.virtual_s = run.columns("train").get("virtual_s", numpy.zeros(0))
         self.microbatches_per_epoch = run.microbatches_per_epoch()
         self.recalibrated = self.read_recalibrated(run)
 
@@ -89,7 +88,7 @@ def print_table(runs: Sequence[Training]) -> None:
             f"{100 * largest(epoch['eval_top1']):.2f}",
             f"{100 * last_finite(epoch['eval_top5']):.2f}",
             *([f"{100 * last_finite(run.recalibrated['top1']):.2f}" if run.recalibrated else "-"] if recalibrated else []),
-            f"{run.virtual_s[-1]:.6g}" if len(run.virtual_s) else "-",
+            f"{last_finite(run.train['virtual_s']):.6g}",
             f"{wall_s[-1] if len(wall_s) else numpy.nan:.1f}",
             f"{last_finite(epoch[f'{run.labels}_per_s']):.0f}",
         ))

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+import re
+from typing import Any, Sequence
 
 import numpy
 
@@ -18,6 +19,11 @@ PAIRS = {"method_delayed": "method and delayed", "method_end_to_end": "method an
 MOST_POINTS = 400  # of a loss curve, and probes of a heat map over microbatches
 MOST_BARS = 900  # of a window of the timeline
 MOST_BINS = 60  # of a distribution of lags
+# Gradients whose relative error is less than this are equal up to rounding: a heat map of them has one colour.
+EQUAL = 1e-3
+# Programs whose devices have several stages, and the number if method.chunks is 0 (docs/config.md).
+SEVERAL_STAGES = {name: 2 for name in ("interleaved", "interleaved-zb", "looped-bfs", "zb-v", "v-half", "v-min", "dualpipe-v")}
+GENERATED_SETS = ("shapes", "grammar")  # values of data.set that read no file
 
 
 def rounded(values: Any, digits: int = 5) -> Any:
@@ -49,14 +55,19 @@ class RunData:
 
     def __init__(self, path: str, name: str) -> None:
         self.run, self.name = runs.Run(path), shown(name)
-        self.config = {shown(key): shown(value) for key, value in self.run.settings().items()}
+        # What a trainer in PyTorch trained with, beside the keys of the config.
+        lines = (line.partition(": ") for line in self.run.attributes["training"].splitlines())
+        self.training = {shown(key): shown(value) for key, _, value in lines if key}
+        settings = {shown(key): shown(value) for key, value in self.run.settings().items()}
+        self.config = {key: value for key, value in settings.items() if key not in self.training}
+        self.keys = {**self.config, **{f"training: {key}": value for key, value in self.training.items()}}
         self.method = self.config.get("method.name", "?")
         self.simulated = self.run.is_simulated()
         self.epochs = self.run.columns("epoch", ["epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5"])
         every = self.run.columns("epoch")
         self.labels = "tokens" if "tokens_per_s" in every else "images"
         self.recalibrated = every.get("eval_top1_recalibrated", numpy.full(len(every["epoch"]), numpy.nan))
-        self.train = self.run.columns("train", ["microbatch", "epoch", "loss", "wall_s"])
+        self.train = self.run.columns("train", ["microbatch", "epoch", "loss", "wall_s", "virtual_s"])
 
     def label(self) -> str:
         """Returns name and method, or only the name if the method adds nothing."""
@@ -68,7 +79,49 @@ class RunData:
         return float(values[-1]) if len(values) else None
 
     def stage_count(self) -> int:
-        return len(self.run.stages) or int(self.config.get("cluster.stages", 0))
+        return len(self.run.stages) or self.run.whole_number("cluster.stages")
+
+    def devices(self) -> int | None:
+        """Returns the number of devices; None if the log does not say it."""
+        stages, keys = self.stage_count(), self.config
+        places = self.run.devices or [int(place) for place in re.findall("[0-9]+", keys.get("stages.devices", ""))[:stages]]
+        if places:
+            count = len(set(places))
+        elif keys.get("method.schedule") and not self.run.has("trace/actions"):
+            return None
+        else:
+            program = keys.get("method.program", "preset")
+            chunks = SEVERAL_STAGES.get(self.method if program == "preset" else program, 2 if keys.get("stages.devices", "preset") != "preset" else 1)
+            count = -(-stages // (self.run.whole_number("method.chunks") or chunks))
+        return count * self.run.whole_number("cluster.replicas", 1) or None
+
+    def update_samples(self) -> int | None:
+        """Returns the number of samples in an update, of all replicas; None if the config does not say it."""
+        return (self.run.whole_number("data.batch") * self.run.whole_number("method.accumulate") * self.run.whole_number("cluster.replicas", 1)) or None
+
+    def time_s(self, clock: str) -> float | None:
+        """Returns the time of the whole run until its last loss, or of a simulation; `clock` is "virtual" or "wall". Wall time is only that of the
+        devices if the run was executed, so it is None otherwise."""
+        if clock == "wall" and self.run.mode() != "execute":
+            return None
+        if self.simulated:
+            return self.number("simulate/makespan_s")
+        values = self.train[clock + "_s"]
+        values = values[numpy.isfinite(values)]
+        return float(values[-1]) if len(values) else None
+
+    def epoch_times(self, clock: str) -> tuple[numpy.ndarray, numpy.ndarray]:
+        """Returns for each row of /epoch the time in s at which half of its microbatches and the last one have their losses, NaN if there is none."""
+        values, epochs = self.train[clock + "_s"], self.train["epoch"]
+        mine = [values[(epochs == epoch) & numpy.isfinite(values)] for epoch in self.epochs["epoch"]]
+        return (numpy.array([float(numpy.median(one)) if len(one) else numpy.nan for one in mine]),
+                numpy.array([float(one.max()) if len(one) else numpy.nan for one in mine]))
+
+    def fullest_stage_bytes(self) -> float | None:
+        """Returns the peak memory of the stage that holds most; None if the log counts no bytes."""
+        if not self.run.has("memory/total_peak_bytes"):
+            return None
+        return float(self.run.array("memory/total_peak_bytes").values.max(initial=0)) or None
 
     def number(self, name: str) -> float | None:
         """Returns a number of shape (); None if there is none."""
@@ -78,13 +131,14 @@ class RunData:
         return value if numpy.isfinite(value) else None
 
 
-def loss_curve(data: RunData) -> tuple[list[float], list[float]]:
-    """Returns (epochs, nats): means of the losses over equal parts of the run, up to MOST_POINTS of them."""
+def loss_curve(data: RunData, clock: str | None = None) -> tuple[list[float], list[float]]:
+    """Returns (epochs, nats), or with a clock (seconds, nats): means of the losses over equal parts of the run, up to MOST_POINTS of them."""
     loss = data.train["loss"]
-    finite = numpy.isfinite(loss)
+    positions = data.train[clock + "_s"] if clock else (data.train["microbatch"] + 1) / data.run.microbatches_per_epoch()
+    finite = numpy.isfinite(loss) & numpy.isfinite(positions)
     if not finite.any():
         return [], []
-    position = (data.train["microbatch"][finite] + 1) / data.run.microbatches_per_epoch()
+    position = positions[finite]
     parts = numpy.array_split(numpy.arange(finite.sum()), min(MOST_POINTS, int(finite.sum())))
     return rounded([float(position[part].mean()) for part in parts]), rounded([float(loss[finite][part].mean()) for part in parts])
 
@@ -99,6 +153,44 @@ def probes(data: RunData, measure: str, pair: str) -> dict[str, tuple[list[int],
     means = numpy.array([runs.mean(found.values[epoch == e]) for e in epochs])
     chosen = spaced(len(microbatch), MOST_POINTS)
     return {"epoch": ((epochs + 1).tolist(), means.T), "microbatch": (microbatch[chosen].tolist(), found.values[chosen].T)}
+
+
+def largest_error(data: RunData) -> tuple[float, int]:
+    """Returns how far the gradients of a run are from their references at most, as a relative error, and the number of probes; NaN without a value."""
+    found = {measure: [data.run.probe(f"{measure}/{pair}").values for pair in PAIRS] for measure in ("relative_error", "cosine", "norm_ratio")}
+    errors = numpy.concatenate([*map(numpy.ravel, found["relative_error"]),
+                                *(abs(values.ravel() - 1) for name in ("cosine", "norm_ratio") for values in found[name])])
+    errors = errors[~numpy.isnan(errors)]
+    return float(errors.max()) if len(errors) else float("nan"), len(found["cosine"][0])
+
+
+def unlike(runs_found: Sequence[RunData]) -> dict[str, dict[str, list[str]]]:
+    """Returns in what runs differ that makes their results incomparable: {property: {value: names of runs}}, only properties with several values."""
+    def of_group(run: RunData, group: str, word: str) -> dict[str, str]:
+        if run.run.mode() == "pytorch":
+            return {word: shown(run.run.attributes[word]) or "not in the log"}
+        skipped = {"data.batch", "data.workers", *(["data.path"] if run.config.get("data.set") in GENERATED_SETS else [])}
+        return {key: value for key, value in run.config.items() if key.startswith(group + ".") and key not in skipped}
+
+    def properties(run: RunData) -> dict[str, object]:
+        epochs = None if run.simulated else len(run.epochs["epoch"])
+        return {"stages": run.stage_count() or None, "devices": run.devices(), "samples per update": run.update_samples(), "epochs": epochs,
+                **of_group(run, "data", "data"), **of_group(run, "model", "network")}
+
+    found = [properties(run) for run in runs_found]
+    result = {}
+    for name in dict.fromkeys(name for one in found for name in one):
+        values = {}
+        for run, one in zip(runs_found, found):
+            if one.get(name) is not None:
+                values.setdefault(str(one[name]), []).append(run.name)
+        if len(values) > 1:
+            result[name] = values
+    kinds = {run.run.mode() == "pytorch" for run in runs_found}
+    if len(kinds) > 1:  # their networks and data are described in other words
+        result["network and data"] = {word: [run.name for run in runs_found if (run.run.mode() == "pytorch") == kind]
+                                      for kind, word in ((True, "those of a run in PyTorch"), (False, "those of the config"))}
+    return result
 
 
 def lags(data: RunData) -> dict[int, numpy.ndarray] | None:

@@ -28,6 +28,8 @@ MEASURES = {"cosine": "cosine (1)", "norm_ratio": "norm ratio (1)"}
 MB = 1e6  # as the program prints it
 # Colours of the nine categories of memory, in their order; lightness distinguishes the last three from the others.
 CATEGORY_COLOURS = [*look.COLOURS[:6], "#f0e442", "#999999", "#7f4f24"]
+ALL_TOGETHER = {"type": "scatter", "mode": "markers", "name": "all together",
+                "marker": {"symbol": "line-ew-open", "size": 14, "color": "#000000", "line": {"width": 2}}}
 
 
 def style(number: int) -> tuple[str, str, str]:
@@ -65,14 +67,18 @@ def single(caption: str, traces: list[dict], **more: Any) -> dict:
     return figure(caption, {"": view(traces, **more)})
 
 
-def control(label: str, choices: Iterable[str], kind: str = "select") -> dict:
-    return {"label": label, "choices": list(choices), "kind": kind}
+def control(label: str, choices: Iterable[str], kind: str = "select", first: int = 0) -> dict:
+    """Makes a control; `first` is the number of the choice that the page shows first."""
+    return {"label": label, "choices": list(choices), "kind": kind, "first": first}
 
 
-def section(name: str, title: str, text: str, figures: list[dict], reason: str, without: Sequence[RunData | SweepData] = ()) -> dict:
-    """Makes a section. `reason` says why there are no figures, or why the figures lack the runs `without`."""
-    return {"id": name, "title": title, "text": text, "figures": figures, "missing": "" if figures else reason, "reason": reason,
-            "without": [run.name for run in without] if figures else []}
+def section(name: str, title: str, text: str, figures: list[dict], reason: str, without: Sequence[RunData | SweepData] = (),
+            notes: Sequence[str] = ()) -> dict:
+    """Makes a section. `reason` says why there is nothing to show, or why the section lacks the runs `without`. `notes` are sentences instead of
+    figures that would show one value."""
+    there = figures or notes
+    return {"id": name, "title": title, "text": text, "figures": figures, "notes": list(notes), "missing": "" if there else reason, "reason": reason,
+            "without": [run.name for run in without] if there else []}
 
 
 def others(runs: Sequence[RunData], those: Sequence[RunData]) -> list[RunData]:
@@ -94,41 +100,66 @@ def from_zero(traces: list[dict]) -> str:
     return "tozero" if min(values) < 0.5 * max(values) else "normal"
 
 
-def training(runs: Sequence[RunData]) -> dict:
-    trained = [run for run in runs if numpy.isfinite(run.train["loss"]).any()]
-    losses, evaluations, accuracies = [], [], []
+CLOCKS = {"virtual": "virtual time (s)", "wall": "wall time (s)"}
+
+
+def curves(runs: Sequence[RunData], clock: str | None) -> dict[str, list[dict]]:
+    """Returns the traces of losses, evaluations and accuracies over the epochs, or over the seconds of a clock."""
+    found = {"losses": [], "evaluations": [], "accuracies": []}
     for number, run in enumerate(runs):
-        if run not in trained:
+        if not numpy.isfinite(run.train["loss"]).any() or clock == "wall" and run.time_s("wall") is None:
             continue
         colour, _, _ = style(number)
-        x, y = report_data.loss_curve(run)
-        losses.append({"type": "scatter", "mode": "lines", "x": x, "y": y, "name": plotted(run.name), "legendgroup": run.name, "showlegend": False,
-                       "opacity": 0.4, "line": {"color": colour, "width": 1}, "hoverinfo": "skip"})
+        middle, end = run.epoch_times(clock) if clock else (run.epochs["epoch"] + 0.5, run.epochs["epoch"] + 1.0)
+        x, y = report_data.loss_curve(run, clock)
         line = lines_of(run, number)
-        losses.append({**line, "x": (run.epochs["epoch"] + 0.5).tolist(), "y": rounded(run.epochs["train_loss"])})
-        done = numpy.isfinite(run.epochs["eval_loss"])
-        if done.any() and run.labels == "tokens":  # for tokens the fraction says little; the loss is what counts
-            evaluations.append({**line, "x": (run.epochs["epoch"][done] + 1).tolist(), "y": rounded(run.epochs["eval_loss"][done])})
-        done = numpy.isfinite(run.epochs["eval_top1"])
-        if done.any() and run.labels != "tokens":
-            accuracies.append({**line, "x": (run.epochs["epoch"][done] + 1).tolist(), "y": rounded(100 * run.epochs["eval_top1"][done])})
-        done = numpy.isfinite(run.recalibrated)
-        if done.any():
-            accuracies.append({**line, "name": f"{plotted(run.label())}, recalibrated statistics", "line": {"color": colour, "dash": "dash"},
-                               "x": (numpy.flatnonzero(done) + 1).tolist(), "y": rounded(100 * run.recalibrated[done])})
+
+        def over(times, values, line=line, **more):
+            there = numpy.isfinite(values) & numpy.isfinite(times)
+            return [{**line, **more, "x": rounded(times[there], 7), "y": rounded(values[there])}] if there.any() else []
+
+        means = over(middle, run.epochs["train_loss"])
+        if x:
+            found["losses"].append({"type": "scatter", "mode": "lines", "x": x, "y": y, "name": plotted(run.name if means else run.label()),
+                                    "legendgroup": run.name, "showlegend": not means, "opacity": 0.4, "line": {"color": colour, "width": 1},
+                                    "hoverinfo": "skip"})
+        found["losses"] += means
+        if run.labels == "tokens":  # for tokens the fraction says little; the loss is what counts
+            found["evaluations"] += over(end, run.epochs["eval_loss"])
+        else:
+            found["accuracies"] += over(end, 100 * run.epochs["eval_top1"])
+        found["accuracies"] += over(end, 100 * run.recalibrated, name=f"{plotted(run.label())}, recalibrated statistics",
+                                    line={"color": colour, "dash": "dash"})
+    return found
+
+
+def training(runs: Sequence[RunData]) -> dict:
+    trained = [run for run in runs if numpy.isfinite(run.train["loss"]).any()]
     # There is a marker per epoch, or per several. One run of several also has a legend, which names it.
     longest = max((len(run.epochs["epoch"]) for run in trained), default=1)
-    time, legend = axis("epochs trained", rangemode="tozero", tick0=0, dtick=max(1, -(-longest // 10))), len(runs) > 1
+    epochs = axis("epochs trained", rangemode="tozero", tick0=0, dtick=max(1, -(-longest // 10)))
+    clocks = [clock for clock in CLOCKS if any(run.time_s(clock) is not None for run in trained)]
+    by_epoch, by_clock = curves(runs, None), {clock: curves(runs, clock) for clock in clocks}
+    labels = {run.labels for run in trained}
+    titles = {"losses": ("Training loss: means of each epoch (points) and of equal parts of the run (thin)", f"cross-entropy ({look.loss_unit(labels)})"),
+              "evaluations": ("Loss on the evaluation set after each epoch", "cross-entropy (nats per token)"),
+              "accuracies": ("Accuracy on the evaluation set after each epoch", "top-1 accuracy (%)")}
     figures = []
-    if losses:
-        figures.append(single("Training loss: means of each epoch (points) and of equal parts of the run (thin)", losses, x=time, showlegend=legend,
-                              y=axis(f"cross-entropy ({look.loss_unit(run.labels for run in trained)})", rangemode=from_zero(losses))))
-    if evaluations:
-        figures.append(single("Loss on the evaluation set after each epoch", evaluations, x=time, showlegend=legend, y=axis("cross-entropy (nats per token)")))
-    if accuracies:
-        figures.append(single("Accuracy on the evaluation set after each epoch", accuracies, x=time,
-                              showlegend=legend or len(accuracies) > 1, y=axis("top-1 accuracy (%)")))
-    return section("training", "Loss and accuracy", "Select a run in the legend to hide it, twice to see it alone.", figures,
+    for name, (title, y_title) in titles.items():
+        if not by_epoch[name]:
+            continue
+        legend = len(runs) > 1 or name == "accuracies" and len(by_epoch[name]) > 1
+
+        def drawn(traces, x, name=name, y_title=y_title, legend=legend):
+            more = {"rangemode": from_zero(traces)} if name == "losses" else {}
+            return view(traces, x=x, y=axis(y_title, **more), showlegend=legend)
+        figures.append(figure(title, {"": drawn(by_epoch[name], epochs)}))
+        timed = [clock for clock in clocks if by_clock[clock][name]]
+        if timed:
+            views = {str(place): drawn(by_clock[clock][name], axis(CLOCKS[clock], rangemode="tozero")) for place, clock in enumerate(timed)}
+            figures.append(figure(title.split(":")[0].split(" after ")[0] + " against time", views, [control("clock", timed)]))
+    return section("training", "Loss and accuracy", "Select a run in the legend to hide it, twice to see it alone. Virtual time is the time that the "
+                   "devices of the cluster would take. Over time, the mean of an epoch is at its middle, an evaluation at the last loss before it.", figures,
                    "no losses in the log, which only a training has", others(runs, trained))
 
 
@@ -157,7 +188,18 @@ def heat(x: list, stages: list[int], values: numpy.ndarray, x_title: str, measur
 
 
 def fidelity(runs: Sequence[RunData]) -> dict:
-    probed = [run for run in runs if run.run.has("probe/epoch") and report_data.probes(run, "cosine", "method_delayed")]
+    known = [run for run in runs if run.run.has("probe/epoch") and report_data.probes(run, "cosine", "method_delayed")]
+    errors = {run: report_data.largest_error(run) for run in known}
+    notes = []
+    for run, (error, count) in errors.items():
+        times = f"all {count} probes" if count > 1 else "the probe"
+        if numpy.isnan(error):
+            notes.append(f"{run.name}: {times} of the run compared no gradients that differ from 0.")
+        elif error <= report_data.EQUAL:
+            notes.append(f"{run.name}: in {times} the gradients of the method, the delayed ones and the end-to-end ones are equal"
+                         + (" to the bit" if error == 0 else f" up to rounding (relative error at most {error:.1g})")
+                         + ", as in a synchronous method. There is nothing to draw.")
+    probed = [run for run in known if errors[run][0] > report_data.EQUAL]
     figures, over = [], ["epoch", "microbatch"]
     for measure, words in MEASURES.items():
         views = {}
@@ -167,28 +209,50 @@ def fidelity(runs: Sequence[RunData]) -> dict:
                 x, values = found[place]
                 stages = list(range(1, len(values) + 1))
                 trace = heat(x, stages, values, place, measure)
-                if place == "epoch" and len(x) < 40:
+                named = len(x) == 1 or place == "epoch" and len(x) < 40
+                if named:
                     trace["x"] = [str(e) for e in x]  # one column per epoch, none between
                 views[f"{r}/{p}/{o}"] = view([trace], x=axis("epoch (mean of its probes)" if place == "epoch" else "microbatch of the probe",
-                                                            type="category" if place == "epoch" and len(x) < 40 else "linear"),
+                                                            type="category" if named else "linear"),
                                              y=stage_axis(stages, autorange="reversed"))
+                there = values[numpy.isfinite(values)]
+                views[f"{r}/{p}/{o}"]["note"] = ("The log has no value of these two." if len(there) == 0 else
+                                                 f"Every value is {there[0]:.4g}." if there.max() - there.min() < 1e-6 else "")
         if views:
             figures.append(figure(f"{words.split(' (')[0].capitalize()} of two gradients by stage", views,
-                                  [control("run", [run.name for run in probed]), control("gradients", report_data.PAIRS.values(), "range"),
+                                  [control("run", [run.name for run in probed]), control("gradients", report_data.PAIRS.values(), "range", first_pair(probed)),
                                    control("over", over)]))
     return section("fidelity", "Fidelity of gradients",
                    "Of a stage the mean over its parameter tensors. Method: the gradient that the run applied; delayed: the exact gradient at the "
                    f"delayed weights; end-to-end: that of the whole network at its current weights. At most {report_data.MOST_POINTS} probes of a "
                    "run are drawn over microbatches, evenly spaced. A cosine above 0 is blue, one below 0 red. Norm ratios are coloured by their logarithm.", figures,
-                   "no probes in the log (probe.per_epoch > 0)", others(runs, probed))
+                   reason_of_no_probes(others(runs, known)), others(runs, known), notes)
+
+
+def first_pair(runs: Sequence[RunData]) -> int:
+    """Returns the number of the first pair of gradients that differ in any of the runs."""
+    def differ(run, pair):
+        cosines = report_data.probes(run, "cosine", pair)["microbatch"][1]
+        return (abs(cosines[numpy.isfinite(cosines)] - 1) > 1e-6).any()
+    return next((p for p, pair in enumerate(report_data.PAIRS) if any(differ(run, pair) for run in runs)), 0)
+
+
+def reason_of_no_probes(runs: Sequence[RunData]) -> str:
+    asked = any(run.config.get("probe.per_epoch", "0") != "0" and not run.simulated for run in runs)
+    return "no probes in the log (" + ("the run ended before the first one was complete" if asked else "probe.per_epoch > 0") + ")"
 
 
 # --- lags ---
 
 def lag(runs: Sequence[RunData]) -> dict:
     found = {run: report_data.lags(run) for run in runs}
-    recorded = [run for run in runs if found[run]]
-    simulated = [run for run in runs if run.run.has("simulate/lag_mean")]
+    known = [run for run in runs if found[run]]
+    sole = {run: {int(value) for lag in found[run].values() for value in numpy.unique(lag)} for run in known}
+    notes = [f"{run.name}: the lag is {min(sole[run])} at every stage for every microbatch." for run in known if len(sole[run]) == 1]
+    recorded = [run for run in known if len(sole[run]) > 1]
+    timed = [run for run in runs if run.run.has("simulate/lag_mean")]
+    simulated = [run for run in timed if run.run.array("simulate/lag_max").values.any()]
+    notes += [f"{run.name}: the lag is 0 at every stage for every microbatch." for run in timed if run not in simulated and run not in known]
     figures = []
     if recorded:
         views = {}
@@ -198,7 +262,7 @@ def lag(runs: Sequence[RunData]) -> dict:
                      "colorbar": {"title": {"text": "share"}, "thickness": 12},
                      "hovertemplate": "lag %{x}<br>stage %{y}<br>share of microbatches %{z}<extra></extra>"}
             text = "lag (updates)" if width == 1 else f"lag (updates, from; bins of {width})"
-            views[str(r)] = view([trace], x=axis(text), y=stage_axis(stages, autorange="reversed"))
+            views[str(r)] = view([trace], x=axis(text, tick0=0, dtick=width * -(-len(lags) // 12)), y=stage_axis(stages, autorange="reversed"))
         figures.append(figure("Share of the microbatches at each lag, by stage", views, [control("run", [run.name for run in recorded])]))
     if simulated:
         traces = []
@@ -213,14 +277,14 @@ def lag(runs: Sequence[RunData]) -> dict:
         figures.append(single("Simulated runs: mean and largest lag by stage", traces, x=stage_axis(stages), y=axis("lag (updates)", rangemode="tozero")))
     return section("lag", "Lags", "The lag of a microbatch at a stage is how many updates of the stage's weights lie between those that its forward read and the "
                    "latest ones at its backward, whatever weights that reads; of a stage that does both in one action it is 0, but if forward reads older ones.",
-                   figures, "no actions in the log (run.trace_actions: true), and no simulation", others(runs, recorded + simulated))
+                   figures, "no actions in the log (run.trace_actions: true), and no simulation", others(runs, known + timed), notes)
 
 
 # --- memory ---
 
 def memory(runs: Sequence[RunData]) -> dict:
-    known = [run for run in runs if run.run.has("memory/total_peak_bytes")]
-    views = {}
+    known = [run for run in runs if run.fullest_stage_bytes()]
+    views, stage_lines, sums = {}, [], {}
     for r, run in enumerate(known):
         peaks, total = run.run.array("memory/peak_bytes"), run.run.array("memory/total_peak_bytes").values / MB
         stages = peaks.coords["stage"].tolist()
@@ -228,12 +292,23 @@ def memory(runs: Sequence[RunData]) -> dict:
         for number, category in enumerate(peaks.coords["category"]):
             values = peaks.values[:, number] / MB
             if values.any():
-                traces.append({"type": "bar", "name": str(category).replace("_", " "), "x": stages, "y": rounded(values),
-                               "marker": {"color": CATEGORY_COLOURS[number % len(CATEGORY_COLOURS)]}})
-        traces.append({"type": "scatter", "mode": "markers", "name": "all together", "x": stages, "y": rounded(total),
-                       "marker": {"symbol": "line-ew-open", "size": 14, "color": "#000000", "line": {"width": 2}}})
+                look_of = {"type": "bar", "name": str(category).replace("_", " "), "marker": {"color": CATEGORY_COLOURS[number % len(CATEGORY_COLOURS)]}}
+                traces.append({**look_of, "x": stages, "y": rounded(values)})
+                one = sums.setdefault(number, {**look_of, "x": [], "y": []})
+                one["x"].append(r), one["y"].append(rounded(float(values.sum())))
+        traces.append({**ALL_TOGETHER, "x": stages, "y": rounded(total)})
         views[str(r)] = view(traces, x=stage_axis(stages), y=axis("peak memory (MB)", rangemode="tozero"), barmode="stack")
-    figures = [figure("Most bytes held, by stage and category", views, [control("run", [run.name for run in known])])] if known else []
+        stage_lines.append({**lines_of(run, runs.index(run)), "x": stages, "y": rounded(total)})
+    figures = []
+    if len(known) > 1:
+        longest = max((trace["x"] for trace in stage_lines), key=len)
+        figures.append(single("All categories together, by stage", stage_lines, x=stage_axis(longest), y=axis("peak memory (MB)", rangemode="tozero")))
+        totals = {**ALL_TOGETHER, "x": list(range(len(known))), "y": [rounded(float(sum(trace["y"]))) for trace in stage_lines]}
+        names = axis("run", tickvals=totals["x"], ticktext=[plotted(run.name) for run in known], range=[-0.5, len(known) - 0.5])
+        figures.append(single("Sum of the peaks of all stages, by run and category", [*(sums[number] for number in sorted(sums)), totals], x=names,
+                              y=axis("sum of peak memory (MB)", rangemode="tozero"), barmode="stack"))
+    if known:
+        figures.append(figure("Most bytes held, by stage and category", views, [control("run", [run.name for run in known])]))
     return section("memory", "Memory", "Each category at its own peak; the line is the peak of all together, which is lower if the peaks do not meet. "
                    "MB: 10^6 bytes.", figures, "no memory in the log", others(runs, known))
 
@@ -365,12 +440,15 @@ def sweeps(found: Sequence[SweepData]) -> dict:
 
 # --- seconds to a target ---
 
+FEW_SEEDS = 3  # the interval of the mean of so few is so wide that its band would cover the curves
+
+
 def reach_traces(reach: plot_reach.Reach, cluster: dict, factor: float) -> list[dict]:
     traces, target = [], factor * reach.target["value"]
     for number, row in enumerate(cluster["rows"]):
         colour, symbol, dash = style(number)
         seconds, means, low, high = plot_reach.points_of(row)
-        if low:
+        if low and row["seconds"]["runs"] > FEW_SEEDS:
             traces.append(band(colour, seconds, [factor * value for value in low], [factor * value for value in high], row["group"]))
         traces.append({"type": "scatter", "mode": "lines", "name": plotted(row["group"]), "legendgroup": row["group"], "x": rounded(seconds),
                        "y": rounded([factor * mean for mean in means]), "line": {"color": colour, "dash": dash}})
@@ -383,28 +461,36 @@ def reach_traces(reach: plot_reach.Reach, cluster: dict, factor: float) -> list[
     return traces
 
 
-def reach_table(cluster: dict) -> str:
-    """Returns the seconds of each group in words."""
-    words = []
-    for row in sorted(cluster["rows"], key=lambda row: (plot_reach.reached(row) is None, row["seconds"]["mean"] or 0)):
+def reach_table(reach: plot_reach.Reach, cluster: dict) -> tuple[str, list[str], list[tuple[str, ...]], list[int]]:
+    """Returns caption, header, rows and numeric columns of a table of the groups, the fastest first. Columns without a value are left out."""
+    def cells(row):
         found, seconds = plot_reach.reached(row), row["seconds"]
-        words.append(f"{row['group']}: " + (f"{found[0]:.4g} s" if found else f"{seconds['reached']} of {seconds['runs']} seeds reach it"))
-    return "; ".join(words)
+        between = found and found[1] is not None
+        return {"group": row["group"], "devices": row.get("devices"), "samples per update": row.get("samples_per_update"),
+                "seeds that reach it": f"{seconds['reached']} of {seconds['runs']}", "updates": row.get("updates", {}).get("mean") if found else None,
+                "seconds": found[0] if found else None, "95 % interval": f"{found[1]:.4g} to {found[2]:.4g}" if between else None}
+    rows = [cells(row) for row in sorted(cluster["rows"], key=lambda row: (plot_reach.reached(row) is None, row["seconds"]["mean"] or 0))]
+    names = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    texts = [tuple("-" if row[name] is None else f"{row[name]:.5g}" if isinstance(row[name], float) else str(row[name]) for name in names) for row in rows]
+    return f"{shown(plot_reach.title_of(cluster))}: {shown(reach.target['text'])}", names, texts, list(range(1, len(names)))
 
 
 def seconds_to_target(found: Sequence[plot_reach.Reach]) -> dict:
-    figures = []
+    figures, tables, warnings = [], [], []
     for reach in found:
         label, factor = reach.quantity()
         for cluster in reach.clusters:
             model = f"; model {reach.model}" if reach.model else ""
             line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": factor * reach.target["value"], "y1": factor * reach.target["value"],
                     "line": {"dash": "dash", "width": 1, "color": "#888888"}}
-            figures.append(single(f"{shown(plot_reach.title_of(cluster))}: {reach.target['text']}. {shown(reach_table(cluster))}{shown(model)}",
-                                  reach_traces(reach, cluster, factor), x=axis("seconds of the virtual clock", type="log"), y=axis(label), shapes=[line],
-                                  showlegend=True))
-    return section("reach", "Seconds to a target", "A line is the mean of the smoothed losses over the seeds of a group, a band the 95 % interval of this "
-                   "mean; a point is where all seeds of a group reach the target (geometric mean), with its 95 % interval.", figures, "")
+            figures.append(single(shown(f"{plot_reach.title_of(cluster)}: {reach.target['text']}{model}"), reach_traces(reach, cluster, factor),
+                                  x=axis("seconds of the virtual clock", type="log"), y=axis(label), shapes=[line], showlegend=True))
+            tables += [reach_table(reach, cluster)] if cluster["rows"] else []
+            warnings += [shown(f"{plot_reach.title_of(cluster)}: {cluster['unlike']}")] if cluster.get("unlike") else []
+    made = section("reach", "Seconds to a target", "A line is the mean of the smoothed losses over the seeds of a group, a band the 95 % interval of this "
+                   "mean if there are more than three; a point is where all seeds of a group reach the target (geometric mean), with its 95 % interval.",
+                   figures, "")
+    return {**made, "tables": tables, "warnings": warnings}
 
 
 def sections(runs: Sequence[RunData], sweeps_found: Sequence[SweepData], reaches: Sequence[plot_reach.Reach] = ()) -> list[dict]:

@@ -130,13 +130,13 @@
     input.dataset.control = "";
     if (control.kind === "range") {
       const name = document.createElement("output");
-      Object.assign(input, { type: "range", min: 0, max: control.choices.length - 1, step: 1, value: 0 });
+      Object.assign(input, { type: "range", min: 0, max: control.choices.length - 1, step: 1, value: control.first });
       const say = () => { name.textContent = control.choices[input.value]; input.setAttribute("aria-valuetext", control.choices[input.value]); };
       input.addEventListener("input", say);
       say();
       label.append(input, name);
     } else {
-      control.choices.forEach((choice, number) => input.append(new Option(choice, number)));
+      control.choices.forEach((choice, number) => input.append(new Option(choice, number, false, number === control.first)));
       label.append(input);
     }
     input.addEventListener("input", redraw);

@@ -15,7 +15,7 @@ from ..figures.reach import Reach
 from ..modules import modules
 from ..runs import log_path, run_names
 from ..text import shown
-from . import figures, page
+from . import data, figures, page
 from .data import RunData, SweepData
 
 
@@ -85,10 +85,13 @@ def main() -> None:
         missing = {section["id"]: section["missing"] for section in sections if section["missing"]}
         print(json.dumps({"report": arguments.output.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"), "bytes": size, "runs": [run.name for run in runs], "sweeps": [sweep.name for sweep in sweeps],
                           "reaches": [reach.name for reach in reaches],
-                          "sections": [section["id"] for section in sections if section["figures"]], "left_out": missing}, indent=2))
+                          "unlike": data.unlike(runs),
+                          "sections": [section["id"] for section in sections if section["figures"] or section["notes"]], "left_out": missing}, indent=2))
     elif not arguments.quiet:
         print(shown(f"written: {arguments.output}, {1e-6 * size:.1f} MB, {counts_of(runs, sweeps, reaches)}"))
         for sweep in sweeps:
             print(shown(f"sweep {sweep.name}: {sweep.progress()}"))
+        for name, values in data.unlike(runs).items():
+            print(f"unlike: {page.words_of(name, values)}")
         for line in page.left_out(sections):
             print(shown(f"left out: {line}"))
