@@ -60,7 +60,7 @@ class _Call:
         """Returns what the mean divides by: the number of labels that count, or their weights."""
         if self.target.is_floating_point():  # probabilities of the classes
             return self.target.numel() / self.target.shape[1 if self.target.dim() > 1 else 0]
-        labels = self.target[self.counted()]
+        labels = self.target[self.counted()].long()
         if not self.mean or self.weight is None:
             return float(labels.numel())
         return float(self.weight.to(labels.device)[labels].sum())

@@ -64,7 +64,7 @@ def check_optimizers(stages: Iterable[Stage]) -> None:
             needs = _required(one.step)
             if needs or type(one) not in known and _needs_closure(one):
                 raise StageError(f"{where} calls the network at each step (its step needs "
-                                 f"{needs[0] if needs else 'a closure'}); expected an optimiser "
+                                 f"{needs[0] if needs and needs != ['closure'] else 'a closure'}); expected an optimiser "
                                  "that needs the gradients alone")
             known.add(type(one))
 

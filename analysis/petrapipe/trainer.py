@@ -35,6 +35,11 @@ from .run_log import RunLog
 from .stage import Stage, Streams, as_tuple, bytes_of
 
 
+# Keys that the trainer sets, and what a user knows them by.
+_ARGUMENTS = {"cluster.stages": "stages", "run.max_microbatches": "microbatches", "run.epochs": "epochs", "run.seed": "seed",
+              "data.batch": "data: samples of a microbatch", "data.limit": "data: samples of an epoch", "model.context": "data: labels of a window"}
+
+
 class Chain(nn.Sequential):
     """Modules one after the other, with tensors or tuples of tensors between them."""
 
@@ -93,6 +98,8 @@ class Trainer:
                  seed: int | None = None, plan: Plan | None = None, petra: str | None = None, checkpoint_every: int = 0, resume: bool = False,
                  overwrite: bool = False, on_epoch: Callable[[dict], None] | None = None) -> None:
         self._check_types(stages, config, loss, optimizer, data, evaluate, scheduler, mitigations, plan, clip)
+        self._check_options(autocast, on_epoch, {"microbatches": (microbatches, 1), "epochs": (epochs, 1), "epoch": (epoch, 1), "seed": (seed, 0),
+                                                 "checkpoint_every": (checkpoint_every, 0)})
         self.data, self.output, self.clip = data, output, clip
         self.checkpoint_every, self.on_epoch, self.ended = checkpoint_every, on_epoch, False
         if checkpoint_every and not output:
@@ -106,6 +113,9 @@ class Trainer:
         self.microbatches = Microbatches(data, self.device, 1 if seed is None else seed, epoch)
         self.epoch_length = epoch or self.microbatches.length
         self.batch = self._batch()
+        unused = [] if plan is None else [name for name, value in (("config", config), ("microbatches", microbatches), ("epochs", epochs), ("epoch", epoch)) if value]
+        if unused:
+            warnings.warn(f"{', '.join(unused)}: no effect beside plan=, which has them; expected {'{}' if unused == ['config'] else 'none of them'}", stacklevel=2)
         self.plan = plan or self._plan(config, len(modules), microbatches, epochs, petra, {} if seed is None else {"run__seed": seed})
         if self.plan.stages != len(modules):
             raise Error(f"the plan has {self.plan.stages} stages; expected {len(modules)}, one per stage of the network")
@@ -129,7 +139,7 @@ class Trainer:
         updates = [int(((self.plan.kind == "U") & (self.plan.stage == stage.number)).sum()) for stage in self.stages]
         self.stepping = protocols.Schedulers(self.stages, None if self.by_config else scheduler, updates)
         self.schedulers = self.stepping.of
-        self._warn(config if plan is None else {}, config is not plan and plan is not None and bool(config), clip)
+        self._warn(config if plan is None else {}, clip)
         wanted = [*known.of_config(self.config), *mitigations]
         if wanted and any(map(math.isnan, self.plan.delays)):
             raise Error(f"mitigations: the delay of {method['name']} with this config is not fixed; expected a method with a fixed delay")
@@ -191,6 +201,17 @@ class Trainer:
             raise Error(f"clip: {clip}; expected a norm above 0")
 
     @staticmethod
+    def _check_options(autocast: Any, on_epoch: Any, integers: Mapping[str, tuple[Any, int]]) -> None:
+        """Raises Error for an option of a wrong type, or an integer below its minimum."""
+        for name, (value, minimum) in integers.items():
+            if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__") or not minimum <= int(value) < 2**63):
+                raise Error(f"{name}: {value}; expected an integer from {minimum} on")
+        if autocast is not None and not isinstance(autocast, torch.dtype):
+            raise Error(f"autocast: is a {type(autocast).__name__}; expected torch.bfloat16, or None")
+        if on_epoch is not None and not callable(on_epoch):
+            raise Error(f"on_epoch: is a {type(on_epoch).__name__}; expected a function of a dictionary")
+
+    @staticmethod
     def _device(device: str | torch.device) -> torch.device:
         try:
             found = torch.device(device)
@@ -231,10 +252,14 @@ class Trainer:
             raise Error(f"data: {self.epoch_length} microbatches of {self.batch} samples in an epoch; expected at most {run_schema.MAXIMUM_BATCH} and in all "
                         f"{run_schema.MAXIMUM_SAMPLES} samples: epoch= makes it shorter")
         xs, target = self.microbatches.peek(0)
-        if self._is_windows(xs, target):  # the log counts tokens and not samples
-            keys = {**keys, "data__set": "tokens", "model__context": target.shape[1]}
-        return Plan.of_config(config, petra=petra, cluster__stages=stages, run__max_microbatches=microbatches, run__epochs=passes, data__batch=self.batch,
-                              data__limit=samples, **keys)
+        windows = self._is_windows(xs, target)  # the log counts tokens and not samples
+        keys = {"data__set": "tokens" if windows else "cifar10", **({"model__context": target.shape[1]} if windows else {}), **keys}
+        try:
+            return Plan.of_config(config, petra=petra, cluster__stages=stages, run__max_microbatches=microbatches, run__epochs=passes,
+                                  data__batch=self.batch, data__limit=samples, **keys)
+        except Error as error:  # it names arguments of this call, and no keys that the user has not set
+            raise Error(re.sub(r"^petra: --set ([\w.]+)=", lambda match: f"{_ARGUMENTS[match[1]]}: " if match[1] in _ARGUMENTS else match[0],
+                               str(error))) from None
 
     def _batch(self) -> int:
         """Returns the samples of a microbatch, whose last one may have fewer."""
@@ -251,13 +276,11 @@ class Trainer:
 
         return integers(target) and target.shape[1] > 0 and any(integers(x) and x.shape == target.shape for x in xs)
 
-    def _warn(self, config: Any, beside_plan: bool, clip: float | None) -> None:
+    def _warn(self, config: Any, clip: float | None) -> None:
         """Warns, in one line each, of what has no effect."""
         def warn(text: str) -> None:
             warnings.warn(text, stacklevel=3)
 
-        if beside_plan:
-            warn("config: has no effect beside plan=, which has a config; expected None or {}")
         used = {"optim.clip"} if clip is None else set()
         if self.by_config:
             used |= {"optim.lr", "optim.lr_scaling"}
