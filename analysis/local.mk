@@ -17,13 +17,16 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/configs.py \
   analysis/petrapipe/coupling.py \
   analysis/petrapipe/errors.py \
+  analysis/petrapipe/evaluation.py \
   analysis/petrapipe/export.py \
+  analysis/petrapipe/facts.py \
   analysis/petrapipe/microbatches.py \
   analysis/petrapipe/mitigations.py \
   analysis/petrapipe/modules.py \
   analysis/petrapipe/networks.py \
   analysis/petrapipe/plan.py \
   analysis/petrapipe/probe.py \
+  analysis/petrapipe/protocols.py \
   analysis/petrapipe/run_log.py \
   analysis/petrapipe/run_schema.py \
   analysis/petrapipe/runs.py \

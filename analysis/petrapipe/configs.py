@@ -56,7 +56,7 @@ def keys_set_by(config: str | Mapping[str, Any]) -> list[str]:
     """Returns the dotted keys that a config sets: a mapping, YAML text, or the path of a file; with those of its base files."""
     if isinstance(config, Mapping):
         return list(flattened(config))
-    text, folder = config, ""
+    text, folder = (config := os.fspath(config)), ""
     if "\n" not in config and ": " not in config:
         folder = os.path.dirname(config)
         with open(config, encoding="utf-8") as file:

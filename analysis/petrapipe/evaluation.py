@@ -8,6 +8,7 @@ the network; the arguments of that call have the scores, the labels and the labe
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Iterator, Sequence
@@ -115,6 +116,9 @@ class ObservedLoss:
             value = self.loss(output, target)
         if not isinstance(value, torch.Tensor):
             raise TypeError(f"it returns {_kind_of(value)}, not the mean as a tensor")
+        if (torch.is_grad_enabled() and not value.requires_grad
+                and any(t.requires_grad for t in tensors_in(output))):
+            raise TypeError("its mean has no gradient (detach(), item() or integers)")
         found = calls.found
         if (len(found) == 1 and value.dim() == 0 and bool(torch.isnan(value))
                 and found[0].share() == 0):
@@ -170,7 +174,6 @@ class Batches:
         if hasattr(data, "__next__"):
             raise Error(f"evaluate: is a {type(data).__name__}, which can be read only once; "
                         "expected a DataLoader or a list of microbatches")
-        next(self.read(0))
 
     def read(self, epoch: int) -> Iterator[tuple[Any, Any]]:
         """Yields (input, target)."""
@@ -218,10 +221,27 @@ def evaluate(stages: Sequence[Stage], taken: Sequence[tuple], batches: Batches,
              loss: ObservedLoss, device: torch.device, epoch: int) -> dict[str, float]:
     """Returns eval_loss, eval_top1 and eval_top5. `taken` has for each stage the version of its
     weights, its buffers, and the weights themselves if its optimiser has others for evaluations.
-    The loss is NaN if no label counts."""
+    The loss is NaN if no label counts. Raises Diverged if it is not finite."""
+    found = _means(stages, taken, batches.read(epoch), loss, device)
+    if found.pop("weight") and not math.isfinite(found["eval_loss"]):
+        raise Diverged(f"the evaluation after epoch {epoch} has the loss {found['eval_loss']}; "
+                       "expected a lower learning rate, or clip=")
+    return found
+
+
+def rehearse(stages: Sequence[Stage], batches: Batches, loss: ObservedLoss,
+             device: torch.device) -> None:
+    """Evaluates the first microbatch before the run, so that what does not fit is refused there."""
+    taken = [(stage.updates, [buffer.clone() for buffer in stage.buffers()], None)
+             for stage in stages]
+    _means(stages, taken, itertools.islice(batches.read(0), 1), loss, device)
+
+
+def _means(stages: Sequence[Stage], taken: Sequence[tuple], batches: Iterable[tuple],
+           loss: ObservedLoss, device: torch.device) -> dict[str, float]:
     weight = total = labels = right = five = 0.0
     with _evaluating(stages, taken), torch.no_grad():
-        for i, (value, answer) in enumerate(batches.read(epoch)):
+        for i, (value, answer) in enumerate(batches):
             xs, target = as_tuple(moved(value, device)), moved(answer, device)
             for stage, (version, _, own) in zip(stages, taken):
                 tensors = stage.weights(version, "theta") if own is None else own
@@ -232,9 +252,6 @@ def evaluate(stages: Sequence[Stage], taken: Sequence[tuple], batches: Batches,
             found = loss.counts(target)
             total, weight = total + float(xs[0]) * found.weight, weight + found.weight
             labels, right, five = labels + found.labels, right + found.right, five + found.five
-    mean = total / weight if weight else UNKNOWN
-    if weight and not math.isfinite(mean):
-        raise Diverged(f"the evaluation after epoch {epoch} has the loss {mean}; expected a lower "
-                       "learning rate, or clip=")
-    return {"eval_loss": mean, "eval_top1": right / labels if labels else UNKNOWN,
+    return {"weight": weight, "eval_loss": total / weight if weight else UNKNOWN,
+            "eval_top1": right / labels if labels else UNKNOWN,
             "eval_top5": five / labels if labels else UNKNOWN}

@@ -126,6 +126,8 @@ class _Describer:
         return f"{name_of(kind)} [{digest(' '.join(own))}]" if own else name_of(kind)
 
     def _object(self, value: Any, depth: int) -> str:
+        if isinstance(getattr(value, "_orig_mod", None), nn.Module):  # compiled
+            return self.text(value._orig_mod, depth)
         named = {name: one for name, one in getattr(value, "__dict__", {}).items()
                  if not name.startswith("_") and name != "training"}
         if isinstance(value, nn.Module):
@@ -143,13 +145,15 @@ class _Describer:
     def scheduler(self, value: Any, depth: int = 0) -> str:
         """Like text(), with private attributes too, which have a part of the arguments."""
         named, name = dict(value.__dict__), self._class(type(value))
+        self.within.add(id(value))
         inner = named.pop("_schedulers", None)
         if isinstance(inner, (list, tuple)):
             name += "[" + ", ".join(self.scheduler(one, depth + 1) for one in inner) + "]"
         return self._call(name, named, depth, _NOT_OF_SCHEDULER)
 
     def _function(self, function: types.FunctionType, depth: int) -> str:
-        if not _is_users(function):
+        function = getattr(function, "_torchdynamo_orig_callable", function)  # before torch.compile
+        if not isinstance(function, types.FunctionType) or not _is_users(function):
             return name_of(function)
         code = self._code(function)
         names = {one.argval for one in dis.get_instructions(function.__code__)
@@ -237,7 +241,7 @@ def network_facts(stage: Stage) -> str:
                for name, t in (*module.named_parameters(), *module.named_buffers())]
     plain = [_attributes(part) for module in stage.modules for part in module.modules()]
     words = " ".join(words.split())
-    found = digest(f"{words} {tensors} {plain} {stage.keep}")
+    found = digest(f"{words} {tensors} {plain}")
     return f"{words if len(words) <= _LONG else words[:_LONG] + '...'} [{found}]"
 
 

@@ -27,7 +27,7 @@ from . import facts, protocols, run_schema
 from . import mitigations as known
 from .configs import keys_set_by, read_config
 from .errors import Diverged, Error, StageError, Unreadable, Unwritable
-from .evaluation import Batches, ObservedLoss, evaluate as run_evaluation
+from .evaluation import Batches, ObservedLoss, evaluate as run_evaluation, rehearse
 from .microbatches import Microbatches, parts_of, samples_of
 from .plan import Plan
 from .probe import Probe, Window, figures
@@ -172,6 +172,8 @@ class Trainer:
             "device": self.device.type})
         self.log: RunLog | None = None
         rows = self._prepare()
+        if self.evaluation is not None:
+            rehearse(self.stages, self.evaluation, self.loss, self.device)
         self.microbatches.close()
         self._open(rows, resume, overwrite)
 

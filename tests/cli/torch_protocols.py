@@ -150,7 +150,7 @@ class Protocols(ProgramTest):
         data = batches() if data is None else data
         if "epochs" not in more and "plan" not in more:
             more.setdefault("microbatches", 6)
-        return Trainer(stages or network(), config, loss or nn.CrossEntropyLoss(), data=data,
+        return Trainer(network() if stages is None else stages, config, nn.CrossEntropyLoss() if loss is None else loss, data=data,
                        petra=PETRA, **{"optimizer": sgd, **more})
 
     def refused(self, *words, error=Error, **options):
@@ -351,6 +351,7 @@ class Protocols(ProgramTest):
         self.refused("evaluate: is a int; expected a DataLoader", evaluate=3)
         self.refused("evaluate: has no microbatch", evaluate=[])
         self.refused("evaluate: microbatch 0 is a tuple of 3; expected (input, target)", evaluate=[(x, t, t) for x, t in batches()])
+        self.refused("stage 1 (Linear): fails on inputs of shape (8, 3)", evaluate=[(x[:, :3], t) for x, t in batches()], error=StageError)
 
     # --- metrics ---
 
@@ -465,6 +466,8 @@ class Protocols(ProgramTest):
         for words, loss in (("it returns a tuple of Tensor, dict", lambda y, t: (functional.cross_entropy(y, t), {})),
                             ("it returns a float", lambda y, t: float(functional.cross_entropy(y, t))),
                             ("it returns a NoneType", lambda y, t: None),
+                            ("its mean has no gradient", lambda y, t: functional.cross_entropy(y, t).detach()),
+                            ("its mean has no gradient", lambda y, t: (y.argmax(1) == t).sum()),
                             ("expected one number", nn.CrossEntropyLoss(reduction="none"))):
             self.refused("stage 2 (Sequential)", words, loss=loss, error=StageError)
 
