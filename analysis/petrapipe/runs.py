@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
-# Texts of the root. The last three describe in words what a run in PyTorch trains; other logs lack them.
-ATTRIBUTES = ("created", "command", "backend", "petra_version", "git_commit", "network", "optimiser", "data")
+# Texts of the root. The last four say what a run in PyTorch trains; other logs lack them.
+ATTRIBUTES = ("created", "command", "backend", "petra_version", "git_commit", "network", "optimiser", "data", "training")
 # The attribute that names the entries of a dimension with this name.
 LEGENDS = {"category": "categories", "part": "parts", "kind": "kinds", "figure": "columns"}
 
@@ -163,6 +163,13 @@ class Run:
             columns = {name: found[name][:] for name in names}
         length = min((len(column) for column in columns.values()), default=0)
         return {name: column[:length] for name, column in columns.items()}
+
+    def settings(self) -> dict[str, str]:
+        """Returns what the results of the run depend on, by key: its config; in PyTorch the lines of `training` instead of the keys of optim, model and
+        device, which such a run does not use. Keys that end in "seed" are seeds."""
+        lines = [line.partition(": ") for line in self.attributes["training"].splitlines()]
+        unused = ("optim.", "model.", "device.") if lines else ()
+        return {**{key: value for key, value in self.config.items() if not key.startswith(unused)}, **{key: value for key, _, value in lines}}
 
     def is_simulated(self) -> bool:
         """Whether petra simulate made the run; a rehearsal (cluster.stages with run.mode: execute) is not simulated."""

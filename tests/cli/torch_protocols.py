@@ -23,7 +23,8 @@ from program import PETRA, ProgramTest, main
 
 sys.path.pop(0)  # PyTorch needs Python's module profile, not the file of this name beside this one
 sys.path.insert(0, os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis")))
-from petrapipe import Coupling, Error, Plan, StageError, Trainer  # noqa: E402: its folder
+from petrapipe import Coupling, Error, Plan, Run, StageError, Trainer  # noqa: E402: its folder
+from petrapipe.figures.accumulation import read_runs  # noqa: E402
 from petrapipe.microbatches import Microbatches  # noqa: E402
 
 torch.set_num_threads(1)
@@ -575,6 +576,12 @@ class Protocols(ProgramTest):
         W = torch.tensor([1.0, 2.0, 1.0], dtype=WIDE)
         base, words = self.training()
         self.assertEqual(words, "SGD, lr 0.1")
+        for name, options in (("first", {}), ("second", {}), ("third", {"optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.2)})):
+            stages = network()
+            torch.manual_seed(9 if name == "second" else 0)
+            self.trainer(stages, output=self.path(name), evaluate=batches(1), epochs=1, **options).run()
+        points = read_runs([self.path(name) for name in ("first/run.h5", "second/run.h5", "third/run.h5")], 1)[0]
+        self.assertEqual(sorted(len(point.seeds) for point in points), [1, 2])
         self.assertEqual(self.training()[0], base)
         self.assertEqual({name: base[name] for name in ("optimiser.1-2.1.lr", "trainer.clip", "trainer.batch", "trainer.scheduler", "trainer.torch_seed")},
                          {"optimiser.1-2.1.lr": "0.1", "trainer.clip": "none", "trainer.batch": "8", "trainer.scheduler": "none", "trainer.torch_seed": "0"})
@@ -596,6 +603,9 @@ class Protocols(ProgramTest):
         for i, row in enumerate(without):
             for j in range(i):
                 self.assertNotEqual(row, without[j], (others[i - 1], others[j - 1] if j else "the first"))
+        run = Run(self.path("first"))
+        self.assertNotIn("optim.lr", run.settings())
+        self.assertEqual((run.settings()["optimiser.1-2.1.lr"], run.settings()["method.name"]), ("0.1", "backprop"))
         torch.manual_seed(5)
         other = self.training(stages=nn.Sequential(nn.Linear(5, 7), nn.Sequential(nn.Tanh(), nn.Linear(7, 3))).double())[0]
         self.assertEqual({key for key in base if base[key] != other[key]}, {"trainer.torch_seed", "trainer.weights_seed"})

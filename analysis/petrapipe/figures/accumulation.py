@@ -25,7 +25,7 @@ from . import look
 if TYPE_CHECKING:
     from matplotlib import figure
 
-METHOD, FACTOR, SEED = "method.name", "method.accumulate", "run.seed"
+METHOD, FACTOR = "method.name", "method.accumulate"
 # The result of a run, or of several that differ in the seed: `keys` are the keys of its config that affect results, `value` is that of a
 # Figure, `evaluations` is the number of evaluations per run in its mean.
 Point = collections.namedtuple("Point", "method k keys seeds value half evaluations")
@@ -42,14 +42,15 @@ def read_run(path: str, last: int) -> tuple[Point, Figure] | None:
     if not run.complete:
         return None
     figure = LOSS if run.has("epoch/tokens_per_s") else ACCURACY
-    config, values = run.config, run.columns("epoch", [figure.column])[figure.column]
+    config, values = run.settings(), run.columns("epoch", [figure.column])[figure.column]
     values = values[values == values][-last:]  # NaN: no evaluation
     if not len(values):
         raise Error(f"{path}: has no evaluation (run.eval_every)")
     if METHOD not in config or FACTOR not in config:
         raise Error(f"{path}: its config has no {METHOD} and {FACTOR}")
-    keys = {key: value for key, value in config.items() if key not in UNCOMPARED_KEYS and key not in (METHOD, FACTOR, SEED)}
-    return Point(config[METHOD], int(config[FACTOR]), keys, [config.get(SEED, "?")], figure.factor * float(values.mean()), 0.0, [len(values)]), figure
+    seed = ", ".join(value for key, value in config.items() if key.endswith("seed")) or "?"
+    keys = {key: value for key, value in config.items() if key not in UNCOMPARED_KEYS and key not in (METHOD, FACTOR) and not key.endswith("seed")}
+    return Point(config[METHOD], int(config[FACTOR]), keys, [seed], figure.factor * float(values.mean()), 0.0, [len(values)]), figure
 
 
 def read_summary(path: str) -> tuple[list[Point], Figure]:

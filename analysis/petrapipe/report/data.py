@@ -49,7 +49,7 @@ class RunData:
 
     def __init__(self, path: str, name: str) -> None:
         self.run, self.name = runs.Run(path), shown(name)
-        self.config = {shown(key): shown(value) for key, value in self.run.config.items()}
+        self.config = {shown(key): shown(value) for key, value in self.run.settings().items()}
         self.method = self.config.get("method.name", "?")
         self.simulated = self.run.is_simulated()
         self.epochs = self.run.columns("epoch", ["epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5"])
