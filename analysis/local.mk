@@ -14,6 +14,7 @@ EXTRA_DIST += analysis/pyproject.toml
 petrapipedir = $(analysisdir)/petrapipe
 dist_petrapipe_DATA = \
   analysis/petrapipe/__init__.py \
+  analysis/petrapipe/arguments.py \
   analysis/petrapipe/configs.py \
   analysis/petrapipe/coupling.py \
   analysis/petrapipe/errors.py \

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dis
 import functools
 import hashlib
-import inspect
 import os
 import re
 import sys

@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterable, Iterator
 import torch
 
 from .errors import Error, StageError
-from .stage import Stage, seeded, tensors_in
+from .stage import Stage, seeded
 
 _REHEARSED_STEPS = 10_000  # of a scheduler; a few tenths of a second
 
@@ -34,7 +34,8 @@ def making(optimizer: Callable, number: int) -> Callable:
             raise
         except Exception as error:  # noqa: BLE001: a function of the user
             raise StageError(f"stage {number}: optimizer= fails: {reason_of(error)}; expected a "
-                             "function of a list of parameters that returns an optimiser") from error
+                             "function of a list of parameters that returns an optimiser"
+                             ) from error
     return make
 
 
@@ -64,9 +65,13 @@ def check_optimizers(stages: Iterable[Stage]) -> None:
             needs = _required(one.step)
             if needs or type(one) not in known and _needs_closure(one):
                 raise StageError(f"{where} calls the network at each step (its step needs "
-                                 f"{needs[0] if needs and needs != ['closure'] else 'a closure'}); expected an optimiser "
-                                 "that needs the gradients alone")
+                                 f"{_named(needs)}); expected an optimiser that needs the "
+                                 "gradients alone")
             known.add(type(one))
+
+
+def _named(needs: list[str]) -> str:
+    return needs[0] if needs and needs[0] != "closure" else "a closure"
 
 
 def _needs_closure(one: torch.optim.Optimizer) -> bool:
@@ -158,8 +163,9 @@ class Schedulers:
         except Error:
             raise
         except Exception as error:  # noqa: BLE001: a function of the user
-            raise StageError(f"{where} fails for {type(one).__name__}: {reason_of(error)}; expected "
-                             "a function of an optimiser that returns a scheduler") from error
+            raise StageError(f"{where} fails for {type(one).__name__}: {reason_of(error)}; "
+                             "expected a function of an optimiser that returns a scheduler"
+                             ) from error
         name = type(found).__name__
         if not callable(getattr(found, "step", None)) or not hasattr(found, "state_dict"):
             raise StageError(f"{where} returns a {name}; expected a learning-rate scheduler")
@@ -220,8 +226,8 @@ def waits_for_loss(scheduler: Any) -> bool:
 
 
 def _failing(stage: Stage, scheduler: Any, update: int, error: BaseException) -> str:
-    return (f"stage {stage.number}: the {type(scheduler).__name__} fails after update {update + 1}: "
-            f"{reason_of(error)}; expected a scheduler for all updates of the run")
+    return (f"stage {stage.number}: the {type(scheduler).__name__} fails after update "
+            f"{update + 1}: {reason_of(error)}; expected a scheduler for all updates of the run")
 
 
 def _without_parameters(scheduler: Any) -> Any:

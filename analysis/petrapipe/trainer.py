@@ -23,9 +23,9 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 import torch
 from torch import nn
 
-from . import facts, protocols, run_schema
+from . import arguments, facts, protocols, run_schema
 from . import mitigations as known
-from .configs import keys_set_by, read_config
+from .configs import read_config
 from .errors import Diverged, Error, StageError, Unreadable, Unwritable
 from .evaluation import Batches, ObservedLoss, evaluate as run_evaluation, rehearse
 from .microbatches import Microbatches, parts_of, samples_of
@@ -33,11 +33,6 @@ from .plan import Plan
 from .probe import Probe, Window, figures
 from .run_log import RunLog
 from .stage import Stage, Streams, as_tuple, bytes_of
-
-
-# Keys that the trainer sets, and what a user knows them by.
-_ARGUMENTS = {"cluster.stages": "stages", "run.max_microbatches": "microbatches", "run.epochs": "epochs", "run.seed": "seed",
-              "data.batch": "data: samples of a microbatch", "data.limit": "data: samples of an epoch", "model.context": "data: labels of a window"}
 
 
 class Chain(nn.Sequential):
@@ -97,14 +92,13 @@ class Trainer:
                  autocast: torch.dtype | None = None, scheduler: Callable | str | None = None, mitigations: Sequence[known.Mitigation] = (),
                  seed: int | None = None, plan: Plan | None = None, petra: str | None = None, checkpoint_every: int = 0, resume: bool = False,
                  overwrite: bool = False, on_epoch: Callable[[dict], None] | None = None) -> None:
-        self._check_types(stages, config, loss, optimizer, data, evaluate, scheduler, mitigations, plan, clip)
-        self._check_options(autocast, on_epoch, {"microbatches": (microbatches, 1), "epochs": (epochs, 1), "epoch": (epoch, 1), "seed": (seed, 0),
-                                                 "checkpoint_every": (checkpoint_every, 0)})
+        arguments.check_types(stages, config, loss, optimizer, data, evaluate, scheduler, mitigations, plan, clip, autocast, on_epoch)
+        arguments.check_integers({"microbatches": 1, "epochs": 1, "epoch": 1, "seed": 0, "checkpoint_every": 0}, locals())
         self.data, self.output, self.clip = data, output, clip
         self.checkpoint_every, self.on_epoch, self.ended = checkpoint_every, on_epoch, False
         if checkpoint_every and not output:
             raise Error("checkpoint_every: a checkpoint needs a folder; expected output=")
-        self.device = self._device(device)
+        self.device = arguments.device_of(device)
         modules = self._modules(stages, cut)
         if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.to(self.device).parameters()):
             raise Error("loss: has parameters, which no optimiser would have; expected them in the last stage")
@@ -180,51 +174,6 @@ class Trainer:
     # --- set-up ---
 
     @staticmethod
-    def _check_types(stages: Any, config: Any, loss: Any, optimizer: Any, data: Any, evaluate: Any, scheduler: Any, mitigations: Any, plan: Any,
-                     clip: Any) -> None:
-        """Raises Error for an argument of a wrong type."""
-        def expect(right: bool, name: str, value: Any, expected: str) -> None:
-            if not right:
-                raise Error(f"{name}: is a {type(value).__name__}; expected {expected}")
-
-        expect(isinstance(stages, (list, tuple, nn.Sequential)), "stages", stages, "a list of modules or an nn.Sequential")
-        expect(plan is not None or isinstance(config, (str, os.PathLike, Mapping)), "config", config, "a path, YAML text, or a mapping of dotted keys")
-        expect(callable(loss), "loss", loss, "a function of output and target")
-        expect(callable(optimizer), "optimizer", optimizer, "a function: lambda parameters: torch.optim.SGD(parameters, lr=0.1)")
-        expect(callable(data) or not isinstance(data, Mapping), "data", data, "a DataLoader, a list of microbatches or a function")
-        expect(evaluate is None or hasattr(evaluate, "__iter__") or hasattr(evaluate, "__getitem__"), "evaluate", evaluate,
-               "a DataLoader or a list of microbatches")
-        expect(scheduler is None or scheduler == "config" or callable(scheduler), "scheduler", scheduler, 'a function of an optimiser, or "config"')
-        expect(isinstance(mitigations, (list, tuple)) and all(isinstance(one, known.Mitigation) for one in mitigations), "mitigations", mitigations,
-               "a list of Mitigations")
-        expect(plan is None or isinstance(plan, Plan), "plan", plan, "a Plan: Plan.read(path)")
-        expect(clip is None or isinstance(clip, (int, float)), "clip", clip, "a number")
-        if clip is not None and not clip > 0:
-            raise Error(f"clip: {clip}; expected a norm above 0")
-
-    @staticmethod
-    def _check_options(autocast: Any, on_epoch: Any, integers: Mapping[str, tuple[Any, int]]) -> None:
-        """Raises Error for an option of a wrong type, or an integer below its minimum."""
-        for name, (value, minimum) in integers.items():
-            if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__") or not minimum <= int(value) < 2**63):
-                raise Error(f"{name}: {value}; expected an integer from {minimum} on")
-        if autocast is not None and not isinstance(autocast, torch.dtype):
-            raise Error(f"autocast: is a {type(autocast).__name__}; expected torch.bfloat16, or None")
-        if on_epoch is not None and not callable(on_epoch):
-            raise Error(f"on_epoch: is a {type(on_epoch).__name__}; expected a function of a dictionary")
-
-    @staticmethod
-    def _device(device: str | torch.device) -> torch.device:
-        try:
-            found = torch.device(device)
-            torch.zeros((), device=found)
-        except Exception as error:  # noqa: BLE001: a device that this PyTorch or this machine lacks
-            raise Error(f"device: {device}: {str(error).splitlines()[0].rstrip('.')}; expected cpu, or a device of this machine") from None
-        if found.type == "meta":
-            raise Error("device: meta has no values; expected cpu, or a device of this machine")
-        return found
-
-    @staticmethod
     def _modules(stages: Any, at: Sequence[int] | int | None) -> list[list[nn.Module]]:
         if isinstance(stages, nn.Sequential):
             stages = cut(stages, range(1, len(stages)) if at is None else at)
@@ -260,7 +209,7 @@ class Trainer:
             return Plan.of_config(config, petra=petra, cluster__stages=stages, run__max_microbatches=microbatches, run__epochs=passes,
                                   data__batch=self.batch, data__limit=samples, **keys)
         except Error as error:  # it names arguments of this call, and no keys that the user has not set
-            raise Error(re.sub(r"^petra: --set ([\w.]+)=", lambda match: f"{_ARGUMENTS[match[1]]}: " if match[1] in _ARGUMENTS else match[0],
+            raise Error(re.sub(r"^petra: --set ([\w.]+)=", lambda match: f"{arguments.NAMES[match[1]]}: " if match[1] in arguments.NAMES else match[0],
                                str(error))) from None
 
     def _batch(self) -> int:
@@ -283,12 +232,7 @@ class Trainer:
         def warn(text: str) -> None:
             warnings.warn(text, stacklevel=3)
 
-        used = {"optim.clip"} if clip is None else set()
-        if self.by_config:
-            used |= {"optim.lr", "optim.lr_scaling"}
-        sections = ("optim", "device", "model", "data", "stages", "profile", *(() if self.by_config else ("lr",)))
-        of_the_call = {f"run.{name}" for name in ("name", "output", "mode", "epochs", "max_microbatches", "checkpoint_every", "keep", "keep_checkpoint")}
-        without = [key for key in keys_set_by(config) if (key.split(".")[0] in sections or key in of_the_call or key == "cluster.stages") and key not in used]
+        without = arguments.without_effect(config, self.by_config, clip)
         if without:
             named = ", ".join(without[:6]) + (f" and {len(without) - 6} more" if len(without) > 6 else "")
             warn(f"config: {named}: no effect; the network, the optimiser, the data and the length are those of the call")
