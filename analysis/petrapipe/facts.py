@@ -85,6 +85,8 @@ class _Describer:
         self.within.add(id(value))
         try:
             return self._inner(value, depth)
+        except Exception:  # noqa: BLE001: an object of the user, which need not have a description
+            return name_of(type(value))
         finally:
             self.within.discard(id(value))
 
@@ -184,7 +186,9 @@ def _tensor(value: torch.Tensor) -> str:
 
 
 def _bytes(value: torch.Tensor) -> bytes:
-    value = value.detach().to_dense() if value.layout != torch.strided else value.detach()
+    value = value.detach().dequantize() if value.is_quantized else value.detach()
+    value = value if value.layout == torch.strided else value.to_dense()
+    value = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
     return value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 

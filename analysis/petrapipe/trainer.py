@@ -72,18 +72,21 @@ class Trainer:
 
     stages: a list with one nn.Module per stage, or a list of modules for a stage whose modules keep and invert one by one; or an nn.Sequential, with
         `cut`. A message between stages is a tensor or a tuple of tensors. A module is reversible if it has `inverse(*outputs)` (Coupling).
-    config: method, probes and mitigations: the path of a config, YAML text, or a mapping of dotted keys ({"method.name": "petra"}).
-    loss: loss(output, target), the mean over the microbatch.
-    optimizer: called with the list of a stage's parameters; returns a torch optimiser or a list of them.
-    data: a DataLoader; a list of microbatches (input, target); or a function from the number of a microbatch, from 0, to (input, target).
+    config: method, probes and mitigations: the path of a config, YAML text, or a mapping of dotted keys ({"method.name": "petra"}), which may be nested.
+    loss: loss(output, target), the mean over the microbatch. Top-1 is known if it calls cross_entropy, nll_loss or multi_margin_loss of PyTorch.
+    optimizer: called with the list of a stage's parameters; returns a torch optimiser or a list of them. Its train() and eval() are called if it has both.
+    data: a DataLoader or another iterable that can be read again; a list of microbatches (input, target); or a function from the number of a microbatch,
+        from 0, to (input, target). What has set_epoch is told the number of each epoch.
     microbatches, epochs: the length of the run; `epoch` the number of microbatches of an epoch if `data` has no length.
     evaluate: an iterable of (input, target) for the evaluation at the end of an epoch.
     clip: the maximum norm of the gradient of a stage. autocast: a dtype for torch.autocast.
-    scheduler: called with each optimiser; returns a learning-rate scheduler, which steps after each update; or "config" for the rates of the config.
+    scheduler: called with each optimiser; returns a learning-rate scheduler, which steps after each update (ReduceLROnPlateau: after each epoch, with its
+        loss); or "config" for the rates of the config.
     mitigations: Mitigations in addition to those of the config. seed: of the random numbers; without it run.seed of the config.
     output: the folder of the run, with run.h5 and checkpoint.pt. checkpoint_every: microbatches between two checkpoints. resume: continue from it.
     A run ends as in petra: without run.drain, lockstep methods end while microbatches are in flight, and their last losses are missing.
     on_epoch: called at the end of an epoch, after its evaluation, with its row of `epochs`, a dictionary: epoch, train_loss, eval_loss, eval_top1 and others.
+    `training` is what the run depends on, by key, as its log has it (facts.py).
     plan: a Plan instead of that of the config. petra: the path of the program; without it the environment variable PETRA, then PATH."""
 
     def __init__(self, stages: Sequence | nn.Sequential, config: str | Mapping[str, Any], loss: Callable, *, optimizer: Callable, data: Any,
