@@ -8,19 +8,23 @@
 /* The files of --on and --as; NULL: the run's own. */
 typedef struct petra_reach_place {
   const char *on, *as;
+  const char *as_set; /* a setting that follows from `as`; NULL: none */
 } petra_reach_place;
 
 /* Loads the config of a run at a place. Of `on` it takes the keys of the section `cluster`, except cluster.replicas,
  * which belongs to the training, cluster.stages, and those of processes (placement, gpus, transport, timeout_s). Of `as`
- * it takes model (except weights and new_head), data.batch, data.vocabulary, data.image_size and stages.partition, count
- * and blocks.
+ * it takes model (except weights and new_head), data.set, path, batch, vocabulary and image_size, and stages.partition,
+ * count and blocks. data.vocabulary without data.set is that of data.set: tokens.
  * `set`, "KEY=VALUE" from --over, comes last; NULL: none. */
 petra_status petra_reach_config(const petra_reach_run *run, const petra_reach_place *place, const char *set,
                                 petra_config **out);
 
 /* Checks that the file of --on describes a cluster for these runs: no cluster.stages, and no other number of
- * replicas. */
-petra_status petra_reach_check_cluster(const char *path, const petra_reach_groups *groups);
+ * replicas. Warns of its keys that have no effect; `as`: the file of --as, or NULL. */
+petra_status petra_reach_check_cluster(const char *path, const char *as, const petra_reach_groups *groups);
+
+/* Sets place->as_set. Warns of keys of the file of --as that have no effect. */
+petra_status petra_reach_check_model(petra_reach_place *place, const char *const *on, int on_count);
 
 /* The records of a simulation for each microbatch, from 0, when its last stage begins the action that computes the loss; -1:
  * it has none. */

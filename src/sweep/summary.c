@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "run/folder.h"
+#include "plan/describe.h"
 #include "sweep/sweep.h"
 #include "io/file.h"
 
@@ -41,6 +42,7 @@ petra_interval petra_interval_of(const double *values, int count, double level) 
 typedef struct combination {
   char name[PETRA_GRID_NAME];
   int complete;                                 /* number of its cells, one per seed */
+  petra_plan_size size;                         /* of its first cell */
   petra_interval interval[PETRA_SWEEP_METRICS]; /* over the complete cells */
 } combination;
 
@@ -59,6 +61,7 @@ static petra_status fill(summary *s) {
     combination *one = &s->combination[c];
     const petra_sweep_cell *cells = &s->sweep->cell[c * s->seeds];
     petra_grid_name(s->sweep->grid, c * s->seeds, false, one->name);
+    one->size = petra_plan_size_of(cells->config);
     for (int m = 0; m < s->metrics->count; m++) {
       one->complete = 0;
       for (int i = 0; i < s->seeds; i++)
@@ -95,8 +98,11 @@ static json_t *combination_json(const summary *s, int number) {
   json_t *overrides = json_object();
   for (int i = 0; petra_grid_override(s->sweep->grid, number, i, &key, &value); i++)
     petra_json_set(&overrides, key, petra_json_string(value));
-  json_t *object = json_pack("{s:s, s:o, s:i, s:i}", "name", one->name, "overrides", overrides, "cells", s->seeds,
-                             "complete", one->complete);
+  const petra_plan_size *size = &one->size;
+  json_t *object = json_pack("{s:s, s:o, s:i, s:i, s:o, s:o}", "name", one->name, "overrides", overrides, "cells",
+                             s->seeds, "complete", one->complete, "devices",
+                             size->devices > 0 ? json_integer(size->devices) : json_null(), "samples_per_update",
+                             size->devices > 0 ? json_integer(size->update_samples) : json_null());
   for (int m = 0; m < s->metrics->count; m++)
     petra_json_set(&object, s->metrics->name[m],
                    json_pack("{s:i, s:o, s:o, s:o}", "count", one->interval[m].count, "mean",
@@ -231,6 +237,25 @@ static bool has_lone_seed(const summary *s) {
   return false;
 }
 
+/* Names the combinations that are not alike. */
+static petra_status print_unlike(const summary *s) {
+  const char **names = NULL;
+  petra_plan_size *sizes = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&names, (size_t)s->count, sizeof *names), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&sizes, (size_t)s->count, sizeof *sizes), done);
+  for (int c = 0; c < s->count; c++) {
+    names[c] = s->combination[c].name;
+    sizes[c] = s->combination[c].size;
+  }
+  if (petra_describe_unlike(sizes, names, s->count, "samples", "unlike: ", stdout))
+    putchar('\n');
+done:
+  petra_free(names);
+  petra_free(sizes);
+  return status;
+}
+
 static petra_status print_table(const summary *s) {
   petra_table_column columns[PETRA_SWEEP_METRICS + 2] = {{"combination", PETRA_TABLE_LEFT},
                                                          {"complete", PETRA_TABLE_RIGHT}};
@@ -239,6 +264,7 @@ static petra_status print_table(const summary *s) {
   for (int m = 0; m < s->metrics->count; m++)
     if (s->metrics->shown[m])
       columns[count++] = (petra_table_column){s->metrics->name[m], PETRA_TABLE_RIGHT};
+  PETRA_TRY(print_unlike(s));
   PETRA_TRY(petra_table_create(columns, count, &table));
   for (int c = 0; c < s->count; c++) {
     petra_table_cell(table, "%s", s->combination[c].name);
