@@ -46,11 +46,11 @@ enum {
 
 /* In the order of the table; fewer losses than microbatches if the pipeline is not drained. */
 static const result figures[] = {
-    {DEVICES, "devices", "devices", 1, 0},
-    {UPDATE_SAMPLES, "samples_per_update", "samples per update", 1, 0},
     {EPOCHS, "epochs", "epochs", 1, 0},
     {MICROBATCHES, "microbatches", "microbatches", 1, 0},
     {LOSSES, "losses", "microbatches with a loss", 1, 0},
+    {DEVICES, "devices", "devices", 1, 0},
+    {UPDATE_SAMPLES, "samples_per_update", "samples per update", 1, 0},
     {PETRA_RESULT_TRAIN_LOSS, "train_loss", "train loss, last epoch", 1, 4},
     {PETRA_RESULT_TRAIN_TOP1, "train_top1", "train top-1 %, last epoch", 100, 2},
     {PETRA_RESULT_EVAL_LOSS, "eval_loss", "eval loss, last", 1, 4},

@@ -120,17 +120,30 @@ static petra_status read_file(const petra_reach_place *place, petra_config **out
   if (status == PETRA_OK)
     status = petra_config_report_set(*out, note_key, k);
   petra_log_keep_end(&kept);
-  if (status != PETRA_OK)
-    return fail_there(place, status, kept.line);
-  if (*k->ignored)
-    petra_log(PETRA_LOG_WARNING, "%s: no effect in a file of --%s: %s; they stay those of the runs", path,
-              place->on ? "on" : "as", k->ignored);
+  return status == PETRA_OK ? PETRA_OK : fail_there(place, status, kept.line);
+}
+
+petra_status petra_reach_warn_ignored(const petra_reach_place *place, bool of_model) {
+  petra_config *config = NULL;
+  for (int i = 0; i < 2; i++) {
+    const char *path = i == 0 ? place->on : place->as, *other = i == 0 ? place->as : place->on;
+    keys k = {.takes = i == 0 ? is_of_cluster : is_of_model};
+    if (!path || (i == 1 && !of_model))
+      continue;
+    if (other && strcmp(other, path) == 0)
+      k.takes_too = i == 0 ? is_of_model : is_of_cluster;
+    PETRA_TRY(read_file(&(petra_reach_place){.on = path}, &config, &k));
+    petra_config_destroy(config);
+    if (*k.ignored)
+      petra_log(PETRA_LOG_WARNING, "%s: no effect in a file of --%s: %s; they stay those of the runs", path,
+                i == 0 ? "on" : "as", k.ignored);
+  }
   return PETRA_OK;
 }
 
-petra_status petra_reach_check_cluster(const char *path, const char *as, const petra_reach_groups *groups) {
+petra_status petra_reach_check_cluster(const char *path, const petra_reach_groups *groups) {
   petra_config *config = NULL;
-  keys k = {.takes = is_of_cluster, .takes_too = as && strcmp(as, path) == 0 ? is_of_model : NULL};
+  keys k = {.takes = is_of_cluster};
   petra_status status = read_file(&(petra_reach_place){.on = path}, &config, &k);
   if (status == PETRA_OK && config->cluster.stages > 0)
     status = petra_config_fail(config, "cluster.stages",
@@ -147,13 +160,11 @@ petra_status petra_reach_check_cluster(const char *path, const char *as, const p
   return status;
 }
 
-petra_status petra_reach_check_model(petra_reach_place *place, const char *const *on, int on_count) {
+petra_status petra_reach_check_model(petra_reach_place *place) {
   petra_config *config = NULL;
   keys k = {.takes = is_of_model};
   if (!place->as)
     return PETRA_OK;
-  for (int i = 0; i < on_count; i++)
-    k.takes_too = strcmp(on[i], place->as) == 0 ? is_of_cluster : k.takes_too;
   PETRA_TRY(read_file(place, &config, &k));
   if (k.vocabulary && config->data.vocabulary > 0 && !k.data)
     place->as_set = "data.set=tokens";

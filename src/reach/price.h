@@ -20,11 +20,14 @@ petra_status petra_reach_config(const petra_reach_run *run, const petra_reach_pl
                                 petra_config **out);
 
 /* Checks that the file of --on describes a cluster for these runs: no cluster.stages, and no other number of
- * replicas. Warns of its keys that have no effect; `as`: the file of --as, or NULL. */
-petra_status petra_reach_check_cluster(const char *path, const char *as, const petra_reach_groups *groups);
+ * replicas. */
+petra_status petra_reach_check_cluster(const char *path, const petra_reach_groups *groups);
 
-/* Sets place->as_set. Warns of keys of the file of --as that have no effect. */
-petra_status petra_reach_check_model(petra_reach_place *place, const char *const *on, int on_count);
+/* Sets place->as_set. */
+petra_status petra_reach_check_model(petra_reach_place *place);
+
+/* Warns of the keys that are not read in the file of --on and, if `of_model`, in that of --as. */
+petra_status petra_reach_warn_ignored(const petra_reach_place *place, bool of_model);
 
 /* The records of a simulation for each microbatch, from 0, when its last stage begins the action that computes the loss; -1:
  * it has none. */

@@ -56,8 +56,8 @@ static petra_status fill_clusters(petra_reach *reach) {
   const int count = options->on_count > 0 ? options->on_count : 1;
   petra_reach_place place = {.as = options->as};
   for (int i = 0; i < options->on_count; i++)
-    PETRA_TRY(petra_reach_check_cluster(options->on[i], options->as, &reach->groups));
-  PETRA_TRY(petra_reach_check_model(&place, options->on, options->on_count));
+    PETRA_TRY(petra_reach_check_cluster(options->on[i], &reach->groups));
+  PETRA_TRY(petra_reach_check_model(&place));
   PETRA_TRY(petra_allocate(&reach->clusters, (size_t)count, sizeof *reach->clusters));
   reach->cluster_count = count;
   for (int i = 0; i < count; i++) {
@@ -66,6 +66,7 @@ static petra_status fill_clusters(petra_reach *reach) {
     cluster->place.on = options->on_count > 0 ? options->on[i] : NULL;
     PETRA_TRY(petra_reach_fill(reach, cluster));
     PETRA_TRY(petra_reach_cluster_differences(cluster, NULL, reach->groups.count, warn_key, cluster));
+    PETRA_TRY(petra_reach_warn_ignored(&cluster->place, i == 0));
   }
   reach->samples = petra_sample_kind_of(reach->clusters[0].rows[0].config);
   return PETRA_OK;

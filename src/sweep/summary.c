@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "run/folder.h"
-#include "plan/describe.h"
+#include "plan/plan.h"
 #include "sweep/sweep.h"
 #include "io/file.h"
 
@@ -186,7 +186,7 @@ static void print_head(const summary *s, FILE *out) {
     fputs(",row", out);
   for (int i = 0; petra_grid_varied(s->sweep->grid, i, &key); i++)
     fprintf(out, ",%s", key);
-  fputs(",cells,complete,samples", out);
+  fputs(",cells,complete,samples,devices,samples_per_update", out);
   for (int m = 0; m < s->metrics->count; m++)
     fprintf(out, ",%s_mean,%s_deviation,%s_interval95", s->metrics->name[m], s->metrics->name[m], s->metrics->name[m]);
   putc('\n', out);
@@ -205,8 +205,9 @@ static petra_status print_csv(const void *context, FILE *out) {
     }
     putc('"', out);
     PETRA_TRY(put_varied(s, c, out));
-    fprintf(out, ",%d,%d,%s", s->seeds, one->complete,
-            petra_sample_words_of(petra_sample_kind_of(s->sweep->cell[c * s->seeds].config))->labels);
+    fprintf(out, ",%d,%d,%s,%lld,%lld", s->seeds, one->complete,
+            petra_sample_words_of(petra_sample_kind_of(s->sweep->cell[c * s->seeds].config))->labels,
+            (long long)one->size.devices, (long long)one->size.update_samples);
     for (int m = 0; m < s->metrics->count; m++) {
       put_number(out, one->interval[m].mean);
       put_number(out, one->interval[m].deviation);
@@ -237,38 +238,36 @@ static bool has_lone_seed(const summary *s) {
   return false;
 }
 
-/* Names the combinations that are not alike. */
-static petra_status print_unlike(const summary *s) {
-  const char **names = NULL;
-  petra_plan_size *sizes = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_allocate(&names, (size_t)s->count, sizeof *names), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&sizes, (size_t)s->count, sizeof *sizes), done);
-  for (int c = 0; c < s->count; c++) {
-    names[c] = s->combination[c].name;
-    sizes[c] = s->combination[c].size;
-  }
-  if (petra_describe_unlike(sizes, names, s->count, "samples", "unlike: ", stdout))
-    putchar('\n');
-done:
-  petra_free(names);
-  petra_free(sizes);
-  return status;
+/* Returns true if combinations differ in devices or samples per update: their times and updates are not alike. */
+static bool are_unlike(const summary *s) {
+  bool differ = false;
+  for (int c = 1; c < s->count; c++)
+    differ |= !petra_plan_size_alike(&s->combination[0].size, &s->combination[c].size);
+  return differ;
 }
 
 static petra_status print_table(const summary *s) {
-  petra_table_column columns[PETRA_SWEEP_METRICS + 2] = {{"combination", PETRA_TABLE_LEFT},
+  petra_table_column columns[PETRA_SWEEP_METRICS + 4] = {{"combination", PETRA_TABLE_LEFT},
                                                          {"complete", PETRA_TABLE_RIGHT}};
+  const bool unlike = are_unlike(s);
   int count = 2;
   petra_table *table;
+  if (unlike) {
+    puts("unlike: the combinations differ in devices or in samples per update");
+    columns[count++] = (petra_table_column){"devices", PETRA_TABLE_RIGHT};
+    columns[count++] = (petra_table_column){"samples / update", PETRA_TABLE_RIGHT};
+  }
   for (int m = 0; m < s->metrics->count; m++)
     if (s->metrics->shown[m])
       columns[count++] = (petra_table_column){s->metrics->name[m], PETRA_TABLE_RIGHT};
-  PETRA_TRY(print_unlike(s));
   PETRA_TRY(petra_table_create(columns, count, &table));
   for (int c = 0; c < s->count; c++) {
     petra_table_cell(table, "%s", s->combination[c].name);
     petra_table_cell(table, "%d/%d", s->combination[c].complete, s->seeds);
+    if (unlike) {
+      petra_table_cell(table, "%lld", (long long)s->combination[c].size.devices);
+      petra_table_cell(table, "%lld", (long long)s->combination[c].size.update_samples);
+    }
     for (int m = 0; m < s->metrics->count; m++)
       if (s->metrics->shown[m])
         metric_cell(table, s->combination[c].interval[m]);
