@@ -278,11 +278,13 @@ typedef struct differences {
   void *context;
 } differences;
 
-/* The formats of messages belong to the training. Of runs in PyTorch, the sizes of messages belong to the network. */
+/* The formats of messages belong to the training, as do replicas and stages, of which the numbers of devices speak. Of
+ * runs in PyTorch, the sizes of messages belong to the network. */
 static petra_status pass_key(void *context, const char *key, petra_config_role role, char *const *values) {
   const differences *d = context;
   if (role != PETRA_ROLE_RESULT || strncmp(key, "cluster.", strlen("cluster.")) != 0 ||
-      strncmp(key, "cluster.message.", strlen("cluster.message.")) == 0)
+      strncmp(key, "cluster.message.", strlen("cluster.message.")) == 0 || strcmp(key, "cluster.replicas") == 0 ||
+      strcmp(key, "cluster.stages") == 0)
     return PETRA_OK;
   return d->report(d->context, key, role, values);
 }
