@@ -32,6 +32,7 @@ typedef struct petra_arguments {
   bool slurm;
   const char *loss, *top1, *bits, *metric, *window; /* of reach; NULL if not given */
   const char *as, *over;                            /* the same */
+  bool compare_unlike;                              /* the same */
   const char *on[PETRA_MAX_CLUSTERS];               /* --on, in order */
   int on_count;
   bool critical_path, resume, overwrite;

@@ -9,10 +9,13 @@
 #include "cli/command.h"
 #include "cli/run_facts.h"
 #include "io/weights.h"
+#include "plan/describe.h"
+#include "record/training.h"
 #include "run/folder.h"
 
 #include <jansson.h>
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -36,6 +39,8 @@ enum {
   TOKENS_PER_S,
   MICROBATCH_S,
   MAKESPAN_S,
+  DEVICES,
+  UPDATE_SAMPLES,
   RESULTS
 };
 
@@ -44,6 +49,8 @@ static const result figures[] = {
     {EPOCHS, "epochs", "epochs", 1, 0},
     {MICROBATCHES, "microbatches", "microbatches", 1, 0},
     {LOSSES, "losses", "microbatches with a loss", 1, 0},
+    {DEVICES, "devices", "devices", 1, 0},
+    {UPDATE_SAMPLES, "samples_per_update", "samples per update", 1, 0},
     {PETRA_RESULT_TRAIN_LOSS, "train_loss", "train loss, last epoch", 1, 4},
     {PETRA_RESULT_TRAIN_TOP1, "train_top1", "train top-1 %, last epoch", 100, 2},
     {PETRA_RESULT_EVAL_LOSS, "eval_loss", "eval loss, last", 1, 4},
@@ -64,9 +71,14 @@ enum { FIGURES = sizeof figures / sizeof *figures };
 /* Gets all figures of a run; NaN: it has none. A simulation has no rows of training. */
 static void results_of(const petra_run_facts *facts, double values[RESULTS]) {
   const petra_run_h5_summary *summary = facts->summary;
+  const petra_plan_size size = petra_plan_size_of(facts->config);
   petra_run_h5_results(summary, values);
   for (int i = PETRA_RESULTS; i < RESULTS; i++)
     values[i] = NAN;
+  if (size.devices > 0) {
+    values[DEVICES] = (double)size.devices;
+    values[UPDATE_SAMPLES] = (double)size.update_samples;
+  }
   if (summary->simulated) {
     values[MICROBATCHES] = (double)*summary->simulated;
     values[MICROBATCH_S] = *summary->time_per_microbatch_s;
@@ -103,26 +115,75 @@ typedef struct comparison {
 
 /* --- differences --- */
 
-static petra_status note_key(void *context, const char *key, petra_config_role role, char *const *values) {
+/* A run without a value has null. */
+static void add_difference(comparison *c, const char *key, petra_config_role role, const char *const *values) {
   static const char *const decides[] = {"results", "length", "way", "place"};
-  comparison *c = context;
   json_t *list = json_array();
   for (int i = 0; i < c->count; i++)
-    petra_json_append(&list, petra_json_string(values[i]));
-  petra_json_append(&c->config, json_pack("{s:s, s:s, s:o}", "key", key, "decides", decides[role], "values", list));
+    petra_json_append(&list, values[i] ? petra_json_string(values[i]) : json_null());
+  petra_json_append(&c->config,
+                    json_pack("{s:o, s:s, s:o}", "key", petra_json_string(key), "decides", decides[role], "values", list));
+}
+
+/* Keys that have no effect in a run in PyTorch have no value there. */
+static petra_status note_key(void *context, const char *key, petra_config_role role, char *const *values) {
+  comparison *c = context;
+  const char **shown;
+  bool differ = false;
+  PETRA_TRY(petra_allocate(&shown, (size_t)c->count, sizeof *shown));
+  for (int i = 0; i < c->count; i++) {
+    shown[i] = petra_training_has_key(c->run[i].summary, key) ? values[i] : NULL;
+    differ |= !shown[i] != !shown[0] || (shown[i] && strcmp(shown[i], shown[0]) != 0);
+  }
+  if (differ)
+    add_difference(c, key, role, shown);
+  petra_free(shown);
+  return PETRA_OK;
+}
+
+static petra_status note_training(void *context, const char *key, petra_config_role role, char *const *values) {
+  add_difference(context, key, role, (const char *const *)values);
+  return PETRA_OK;
+}
+
+/* Adds what the logs of runs in PyTorch say in words, if it differs. */
+static petra_status note_words(comparison *c, const char *key, size_t offset) {
+  const char **values;
+  bool differ = false, any = false;
+  PETRA_TRY(petra_allocate(&values, (size_t)c->count, sizeof *values));
+  for (int i = 0; i < c->count; i++) {
+    memcpy(&values[i], (const char *)&c->run[i] + offset, sizeof *values);
+    differ |= strcmp(values[i], values[0]) != 0;
+    any |= petra_run_h5_of_pytorch(c->run[i].summary);
+  }
+  if (differ && any)
+    add_difference(c, key, PETRA_ROLE_RESULT, values);
+  petra_free(values);
   return PETRA_OK;
 }
 
 static petra_status compare_configs(comparison *c) {
-  const petra_config **configs;
-  PETRA_TRY(petra_allocate(&configs, (size_t)c->count, sizeof *configs));
-  for (int i = 0; i < c->count; i++)
+  const petra_config **configs = NULL;
+  const petra_run_h5_summary **summaries = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&configs, (size_t)c->count, sizeof *configs), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&summaries, (size_t)c->count, sizeof *summaries), done);
+  for (int i = 0; i < c->count; i++) {
     configs[i] = c->run[i].config;
+    summaries[i] = c->run[i].summary;
+  }
   c->config = json_array();
-  petra_status status = petra_config_report_differences(configs, c->count, note_key, c);
+  PETRA_TRY_GOTO(status, petra_config_report_differences(configs, c->count, note_key, c), done);
+  PETRA_TRY_GOTO(status, petra_training_report_differences(summaries, c->count, note_training, c), done);
+  PETRA_TRY_GOTO(status, note_words(c, "network", offsetof(petra_run_facts, network)), done);
+  PETRA_TRY_GOTO(status, note_words(c, "optimiser", offsetof(petra_run_facts, optimiser)), done);
+  PETRA_TRY_GOTO(status, note_words(c, "data", offsetof(petra_run_facts, data)), done);
+  if (!c->config)
+    status = petra_fail(PETRA_NO_MEMORY, "out of memory while comparing the configs");
+done:
   petra_free(configs);
-  return status == PETRA_OK && !c->config ? petra_fail(PETRA_NO_MEMORY, "out of memory while comparing the configs")
-                                          : status;
+  petra_free(summaries);
+  return status;
 }
 
 static bool same_loss(const petra_run_h5_train *a, const petra_run_h5_train *b) {
@@ -237,8 +298,10 @@ static void config_rows(const comparison *c, petra_table *table) {
   json_t *row;
   json_array_foreach(c->config, index, row) {
     petra_table_cell(table, "%s", json_string_value(json_object_get(row, "key")));
-    for (int i = 0; i < c->count; i++)
-      petra_table_cell(table, "%s", json_string_value(json_array_get(json_object_get(row, "values"), (size_t)i)));
+    for (int i = 0; i < c->count; i++) {
+      const char *value = json_string_value(json_array_get(json_object_get(row, "values"), (size_t)i));
+      petra_table_cell(table, "%s", value ? value : "-");
+    }
   }
 }
 
@@ -308,12 +371,37 @@ static void print_run(const petra_run_facts *run, const char *place, const char 
   putchar('\n');
 }
 
-static void note_pytorch(const comparison *c) {
-  bool any = false;
+/* Says something of the logs that do not record their trainings; returns how many these are. */
+static int print_untold(const comparison *c, const char *what) {
+  int count = 0;
+  char name[16];
   for (int i = 0; i < c->count; i++)
-    any |= petra_run_h5_of_pytorch(c->run[i].summary);
-  if (any)
-    puts("note: the keys of model, optim and data.set do not describe what a run in PyTorch trains");
+    if (petra_training_is_missing(c->run[i].summary))
+      printf("%s%s", count++ == 0 ? "note: " : ", ", letter(i, name));
+  if (count > 0)
+    puts(what);
+  return count;
+}
+
+static petra_status print_unlike(const comparison *c) {
+  char(*letters)[16] = NULL;
+  const char **names = NULL;
+  petra_plan_size *sizes = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&letters, (size_t)c->count, sizeof *letters), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&names, (size_t)c->count, sizeof *names), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&sizes, (size_t)c->count, sizeof *sizes), done);
+  for (int i = 0; i < c->count; i++) {
+    names[i] = letter(i, letters[i]);
+    sizes[i] = petra_plan_size_of(c->run[i].config);
+  }
+  if (petra_describe_unlike(sizes, names, c->count, "samples", "unlike   ", stdout))
+    fputs("\n\n", stdout);
+done:
+  petra_free(letters);
+  petra_free(names);
+  petra_free(sizes);
+  return status;
 }
 
 static petra_status print_tables(const comparison *c, char (*names)[16], petra_table_column *columns) {
@@ -322,15 +410,18 @@ static petra_status print_tables(const comparison *c, char (*names)[16], petra_t
   for (int i = 0; i < c->count; i++)
     print_run(&c->run[i], c->place[i], letter(i, name));
   putchar('\n');
-  if (json_array_size(c->config) == 0)
-    printf("their configs are equal in every key\n");
-  else {
+  if (json_array_size(c->config) > 0) {
     PETRA_TRY(create_table(c, "config", names, columns, &table));
     config_rows(c, table);
     PETRA_TRY(petra_table_print(table, stdout));
-    note_pytorch(c);
+    print_untold(c, ": the keys of model, optim and data.set do not describe what a run in PyTorch trains");
   }
+  const int untold = print_untold(c, ": the log does not record its optimiser in full, so that runs with equal keys may "
+                                     "be different trainings");
+  if (json_array_size(c->config) == 0)
+    printf("their configs are equal in every key%s\n", untold > 0 ? " that their logs record" : "");
   putchar('\n');
+  PETRA_TRY(print_unlike(c));
   PETRA_TRY(create_table(c, "result", names, columns, &table));
   result_rows(c, table);
   PETRA_TRY(petra_table_print(table, stdout));

@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "plan/describe.h"
+#include "record/training.h"
 
 #include <errno.h>
 #include <math.h>
@@ -64,7 +65,8 @@ static petra_status read_options(const petra_arguments *a, petra_reach_options *
                                .on = a->on,
                                .on_count = a->on_count,
                                .as = a->as,
-                               .over = a->over};
+                               .over = a->over,
+                               .compare_unlike = a->compare_unlike};
   for (int i = 0; i < a->on_count; i++)
     for (int other = 0; other < i; other++)
       if (strcmp(a->on[i], a->on[other]) == 0)
@@ -157,6 +159,64 @@ void petra_reach_delay_text(const petra_reach *reach, const petra_reach_cluster 
            seconds);
 }
 
+static petra_status print_unlike(const void *context, FILE *out) {
+  const petra_reach_view *view = context;
+  const petra_reach_groups *groups = &view->reach->groups;
+  const char **names;
+  petra_plan_size *sizes = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&names, (size_t)groups->count, sizeof *names), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&sizes, (size_t)groups->count, sizeof *sizes), done);
+  for (int g = 0; g < groups->count; g++) {
+    names[g] = groups->groups[g].label;
+    sizes[g] = groups->groups[g].size;
+  }
+  const char *samples = view->reach->options.as ? "trained samples" : "samples";
+  const bool any = petra_describe_unlike(sizes, names, groups->count, samples, "", out);
+  if (view->cluster->differs)
+    fprintf(out, "%s%s", any ? "; " : "", view->cluster->differs);
+done:
+  petra_free(names);
+  petra_free(sizes);
+  return status;
+}
+
+static petra_status print_network(const void *context, FILE *out) {
+  const petra_reach_view *view = context;
+  const petra_reach_groups *groups = &view->reach->groups;
+  const petra_reach_row *row = &view->cluster->rows[view->group];
+  if (view->reach->options.as)
+    petra_describe_network(row->config, out);
+  else
+    petra_describe_run_network(groups->runs[groups->groups[view->group].first].summary, row->config, out);
+  if (row->size.vocabulary > 0)
+    fprintf(out, ", vocabulary %d", row->size.vocabulary);
+  const double parameters = (double)row->size.parameters;
+  if (parameters >= 1e6)
+    fprintf(out, ", %.4g %s parameters", parameters * (parameters < 1e9 ? 1e-6 : 1e-9),
+            parameters < 1e9 ? "million" : "billion");
+  else if (parameters > 0)
+    fprintf(out, ", %.0f parameters", parameters);
+  return PETRA_OK;
+}
+
+static petra_status print_costs(const void *context, FILE *out) {
+  const petra_reach_view *view = context;
+  return petra_describe_costs(view->cluster->rows[view->group].config, out);
+}
+
+static petra_status print_links(const void *context, FILE *out) {
+  const petra_reach_view *view = context;
+  petra_describe_links(view->cluster->rows[view->group].config, false, out);
+  return PETRA_OK;
+}
+
+petra_status petra_reach_view_text(const petra_reach_view *view, petra_reach_words which, char **out) {
+  static const petra_text_printer printers[] = {print_network, print_costs, print_links, print_unlike};
+  size_t size;
+  return petra_text_print(printers[which], view, "a description of a group", out, &size);
+}
+
 /* --- the tables --- */
 
 enum { FIGURE = 32 };
@@ -186,10 +246,16 @@ static void estimate_cell(petra_table *table, const petra_reach_estimate *e, dou
   mean_cell(table, scale * e->mean, interval ? scale * e->low : NAN, scale * e->high, bound);
 }
 
+static void integer_cell(petra_table *table, int64_t value) {
+  petra_table_cell(table, value > 0 ? "%lld" : "-", (long long)value);
+}
+
 static void add_row(const petra_reach *reach, const petra_reach_cluster *cluster, int group, petra_table *table) {
   const petra_reach_row *row = &cluster->rows[group];
   char text[FIGURE];
   petra_table_cell(table, "%s", reach->groups.groups[group].label);
+  integer_cell(table, row->size.devices);
+  integer_cell(table, row->size.update_samples);
   petra_table_cell(table, "%d of %d", row->seconds.reached, row->seconds.count);
   if (row->seconds.reached == 0) {
     petra_table_cell(table, "not reached");
@@ -234,7 +300,8 @@ static void sort(const petra_reach_cluster *cluster, int *order, int count) {
 
 static petra_status print_rows(const petra_reach *reach, const petra_reach_cluster *cluster) {
   const petra_table_column columns[] = {
-      {"group", PETRA_TABLE_LEFT},          {"reached", PETRA_TABLE_RIGHT},
+      {"group", PETRA_TABLE_LEFT},          {"devices", PETRA_TABLE_RIGHT},
+      {"samples / update", PETRA_TABLE_RIGHT}, {"reached", PETRA_TABLE_RIGHT},
       {"updates", PETRA_TABLE_RIGHT},       {petra_sample_words_of(reach->samples)->labels, PETRA_TABLE_RIGHT},
       {"seconds", PETRA_TABLE_RIGHT},       {"GB sent", PETRA_TABLE_RIGHT},
       {"seconds / best", PETRA_TABLE_RIGHT}};
@@ -249,38 +316,67 @@ static petra_status print_rows(const petra_reach *reach, const petra_reach_clust
   return petra_table_print(table, stdout);
 }
 
-static petra_status describe_costs(const void *config, FILE *out) {
-  return petra_describe_costs(config, out);
-}
-
-static petra_status describe_links(const void *config, FILE *out) {
-  petra_describe_links(config, false, out);
-  return PETRA_OK;
-}
-
-/* Prints one line if all groups have the same costs or links, else a line for each group. */
+/* Prints one line if all groups have the same text, else a line for each group. */
 static petra_status print_description(const petra_reach *reach, const petra_reach_cluster *cluster, const char *word,
-                                      petra_text_printer describe) {
+                                      petra_reach_words which) {
   const int groups = reach->groups.count;
   char **texts;
-  size_t size;
   bool equal = true;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&texts, (size_t)groups, sizeof *texts));
   for (int g = 0; g < groups && status == PETRA_OK; g++) {
-    status = petra_text_print(describe, cluster->rows[g].config, "the cluster of a group", &texts[g], &size);
+    status = petra_reach_view_text(&(petra_reach_view){reach, cluster, g}, which, &texts[g]);
     equal = equal && status == PETRA_OK && strcmp(texts[0], texts[g]) == 0;
   }
   for (int g = 0; g < (equal ? 1 : groups) && status == PETRA_OK; g++) {
     printf("%-9s", g == 0 ? word : "");
     if (!equal)
       petra_utf8_print(stdout, "%s: ", reach->groups.groups[g].label);
-    printf("%s\n", texts[g]);
+    petra_utf8_print(stdout, "%s\n", texts[g]);
   }
   for (int g = 0; g < groups; g++)
     petra_free(texts[g]);
   petra_free(texts);
   return status;
+}
+
+/* Names the groups that are not alike. */
+static petra_status print_unlike_line(const petra_reach *reach, const petra_reach_cluster *cluster) {
+  char *text;
+  PETRA_TRY(petra_reach_view_text(&(petra_reach_view){reach, cluster, 0}, PETRA_REACH_UNLIKE, &text));
+  if (*text)
+    petra_utf8_print(stdout, "unlike   %s%s\n", text,
+                     reach->options.compare_unlike ? "" : "; no ratios of unlike groups without --compare-unlike");
+  petra_free(text);
+  return PETRA_OK;
+}
+
+/* Says how near each group comes of which a run does not reach the target. */
+static void print_lowest(const petra_reach *reach, const petra_reach_cluster *cluster) {
+  const petra_reach_target *target = &reach->options.target;
+  const bool top1 = target->quantity == PETRA_REACH_TOP1;
+  for (int g = 0; g < reach->groups.count; g++) {
+    const petra_reach_row *row = &cluster->rows[g];
+    const petra_reach_end *nearest = NULL;
+    char updates[FIGURE], seconds[FIGURE];
+    for (int i = 0; i < row->seconds.count; i++)
+      if (!row->ends[i].reached && (!nearest || (top1 ? row->ends[i].lowest > nearest->lowest
+                                                      : row->ends[i].lowest < nearest->lowest)))
+        nearest = &row->ends[i];
+    if (!nearest)
+      continue;
+    const petra_reach_run *run = &reach->groups.runs[reach->groups.groups[g].first + (nearest - row->ends)];
+    petra_utf8_print(stdout, "not reached: %s: the %s %s is %.5g%s, after %s updates and ", reach->groups.groups[g].label,
+                     top1                                  ? "highest"
+                     : target->metric == PETRA_REACH_EVAL ? "lowest"
+                                                          : "lowest smoothed",
+                     top1 ? "accuracy" : "loss", (top1 ? 100 : 1) * nearest->lowest, top1 ? " %" : " nats",
+                     figure((double)nearest->lowest_updates, updates));
+    printf("%s s (seed %lld", figure(nearest->lowest_seconds, seconds), (long long)run->config->run.seed);
+    if (row->seconds.count - row->seconds.reached > 1)
+      printf(", the nearest of %d seeds that do not reach it", row->seconds.count - row->seconds.reached);
+    puts(")");
+  }
 }
 
 static petra_status print_cluster(const petra_reach *reach, const petra_reach_cluster *cluster) {
@@ -292,10 +388,12 @@ static petra_status print_cluster(const petra_reach *reach, const petra_reach_cl
   else
     fputs(cluster->place.as ? "the runs' own" : "the runs' own, seconds of their logs", stdout);
   putchar('\n');
-  PETRA_TRY(print_description(reach, cluster, "costs", describe_costs));
-  PETRA_TRY(print_description(reach, cluster, "links", describe_links));
+  PETRA_TRY(print_description(reach, cluster, "costs", PETRA_REACH_COSTS));
+  PETRA_TRY(print_description(reach, cluster, "links", PETRA_REACH_LINKS));
+  PETRA_TRY(print_unlike_line(reach, cluster));
   putchar('\n');
   PETRA_TRY(print_rows(reach, cluster));
+  print_lowest(reach, cluster);
   for (int g = 0; g < reach->groups.count; g++) {
     petra_reach_delay_text(reach, cluster, g, text);
     if (*text)
@@ -351,7 +449,9 @@ static petra_status print_over(const petra_reach *reach, const petra_reach_over 
   petra_reach_name(cluster, name);
   putchar('\n');
   petra_utf8_print(stdout, "seconds over %s, cluster %s", over->key, name);
-  fputs("\n\n", stdout);
+  putchar('\n');
+  PETRA_TRY(print_unlike_line(reach, cluster));
+  putchar('\n');
   if (!has_curve(reach, over)) {
     puts("no group reaches the target with every seed");
     return PETRA_OK;
@@ -401,6 +501,17 @@ static void print_first_points(const petra_reach *reach) {
   }
 }
 
+/* Runs of one group may differ in what their logs do not say. */
+static void print_untold(const petra_reach *reach) {
+  int count = 0;
+  for (int i = 0; i < reach->groups.run_count; i++)
+    count += petra_training_is_missing(reach->groups.runs[i].summary);
+  if (count > 0)
+    printf("note: %d of %d logs do not record their optimisers in full (an earlier version wrote them), so that the runs "
+           "of a group may be different trainings\n",
+           count, reach->groups.run_count);
+}
+
 static petra_status print(const petra_reach *reach) {
   char target[PETRA_REACH_SENTENCE], rule[PETRA_REACH_SENTENCE];
   petra_reach_target_text(reach, target);
@@ -409,6 +520,7 @@ static petra_status print(const petra_reach *reach) {
          reach->groups.count, reach->groups.count == 1 ? "" : "s");
   if (reach->options.as)
     petra_utf8_print(stdout, "model    %s: %s\n", reach->options.as, petra_reach_as_text);
+  PETRA_TRY(print_description(reach, &reach->clusters[0], "network", PETRA_REACH_NETWORK));
   for (int i = 0; i < reach->cluster_count; i++)
     PETRA_TRY(print_cluster(reach, &reach->clusters[i]));
   for (int i = 0; reach->over && i < reach->cluster_count; i++)
@@ -417,6 +529,7 @@ static petra_status print(const petra_reach *reach) {
   if (has_bounds(reach))
     puts(bound_text);
   print_first_points(reach);
+  print_untold(reach);
   return PETRA_OK;
 }
 
@@ -462,8 +575,9 @@ const petra_command petra_command_reach = {
         "seed that does not reach the target counts with its last value. The figure is then a lower bound (>=) of the\n"
         "mean over these seeds, without an interval.\n"
         "Each group with delayed gradients is compared with the fastest group whose gradients are end-to-end and\n"
-        "not delayed, of the same optimiser if there is one: how many more updates it needs, and how much time it "
-        "takes.",
+        "not delayed, of the same optimiser if there is one: how many more updates it needs, and how much time it\n"
+        "takes. Ratios are those of groups with the same number of devices and of samples per update on the same\n"
+        "cluster; a line above the table names groups that are not alike. --compare-unlike prints all ratios.",
     .inputs_min = 1,
     .inputs_max = PETRA_MAX_INPUTS,
     .options =
@@ -481,6 +595,8 @@ const petra_command petra_command_reach = {
                                   "a config with a cluster on which the runs are simulated; may be repeated"),
             PETRA_OPTION_ONCE("as", "FILE", as,
                               "a config with a model that replaces those of the runs in the simulation"),
+            PETRA_OPTION("compare-unlike", NULL, compare_unlike,
+                         "also prints ratios of groups that differ in devices, in samples per update or in the cluster"),
             PETRA_OPTION_ONCE(
                 "over", "KEY[=FROM:TO]", over,
                 "also prints the seconds over a number of the section cluster, such as "

@@ -19,6 +19,21 @@ void petra_reach_rule_text(const petra_reach *reach, char out[PETRA_REACH_SENTEN
 void petra_reach_delay_text(const petra_reach *reach, const petra_reach_cluster *cluster, int group,
                             char out[PETRA_REACH_SENTENCE]);
 
+/* A group on a cluster, and what is said about it: its network, costs and links; about all groups, in what they are not
+ * alike ("": they are). Free the text with petra_free. */
+typedef struct petra_reach_view {
+  const petra_reach *reach;
+  const petra_reach_cluster *cluster;
+  int group;
+} petra_reach_view;
+typedef enum petra_reach_words {
+  PETRA_REACH_NETWORK,
+  PETRA_REACH_COSTS,
+  PETRA_REACH_LINKS,
+  PETRA_REACH_UNLIKE
+} petra_reach_words;
+petra_status petra_reach_view_text(const petra_reach_view *view, petra_reach_words which, char **out);
+
 /* Explains intervals; --as. */
 extern const char petra_reach_interval_text[], petra_reach_as_text[];
 

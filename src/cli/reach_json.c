@@ -3,6 +3,7 @@
 #include "cli/reach.h"
 
 #include "base/json.h"
+#include "base/mem.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -62,11 +63,16 @@ static json_t *group_json(const petra_reach *reach, int number) {
                    "runs", list);
 }
 
+static json_t *lowest_json(const petra_reach_end *end) {
+  return json_pack("{s:o, s:I, s:o}", "value", petra_json_real(end->lowest), "updates", (json_int_t)end->lowest_updates,
+                   "seconds", petra_json_real(end->lowest_seconds));
+}
+
 static json_t *end_json(const petra_reach_end *end, int64_t labels) {
-  return json_pack("{s:b, s:I, s:I, s:o, s:o, s:o, s:o}", "reached", end->reached, "microbatch",
+  return json_pack("{s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "reached", end->reached, "microbatch",
                    (json_int_t)end->microbatch, "updates", (json_int_t)end->updates, "samples",
                    petra_json_real(end->samples), "labels", petra_json_real(end->samples * (double)labels), "seconds",
-                   petra_json_real(end->seconds), "bytes", petra_json_real(end->bytes));
+                   petra_json_real(end->seconds), "bytes", petra_json_real(end->bytes), "nearest", lowest_json(end));
 }
 
 static json_t *band_json(const petra_reach_band *band) {
@@ -86,14 +92,33 @@ static json_t *delay_json(const petra_reach *reach, const petra_reach_cluster *c
                    *text ? petra_json_string(text) : json_null());
 }
 
+/* 0: not known. */
+static json_t *count_json(int64_t value) {
+  return value > 0 ? json_integer(value) : json_null();
+}
+
+/* Returns what is said about a group; null: nothing. */
+static json_t *words_json(const petra_reach *reach, const petra_reach_cluster *cluster, int group,
+                          petra_reach_words which) {
+  char *text = NULL;
+  if (petra_reach_view_text(&(petra_reach_view){reach, cluster, group}, which, &text) != PETRA_OK)
+    return NULL;
+  json_t *words = *text ? petra_json_string(text) : json_null();
+  petra_free(text);
+  return words;
+}
+
 static json_t *row_json(const petra_reach *reach, const petra_reach_cluster *cluster, int group) {
   const petra_reach_row *row = &cluster->rows[group];
   const int64_t labels = petra_sample_labels(row->config);
   json_t *ends = json_array();
   for (int i = 0; i < row->seconds.count; i++)
     petra_json_append(&ends, end_json(&row->ends[i], labels));
-  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "group",
-                   petra_json_string(reach->groups.groups[group].label), "updates", estimate_json(&row->updates),
+  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "group",
+                   petra_json_string(reach->groups.groups[group].label), "network",
+                   words_json(reach, cluster, group, PETRA_REACH_NETWORK), "parameters",
+                   count_json(row->size.parameters), "devices", count_json(row->size.devices), "samples_per_update",
+                   count_json(row->size.update_samples), "updates", estimate_json(&row->updates),
                    "samples", estimate_json(&row->samples), "seconds", estimate_json(&row->seconds), "bytes",
                    estimate_json(&row->bytes), "seconds_to_best", ratio_json(&row->to_best), "delay",
                    delay_json(reach, cluster, group), "runs", ends, "curve", band_json(&row->band));
@@ -123,11 +148,11 @@ static json_t *cluster_json(const petra_reach *reach, int number) {
   petra_reach_name(cluster, name);
   for (int g = 0; g < reach->groups.count; g++)
     petra_json_append(&rows, row_json(reach, cluster, g));
-  return json_pack("{s:o, s:o, s:b, s:o, s:o, s:o}", "name", petra_json_string(name), "file",
+  return json_pack("{s:o, s:o, s:b, s:o, s:o, s:o, s:o}", "name", petra_json_string(name), "file",
                    cluster->place.on ? petra_json_string(cluster->place.on) : json_null(), "logged",
                    !cluster->place.on && !cluster->place.as, "best",
                    cluster->best < 0 ? json_null() : petra_json_string(reach->groups.groups[cluster->best].label),
-                   "rows", rows, "over", reach->over ? over_json(reach, &reach->over[number]) : json_null());
+                   "unlike", words_json(reach, cluster, 0, PETRA_REACH_UNLIKE), "rows", rows, "over", reach->over ? over_json(reach, &reach->over[number]) : json_null());
 }
 
 petra_status petra_reach_print_json(const petra_reach *reach) {

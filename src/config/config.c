@@ -462,17 +462,30 @@ static bool takes_all(const char *key) {
   return true;
 }
 
-/* Returns PETRA_CONFIG if the file sets no key of the part. Labels of keys that it does not set are those of line 0. */
-static petra_status check_part(const petra_config *alone, const petra_config_part *part) {
+/* Labels of keys that a file does not set are those of line 0. */
+static bool is_set(const petra_config *config, int key) {
   static const char ending[] = " (default)";
+  const char *label = config->labels[key];
+  const size_t length = label ? strlen(label) : 0, end = strlen(ending);
+  return label && (length < end || strcmp(label + length - end, ending) != 0);
+}
+
+petra_status petra_config_report_set(const petra_config *config, petra_config_reporter report, void *context) {
+  for (int i = 0; i < petra_config_key_count; i++) /* a key that follows from another one has the label of that one */
+    if (is_set(config, i) && strstr(config->labels[i], petra_config_keys[i].path))
+      PETRA_TRY(report(context, petra_config_keys[i].path, petra_config_keys[i].role, NULL));
+  return PETRA_OK;
+}
+
+/* Returns PETRA_CONFIG if the file sets no key of the part. */
+static petra_status check_part(const petra_config *alone, const petra_config_part *part) {
   const char *example = NULL;
   bool one_section = true;
   for (int i = petra_config_key_count - 1; i >= 0; i--) {
-    const char *key = petra_config_keys[i].path, *label = alone->labels[i];
-    const size_t length = strlen(label), end = strlen(ending);
+    const char *key = petra_config_keys[i].path;
     if (!part->takes(key))
       continue;
-    if (length < end || strcmp(label + length - end, ending) != 0)
+    if (is_set(alone, i))
       return PETRA_OK;
     one_section = one_section && (!example || strncmp(example, key, strcspn(key, ".") + 1) == 0);
     example = key;

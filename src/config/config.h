@@ -448,6 +448,10 @@ typedef petra_status (*petra_config_reporter)(void *context, const char *key, pe
 petra_status petra_config_report_differences(const petra_config *const *configs, int count,
                                              petra_config_reporter report, void *context);
 
+/* Calls `report` for each key that the config's file (or its base) or a --set sets, in the order of the keys; `values`
+ * is NULL. Returns and stops as above. */
+petra_status petra_config_report_set(const petra_config *config, petra_config_reporter report, void *context);
+
 /* Prints "method.keep: graph, method.head: split": the keys that begin with `prefix` and do not have their default
  * (that of the config's optimiser, if it has one), except those in the list (ended by NULL). Prints `before` before the
  * first; prints nothing if there is none. */

@@ -79,6 +79,22 @@ static inline int64_t petra_plan_microbatch_samples(const petra_config *config) 
   return config->cluster.replicas * config->data.batch;
 }
 
+/* What a run takes, and how much an update sees. Runs that differ in devices or samples are not alike: a ratio of their
+ * times or updates says little. */
+typedef struct petra_plan_size {
+  int64_t devices;        /* of all replicas; 0: not known, as all of it */
+  int64_t update_samples; /* per update, of all replicas */
+  int64_t update_labels;  /* the same in images or tokens */
+  int64_t parameters;     /* 0 with cluster.stages instead of a model */
+  int32_t vocabulary;     /* of a network for tokens; 0: it has images */
+} petra_plan_size;
+
+/* Returns the size of a run. It reads method.schedule, but no data and no profile. */
+petra_plan_size petra_plan_size_of(const petra_config *config);
+
+/* Returns true if neither devices nor samples differ. */
+bool petra_plan_size_alike(const petra_plan_size *a, const petra_plan_size *b);
+
 /* Does all three steps for a run that is simulated, on the network of the config or on cluster.stages equal stages. Its
  * length is run.max_microbatches. If that is 0, it is a bit more than what fills the pipeline `fillings` times. If that
  * is 0 too, it is 16 microbatches per stage and 8 for each tick of method.extra_delay, rounded up to whole updates, at

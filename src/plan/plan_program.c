@@ -284,6 +284,37 @@ petra_status petra_plan_init_any(petra_plan *plan, const petra_config *config) {
   return PETRA_OK;
 }
 
+static petra_status place(petra_plan *plan, const petra_config *config) {
+  PETRA_TRY(petra_plan_init_any(plan, config));
+  PETRA_TRY(petra_plan_read_order(plan));
+  PETRA_TRY(check_chunks(config, &plan->method, plan->stages));
+  return place_stages(plan, !*config->method.schedule ? NULL : plan->schedule ? plan->schedule : plan->flush);
+}
+
+petra_plan_size petra_plan_size_of(const petra_config *config) {
+  const int64_t samples = config->method.accumulate * petra_plan_microbatch_samples(config);
+  petra_plan_size size = {0};
+  petra_plan plan = {0};
+  petra_log_kept kept = {.line = ""};
+  petra_log_keep(&kept);
+  if (place(&plan, config) == PETRA_OK) {
+    size = (petra_plan_size){.devices = config->cluster.replicas * plan.program.devices,
+                             .update_samples = samples,
+                             .update_labels = samples * petra_sample_labels(config)};
+    for (int b = 0; b < plan.model.block_count; b++)
+      size.parameters += petra_block_parameters(&plan.model, &plan.model.blocks[b]);
+    if (plan.model.block_count > 0 && petra_sample_kind_of(config) == PETRA_SAMPLE_TOKENS)
+      size.vocabulary = plan.model.classes;
+  }
+  petra_log_keep_end(&kept);
+  petra_plan_fini(&plan);
+  return size;
+}
+
+bool petra_plan_size_alike(const petra_plan_size *a, const petra_plan_size *b) {
+  return a->devices == b->devices && a->update_samples == b->update_samples && a->update_labels == b->update_labels;
+}
+
 /* Rounds up to whole updates, at least two. */
 static int64_t whole_updates(const petra_plan *plan, int64_t microbatches) {
   const int64_t k = plan->config->method.accumulate;

@@ -112,7 +112,7 @@ static double seconds_at(const petra_reach_run *run, const petra_reach_clock *cl
   const int64_t m = run->rows[row].microbatch;
   if (logged)
     return run->rows[row].virtual_s;
-  return m < clock->count && clock->start_ns[m] >= 0 ? 1e-9 * (double)clock->start_ns[m] : NAN;
+  return clock && m < clock->count && clock->start_ns[m] >= 0 ? 1e-9 * (double)clock->start_ns[m] : NAN;
 }
 
 static petra_status find_end(const petra_reach_run *run, const clocks *c, int index, const petra_config *config,
@@ -126,6 +126,10 @@ static petra_status find_end(const petra_reach_run *run, const clocks *c, int in
                            .samples = (double)(m + 1) * (double)petra_plan_microbatch_samples(config),
                            .seconds = seconds_at(run, clock, logged, row),
                            .bytes = clock && m < clock->count && clock->bytes[m] >= 0 ? (double)clock->bytes[m] : NAN};
+  const int64_t lowest = run->curve.points[run->curve.lowest].row;
+  out->lowest = run->curve.points[run->curve.lowest].value;
+  out->lowest_updates = run->rows[lowest].microbatch / config->method.accumulate;
+  out->lowest_seconds = seconds_at(run, clock, logged, lowest);
   if (isnan(out->seconds))
     return petra_fail(PETRA_DATA,
                       "%s: the loss of microbatch %lld never comes back in a simulation of its config; expected the "
@@ -250,6 +254,7 @@ static petra_status fill_row(const petra_reach *reach, petra_reach_cluster *clus
   petra_status status = PETRA_OK;
   cluster->rows[group].reference = -1;
   PETRA_TRY(petra_reach_config(first_of(reach, group), &cluster->place, NULL, &cluster->rows[group].config));
+  cluster->rows[group].size = petra_plan_size_of(cluster->rows[group].config);
   if (logged)
     PETRA_TRY(can_simulate(first_of(reach, group), &simulates));
   if (simulates)
@@ -266,6 +271,53 @@ static bool is_whole(const petra_reach_row *row) {
   return row->seconds.reached == row->seconds.count && !isnan(row->seconds.mean);
 }
 
+/* --- groups that are alike --- */
+
+typedef struct differences {
+  petra_config_reporter report;
+  void *context;
+} differences;
+
+/* The formats of messages belong to the training, as do replicas and stages, of which the numbers of devices speak. Of
+ * runs in PyTorch, the sizes of messages belong to the network. */
+static petra_status pass_key(void *context, const char *key, petra_config_role role, char *const *values) {
+  const differences *d = context;
+  if (role != PETRA_ROLE_RESULT || strncmp(key, "cluster.", strlen("cluster.")) != 0 ||
+      strncmp(key, "cluster.message.", strlen("cluster.message.")) == 0 || strcmp(key, "cluster.replicas") == 0 ||
+      strcmp(key, "cluster.stages") == 0)
+    return PETRA_OK;
+  return d->report(d->context, key, role, values);
+}
+
+petra_status petra_reach_cluster_differences(const petra_reach_cluster *cluster, const int *groups, int count,
+                                             petra_config_reporter report, void *context) {
+  const petra_config **configs;
+  PETRA_TRY(petra_allocate(&configs, (size_t)count, sizeof *configs));
+  for (int i = 0; i < count; i++)
+    configs[i] = cluster->rows[groups ? groups[i] : i].config;
+  const petra_status status =
+      petra_config_report_differences(configs, count, pass_key, &(differences){report, context});
+  petra_free(configs);
+  return status;
+}
+
+static petra_status note_any(void *context, const char *key, petra_config_role role, char *const *values) {
+  (void)key;
+  (void)role;
+  (void)values;
+  *(bool *)context = true;
+  return PETRA_OK;
+}
+
+/* A ratio of two groups says something if both have as many devices and as many samples an update, on one cluster. */
+static bool are_alike(const petra_reach *reach, const petra_reach_cluster *cluster, int a, int b) {
+  bool differ = false;
+  const petra_status status = petra_reach_cluster_differences(cluster, (const int[]){a, b}, 2, note_any, &differ);
+  return reach->options.compare_unlike ||
+         (status == PETRA_OK && !differ &&
+          petra_plan_size_alike(&reach->groups.groups[a].size, &reach->groups.groups[b].size));
+}
+
 static void find_best(const petra_reach *reach, petra_reach_cluster *cluster) {
   cluster->best = -1;
   for (int g = 0; g < reach->groups.count; g++)
@@ -273,16 +325,18 @@ static void find_best(const petra_reach *reach, petra_reach_cluster *cluster) {
         (cluster->best < 0 || cluster->rows[g].seconds.mean < cluster->rows[cluster->best].seconds.mean))
       cluster->best = g;
   for (int g = 0; cluster->best >= 0 && g < reach->groups.count; g++)
-    cluster->rows[g].to_best = petra_reach_ratio_of(&cluster->rows[g].seconds, &cluster->rows[cluster->best].seconds);
+    if (are_alike(reach, cluster, g, cluster->best))
+      cluster->rows[g].to_best = petra_reach_ratio_of(&cluster->rows[g].seconds, &cluster->rows[cluster->best].seconds);
 }
 
-/* Returns the fastest group with end-to-end gradients without delay, of optimiser `optimiser` unless that is NULL; -1: there is none. */
-static int best_exact(const petra_reach *reach, const petra_reach_cluster *cluster, const char *optimiser) {
+/* Returns the fastest group like `group` with end-to-end gradients without delay, of optimiser `optimiser` unless that
+ * is NULL; -1: there is none. */
+static int best_exact(const petra_reach *reach, const petra_reach_cluster *cluster, int group, const char *optimiser) {
   int best = -1;
   for (int g = 0; g < reach->groups.count; g++) {
     const bool fits = !optimiser || strcmp(first_of(reach, g)->optimiser, optimiser) == 0;
     const bool exact = !reach->groups.groups[g].delayed && !reach->groups.groups[g].local;
-    if (exact && fits && is_whole(&cluster->rows[g]) &&
+    if (exact && fits && is_whole(&cluster->rows[g]) && are_alike(reach, cluster, group, g) &&
         (best < 0 || cluster->rows[g].seconds.mean < cluster->rows[best].seconds.mean))
       best = g;
   }
@@ -293,9 +347,9 @@ static void compare_delayed(const petra_reach *reach, petra_reach_cluster *clust
   petra_reach_row *row = &cluster->rows[group];
   if (!reach->groups.groups[group].delayed || row->seconds.reached == 0)
     return;
-  row->reference = best_exact(reach, cluster, first_of(reach, group)->optimiser);
+  row->reference = best_exact(reach, cluster, group, first_of(reach, group)->optimiser);
   if (row->reference < 0)
-    row->reference = best_exact(reach, cluster, NULL);
+    row->reference = best_exact(reach, cluster, group, NULL);
   if (row->reference < 0)
     return;
   const petra_reach_row *other = &cluster->rows[row->reference];

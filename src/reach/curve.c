@@ -10,7 +10,11 @@ static bool reaches(const petra_reach_target *target, double value) {
 }
 
 static void add_point(const petra_reach_target *target, int64_t row, double value, petra_reach_curve *curve) {
-  curve->points[curve->count++] = (petra_reach_point){row, value};
+  const double lowest = curve->points[curve->lowest].value;
+  curve->points[curve->count] = (petra_reach_point){row, value};
+  if (curve->count > 0 && (target->quantity == PETRA_REACH_TOP1 ? value > lowest : value < lowest))
+    curve->lowest = curve->count;
+  curve->count++;
   if (curve->crossing < 0 && reaches(target, value))
     curve->crossing = row;
 }

@@ -32,6 +32,7 @@ typedef struct petra_reach_curve {
   petra_reach_point *points;
   int64_t count;
   int64_t crossing; /* the row at which the target is reached; -1: it is not */
+  int64_t lowest;   /* the first point with the lowest loss, or the highest accuracy */
 } petra_reach_curve;
 
 /* `rows` are those of /train. `k` is method.accumulate. Free `points` with petra_free. */

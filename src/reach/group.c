@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "config/config.h"
 #include "io/file.h"
+#include "record/training.h"
 #include "run/folder.h"
 #include "run/simulation.h"
 #include "schedule/method.h"
@@ -231,30 +232,71 @@ static petra_status check_data(const petra_reach_run *a, const petra_reach_run *
 
 /* --- groups --- */
 
-/* Compares two runs without their seeds. In PyTorch the config does not say what network and optimiser are. */
-static bool differ_in_seed_alone(const petra_reach_run *a, petra_reach_run *b) {
-  const int64_t seed = b->config->run.seed;
-  b->config->run.seed = a->config->run.seed;
-  const int order = petra_config_compare(a->config, b->config, PETRA_ROLE_RESULT, NULL);
-  b->config->run.seed = seed;
-  return order == 0 && strcmp(words(a->summary->network), words(b->summary->network)) == 0 &&
-         strcmp(words(a->summary->optimiser), words(b->summary->optimiser)) == 0;
+/* Keys by which a run is not put into another group. */
+static bool is_seed(const char *key) {
+  const size_t length = strlen(key), end = strlen("seed");
+  return length >= end && strcmp(key + length - end, "seed") == 0;
 }
 
+typedef struct pair {
+  const petra_run_h5_summary *runs[2];
+  bool differ;
+} pair;
+
+static petra_status note_difference(void *context, const char *key, petra_config_role role, char *const *values) {
+  pair *p = context;
+  const bool counts = petra_training_has_key(p->runs[0], key) || petra_training_has_key(p->runs[1], key);
+  (void)values;
+  p->differ |= role == PETRA_ROLE_RESULT && counts && strcmp(key, "run.seed") != 0;
+  return PETRA_OK;
+}
+
+static petra_status note_training(void *context, const char *key, petra_config_role role, char *const *values) {
+  pair *p = context;
+  (void)role;
+  (void)values;
+  p->differ |= !is_seed(key);
+  return PETRA_OK;
+}
+
+/* Compares two runs without their seeds. In PyTorch the config does not say what network and optimiser are. */
+static petra_status differ_in_seed_alone(const petra_reach_run *a, const petra_reach_run *b, bool *out) {
+  const petra_config *configs[] = {a->config, b->config};
+  pair p = {.runs = {a->summary, b->summary}};
+  PETRA_TRY(petra_config_report_differences(configs, 2, note_difference, &p));
+  PETRA_TRY(petra_training_report_differences(p.runs, 2, note_training, &p));
+  *out = !p.differ && strcmp(words(a->summary->network), words(b->summary->network)) == 0 &&
+         strcmp(words(a->summary->optimiser), words(b->summary->optimiser)) == 0;
+  return PETRA_OK;
+}
+
+/* Orders runs by group and seed; then by the seeds of their trainings. */
 static int compare_runs(const void *a, const void *b) {
   const petra_reach_run *left = a, *right = b;
+  const int64_t of_left = left->config->run.seed, of_right = right->config->run.seed;
   if (left->group != right->group)
     return left->group < right->group ? -1 : 1;
-  return (left->config->run.seed > right->config->run.seed) - (left->config->run.seed < right->config->run.seed);
+  return of_left != of_right ? (of_left > of_right ? 1 : -1)
+                             : strcmp(words(left->summary->training), words(right->summary->training));
 }
 
-static void number_groups(petra_reach_groups *g) {
+static bool have_equal_seeds(const petra_reach_run *a, const petra_reach_run *b) {
+  return a->config->run.seed == b->config->run.seed &&
+         strcmp(words(a->summary->training), words(b->summary->training)) == 0;
+}
+
+static petra_status number_groups(petra_reach_groups *g) {
   for (int i = 0; i < g->run_count; i++) {
     int other = 0;
-    while (other < i && !differ_in_seed_alone(&g->runs[other], &g->runs[i]))
-      other++;
-    g->runs[i].group = other < i ? g->runs[other].group : g->count++;
+    bool same = false;
+    for (; other < i; other++) {
+      PETRA_TRY(differ_in_seed_alone(&g->runs[other], &g->runs[i], &same));
+      if (same)
+        break;
+    }
+    g->runs[i].group = same ? g->runs[other].group : g->count++;
   }
+  return PETRA_OK;
 }
 
 /* A schedule from a file may have any delay, so its group counts as delayed. */
@@ -267,7 +309,7 @@ static petra_status classify(const petra_config *config, petra_reach_group *out)
 }
 
 static petra_status make_groups(petra_reach_groups *g) {
-  number_groups(g);
+  PETRA_TRY(number_groups(g));
   qsort(g->runs, (size_t)g->run_count, sizeof *g->runs, compare_runs);
   PETRA_TRY(petra_allocate(&g->groups, (size_t)g->count, sizeof *g->groups));
   for (int i = 0; i < g->run_count; i++) {
@@ -275,7 +317,8 @@ static petra_status make_groups(petra_reach_groups *g) {
     if (group->count++ == 0) {
       group->first = i;
       PETRA_TRY(classify(g->runs[i].config, group));
-    } else if (g->runs[i - 1].config->run.seed == g->runs[i].config->run.seed)
+      group->size = petra_plan_size_of(g->runs[i].config);
+    } else if (have_equal_seeds(&g->runs[i - 1], &g->runs[i]))
       return petra_fail(PETRA_USAGE,
                         "%s and %s are the same training with the same seed (%lld); expected each training once",
                         g->runs[i - 1].log, g->runs[i].log, (long long)g->runs[i].config->run.seed);
@@ -299,6 +342,7 @@ static petra_status copy_value(char **out, const char *value) {
   return PETRA_OK;
 }
 
+/* A run that does not have a key of `training` has no value. */
 static petra_status add_key(key_collector *c, const char *key, const char *const *values) {
   petra_reach_groups *g = c->groups;
   PETRA_TRY(petra_array_reserve(&g->keys, &c->capacity, g->key_count + 1, sizeof *g->keys));
@@ -307,14 +351,27 @@ static petra_status add_key(key_collector *c, const char *key, const char *const
   PETRA_TRY(petra_duplicate_string(&one->key, key));
   PETRA_TRY(petra_allocate(&one->values, (size_t)g->count, sizeof *one->values));
   for (int i = 0; i < g->count; i++)
-    PETRA_TRY(copy_value(&one->values[i], values[i]));
+    PETRA_TRY(copy_value(&one->values[i], values[i] ? values[i] : "-"));
   return PETRA_OK;
 }
 
+static const petra_run_h5_summary *summary_of(const petra_reach_groups *g, int group) {
+  return g->runs[g->groups[group].first].summary;
+}
+
 static petra_status collect_key(void *context, const char *key, petra_config_role role, char *const *values) {
-  if (role != PETRA_ROLE_RESULT || strcmp(key, "run.seed") == 0)
+  const key_collector *c = context;
+  bool counts = false;
+  for (int i = 0; i < c->groups->count; i++)
+    counts = counts || petra_training_has_key(summary_of(c->groups, i), key);
+  if (role != PETRA_ROLE_RESULT || strcmp(key, "run.seed") == 0 || !counts)
     return PETRA_OK;
   return add_key(context, key, (const char *const *)values);
+}
+
+static petra_status collect_training(void *context, const char *key, petra_config_role role, char *const *values) {
+  (void)role;
+  return is_seed(key) ? PETRA_OK : add_key(context, key, (const char *const *)values);
 }
 
 /* Adds a description as a key if groups differ in it. `offset` is that of the text in the summary. */
@@ -324,7 +381,7 @@ static petra_status collect_words(key_collector *c, const char *key, size_t offs
   bool differ = false;
   PETRA_TRY(petra_allocate(&values, (size_t)g->count, sizeof *values));
   for (int i = 0; i < g->count; i++) {
-    memcpy(&values[i], (const char *)g->runs[g->groups[i].first].summary + offset, sizeof *values);
+    memcpy(&values[i], (const char *)summary_of(g, i) + offset, sizeof *values);
     values[i] = words(values[i]);
     differ |= strcmp(values[i], values[0]) != 0;
   }
@@ -335,12 +392,21 @@ static petra_status collect_words(key_collector *c, const char *key, size_t offs
 
 static petra_status collect_keys(petra_reach_groups *g) {
   key_collector collector = {.groups = g};
-  const petra_config **configs;
-  PETRA_TRY(petra_allocate(&configs, (size_t)g->count, sizeof *configs));
-  for (int i = 0; i < g->count; i++)
+  const petra_config **configs = NULL;
+  const petra_run_h5_summary **summaries = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&configs, (size_t)g->count, sizeof *configs), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&summaries, (size_t)g->count, sizeof *summaries), done);
+  for (int i = 0; i < g->count; i++) {
     configs[i] = g->runs[g->groups[i].first].config;
-  const petra_status status = petra_config_report_differences(configs, g->count, collect_key, &collector);
+    summaries[i] = summary_of(g, i);
+  }
+  status = petra_config_report_differences(configs, g->count, collect_key, &collector);
+  if (status == PETRA_OK)
+    status = petra_training_report_differences(summaries, g->count, collect_training, &collector);
+done:
   petra_free(configs);
+  petra_free(summaries);
   PETRA_TRY(status);
   PETRA_TRY(collect_words(&collector, "network", offsetof(petra_run_h5_summary, network)));
   return collect_words(&collector, "optimiser", offsetof(petra_run_h5_summary, optimiser));
@@ -368,14 +434,23 @@ static bool is_known_by_value(const char *key) {
   return found;
 }
 
+static bool is_format(const char *key) {
+  return strcmp(key, "cluster.message.up") == 0 || strcmp(key, "cluster.message.down") == 0;
+}
+
 /* Chooses keys that distinguish all groups, as few as a choice in this order gives: method and optimiser, which readers
- * know by name, then the others in the order of the table. */
+ * know by name, then the others in the order of the table. The two formats of messages are named together. */
 static void choose_keys(const petra_reach_groups *g, bool *used) {
   for (int k = 0; k < g->key_count; k++)
     used[k] = is_known_by_value(g->keys[k].key);
-  for (int k = 0; k < g->key_count; k++)
+  bool formats = false;
+  for (int k = 0; k < g->key_count; k++) {
     if (!used[k])
       used[k] = distinguishes(g, used, k);
+    formats |= used[k] && is_format(g->keys[k].key);
+  }
+  for (int k = 0; k < g->key_count; k++)
+    used[k] |= formats && is_format(g->keys[k].key);
 }
 
 static petra_status label_by_keys(petra_reach_groups *g, const bool *used) {
@@ -383,11 +458,11 @@ static petra_status label_by_keys(petra_reach_groups *g, const bool *used) {
     char text[LABEL] = "";
     const char *method = g->runs[g->groups[i].first].config->method.name;
     for (int k = 0; k < g->key_count; k++) {
-      const char *key = g->keys[k].key, *leaf = strrchr(key, '.');
+      const char *key = g->keys[k].key, *dot = strrchr(key, '.'), *leaf = dot ? dot + 1 : key;
       const size_t length = strlen(text);
       const bool name = is_known_by_value(key);
       if (used[k])
-        snprintf(text + length, sizeof text - length, "%s%s%s%s", length ? ", " : "", name ? "" : leaf + 1,
+        snprintf(text + length, sizeof text - length, "%s%s%s%s", length ? ", " : "", name ? "" : leaf,
                  name ? "" : " ", g->keys[k].values[i]);
     }
     PETRA_TRY(petra_duplicate_string(&g->groups[i].label, *text ? text : method));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config/config.h"
+#include "plan/plan.h"
 #include "reach/curve.h"
 
 #include <stdbool.h>
@@ -19,8 +20,8 @@ typedef struct petra_reach_run {
   int group;
 } petra_reach_run;
 
-/* A key in which groups differ, with the value of each group as YAML. For runs in PyTorch also "network" and "optimiser",
- * with the words of their logs. */
+/* A key in which groups differ, with the value of each group as YAML. For runs in PyTorch also the keys of `training` in
+ * their logs, and "network" and "optimiser" with the words of their logs. */
 typedef struct petra_reach_key {
   char *key;
   char **values;
@@ -31,6 +32,7 @@ typedef struct petra_reach_group {
   int first, count; /* its runs, which are adjacent and in the order of their seeds */
   bool delayed;     /* its gradients may be those of older weights */
   bool local;       /* its stages learn from losses of their own */
+  petra_plan_size size; /* of its training */
 } petra_reach_group;
 
 typedef struct petra_reach_groups {

@@ -6,6 +6,7 @@
 #include "run/simulation.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 /* --- the config --- */
@@ -26,14 +27,10 @@ static bool is_of_cluster(const char *key) {
 
 static bool is_of_model(const char *key) {
   static const char *const others[] = {"model.weights", "model.new_head", NULL};
-  static const char *const more[] = {
-      "data.batch", "data.vocabulary", "data.image_size", "stages.partition", "stages.count", "stages.blocks", NULL};
+  static const char *const more[] = {"data.set",         "data.path",       "data.batch",
+                                     "data.vocabulary",  "data.image_size", "stages.partition",
+                                     "stages.count",     "stages.blocks",   NULL};
   return (strncmp(key, "model.", strlen("model.")) == 0 && !is_in(others, key)) || is_in(more, key);
-}
-
-/* The config of a run in PyTorch does not say on which data it was trained, and a model needs data of its kind. */
-static bool is_of_model_and_data(const char *key) {
-  return is_of_model(key) || strcmp(key, "data.set") == 0 || strcmp(key, "data.path") == 0;
 }
 
 /* Names the file of --as or --on if the line does not. */
@@ -49,7 +46,7 @@ static petra_status fail_there(const petra_reach_place *place, petra_status stat
 petra_status petra_reach_config(const petra_reach_run *run, const petra_reach_place *place, const char *set,
                                 petra_config **out) {
   const bool of_pytorch = petra_run_h5_of_pytorch(run->summary);
-  const char *sets[8] = {"run.mode=emulate",
+  const char *sets[9] = {"run.mode=emulate",
                          "cluster.placement=[]",
                          "run.trace_actions=false",
                          "cluster.stages=0",
@@ -57,6 +54,8 @@ petra_status petra_reach_config(const petra_reach_run *run, const petra_reach_pl
                          "cluster.message.backward_bytes=0",
                          "cluster.message.gradient_bytes=0"};
   int set_count = of_pytorch && place->as ? 7 : 3; /* a model has messages of its own */
+  if (place->as_set)
+    sets[set_count++] = place->as_set;
   if (set)
     sets[set_count++] = set;
   const petra_config_text text = {run->log, run->summary->config, strlen(run->summary->config)};
@@ -65,7 +64,7 @@ petra_status petra_reach_config(const petra_reach_run *run, const petra_reach_pl
   if (place->on)
     parts[count++] = (petra_config_part){place->on, is_of_cluster};
   if (place->as)
-    parts[count++] = (petra_config_part){place->as, of_pytorch ? is_of_model_and_data : is_of_model};
+    parts[count++] = (petra_config_part){place->as, is_of_model};
   petra_log_kept kept = {.line = "out of memory while reading a config"};
   petra_log_keep(&kept);
   const petra_status status =
@@ -74,28 +73,105 @@ petra_status petra_reach_config(const petra_reach_run *run, const petra_reach_pl
   return status == PETRA_OK ? PETRA_OK : fail_there(place, status, kept.line);
 }
 
-petra_status petra_reach_check_cluster(const char *path, const petra_reach_groups *groups) {
-  petra_config *config;
-  petra_log_kept kept = {.line = "out of memory while reading a cluster"};
-  petra_log_keep(&kept); /* that the file sets no key is an error of petra_reach_config */
-  petra_status status = petra_config_load(path, NULL, 0, &config);
+/* --- the files --- */
+
+/* The keys that a file sets. */
+typedef struct keys {
+  bool (*takes)(const char *key);
+  bool (*takes_too)(const char *key); /* if it is given for both options; NULL: it is not */
+  bool replicas, vocabulary, data;
+  const char *last;
+  char ignored[400];
+} keys;
+
+static bool is_read(const keys *k, const char *key) {
+  return k->takes(key) || (k->takes_too && k->takes_too(key));
+}
+
+/* Notes what is not read. A section of which no key is read is named once. */
+static petra_status note_key(void *context, const char *key, petra_config_role role, char *const *values) {
+  static const char *const examples[] = {"cluster.engines", "model.width", "data.batch", "stages.count"};
+  keys *k = context;
+  const size_t length = strlen(k->ignored), section = strcspn(key, ".");
+  size_t size = section;
+  (void)role;
+  (void)values;
+  for (size_t i = 0; i < sizeof examples / sizeof *examples; i++)
+    if (strncmp(key, examples[i], section + 1) == 0 && is_read(k, examples[i]))
+      size = strlen(key);
+  k->replicas |= strcmp(key, "cluster.replicas") == 0;
+  k->vocabulary |= strcmp(key, "data.vocabulary") == 0;
+  k->data |= strcmp(key, "data.set") == 0;
+  const bool checked = strcmp(key, "cluster.replicas") == 0 || strcmp(key, "cluster.stages") == 0;
+  const bool again = k->last && strncmp(k->last, key, size) == 0 && size == section;
+  if (is_read(k, key) || again || (k->takes == is_of_cluster && checked))
+    return PETRA_OK;
+  snprintf(k->ignored + length, sizeof k->ignored - length, "%s%.*s", length ? ", " : "", (int)size, key);
+  k->last = key;
+  return PETRA_OK;
+}
+
+/* That a file sets no key of those that are read is an error of petra_reach_config. */
+static petra_status read_file(const petra_reach_place *place, petra_config **out, keys *k) {
+  petra_log_kept kept = {.line = "out of memory while reading a config"};
+  const char *path = place->on ? place->on : place->as;
+  petra_log_keep(&kept);
+  petra_status status = petra_config_load(path, NULL, 0, out);
+  if (status == PETRA_OK)
+    status = petra_config_report_set(*out, note_key, k);
   petra_log_keep_end(&kept);
-  if (status != PETRA_OK)
-    return fail_there(&(petra_reach_place){.on = path}, status, kept.line);
-  const int64_t stages = config->cluster.stages, replicas = config->cluster.replicas;
-  if (stages > 0)
-    status =
-        petra_config_fail(config, "cluster.stages",
-                          "%lld stages without a model, but the runs have their own; expected 0", (long long)stages);
-  for (int i = 0; i < groups->run_count && status == PETRA_OK && replicas > 1; i++)
-    if (groups->runs[i].config->cluster.replicas != replicas)
+  return status == PETRA_OK ? PETRA_OK : fail_there(place, status, kept.line);
+}
+
+petra_status petra_reach_warn_ignored(const petra_reach_place *place, bool of_model) {
+  petra_config *config = NULL;
+  for (int i = 0; i < 2; i++) {
+    const char *path = i == 0 ? place->on : place->as, *other = i == 0 ? place->as : place->on;
+    keys k = {.takes = i == 0 ? is_of_cluster : is_of_model};
+    if (!path || (i == 1 && !of_model))
+      continue;
+    if (other && strcmp(other, path) == 0)
+      k.takes_too = i == 0 ? is_of_model : is_of_cluster;
+    PETRA_TRY(read_file(&(petra_reach_place){.on = path}, &config, &k));
+    petra_config_destroy(config);
+    if (*k.ignored)
+      petra_log(PETRA_LOG_WARNING, "%s: no effect in a file of --%s: %s; they stay those of the runs", path,
+                i == 0 ? "on" : "as", k.ignored);
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_reach_check_cluster(const char *path, const petra_reach_groups *groups) {
+  petra_config *config = NULL;
+  keys k = {.takes = is_of_cluster};
+  petra_status status = read_file(&(petra_reach_place){.on = path}, &config, &k);
+  if (status == PETRA_OK && config->cluster.stages > 0)
+    status = petra_config_fail(config, "cluster.stages",
+                               "%lld stages without a model, but the runs have their own; expected 0",
+                               (long long)config->cluster.stages);
+  for (int i = 0; i < groups->run_count && status == PETRA_OK && k.replicas; i++)
+    if (groups->runs[i].config->cluster.replicas != config->cluster.replicas)
       status = petra_config_fail(config, "cluster.replicas",
                                  "%lld, but %s was trained with %lld, which its updates depend on; expected no "
                                  "cluster.replicas",
-                                 (long long)replicas, groups->runs[i].log,
+                                 (long long)config->cluster.replicas, groups->runs[i].log,
                                  (long long)groups->runs[i].config->cluster.replicas);
   petra_config_destroy(config);
   return status;
+}
+
+petra_status petra_reach_check_model(petra_reach_place *place) {
+  petra_config *config = NULL;
+  keys k = {.takes = is_of_model};
+  if (!place->as)
+    return PETRA_OK;
+  PETRA_TRY(read_file(place, &config, &k));
+  if (k.vocabulary && config->data.vocabulary > 0 && !k.data)
+    place->as_set = "data.set=tokens";
+  else if (k.data && config->data.set != PETRA_SET_TOKENS && !k.vocabulary)
+    place->as_set = "data.vocabulary=0";
+  petra_config_destroy(config);
+  return PETRA_OK;
 }
 
 bool petra_reach_is_random(const petra_config *config) {

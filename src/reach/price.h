@@ -8,12 +8,13 @@
 /* The files of --on and --as; NULL: the run's own. */
 typedef struct petra_reach_place {
   const char *on, *as;
+  const char *as_set; /* a setting that follows from `as`; NULL: none */
 } petra_reach_place;
 
 /* Loads the config of a run at a place. Of `on` it takes the keys of the section `cluster`, except cluster.replicas,
  * which belongs to the training, cluster.stages, and those of processes (placement, gpus, transport, timeout_s). Of `as`
- * it takes model (except weights and new_head), data.batch, data.vocabulary, data.image_size and stages.partition, count
- * and blocks.
+ * it takes model (except weights and new_head), data.set, path, batch, vocabulary and image_size, and stages.partition,
+ * count and blocks. data.vocabulary without data.set is that of data.set: tokens.
  * `set`, "KEY=VALUE" from --over, comes last; NULL: none. */
 petra_status petra_reach_config(const petra_reach_run *run, const petra_reach_place *place, const char *set,
                                 petra_config **out);
@@ -21,6 +22,12 @@ petra_status petra_reach_config(const petra_reach_run *run, const petra_reach_pl
 /* Checks that the file of --on describes a cluster for these runs: no cluster.stages, and no other number of
  * replicas. */
 petra_status petra_reach_check_cluster(const char *path, const petra_reach_groups *groups);
+
+/* Sets place->as_set. */
+petra_status petra_reach_check_model(petra_reach_place *place);
+
+/* Warns of the keys that are not read in the file of --on and, if `of_model`, in that of --as. */
+petra_status petra_reach_warn_ignored(const petra_reach_place *place, bool of_model);
 
 /* The records of a simulation for each microbatch, from 0, when its last stage begins the action that computes the loss; -1:
  * it has none. */

@@ -4,8 +4,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#include <math.h>
-#include <string.h>
 
 /* --- the target --- */
 
@@ -38,35 +36,17 @@ static petra_status make_curves(petra_reach *reach) {
 
 /* --- clusters that are not one cluster --- */
 
-typedef struct difference {
-  const char *place;
-  bool any;
-} difference;
-
 static petra_status warn_key(void *context, const char *key, petra_config_role role, char *const *values) {
-  difference *d = context;
+  petra_reach_cluster *cluster = context;
+  (void)role;
   (void)values;
-  if (d->any || role != PETRA_ROLE_RESULT || strncmp(key, "cluster.", strlen("cluster.")) != 0 ||
-      strncmp(key, "cluster.message.", strlen("cluster.message.")) == 0)
-    return PETRA_OK;
-  d->any = true;
-  petra_log(PETRA_LOG_WARNING,
-            "%s: the groups differ in %s, so their seconds are not those of one cluster; a file of --on that sets "
-            "this key makes them comparable",
-            d->place, key);
+  if (!cluster->differs)
+    petra_log(PETRA_LOG_WARNING,
+              "%s: the groups differ in %s, so their seconds are not those of one cluster; a file of --on that sets "
+              "this key makes them comparable",
+              cluster->place.on ? cluster->place.on : "the runs' own clusters", key);
+  cluster->differs = cluster->differs ? cluster->differs : key;
   return PETRA_OK;
-}
-
-/* Warns of the first key of the cluster in which the groups differ. */
-static petra_status compare_clusters(const petra_reach *reach, const petra_reach_cluster *cluster) {
-  const petra_config **configs;
-  difference found = {.place = cluster->place.on ? cluster->place.on : "the runs' own clusters"};
-  PETRA_TRY(petra_allocate(&configs, (size_t)reach->groups.count, sizeof *configs));
-  for (int g = 0; g < reach->groups.count; g++)
-    configs[g] = cluster->rows[g].config;
-  const petra_status status = petra_config_report_differences(configs, reach->groups.count, warn_key, &found);
-  petra_free(configs);
-  return status;
 }
 
 /* --- all of it --- */
@@ -74,15 +54,19 @@ static petra_status compare_clusters(const petra_reach *reach, const petra_reach
 static petra_status fill_clusters(petra_reach *reach) {
   const petra_reach_options *options = &reach->options;
   const int count = options->on_count > 0 ? options->on_count : 1;
+  petra_reach_place place = {.as = options->as};
   for (int i = 0; i < options->on_count; i++)
     PETRA_TRY(petra_reach_check_cluster(options->on[i], &reach->groups));
+  PETRA_TRY(petra_reach_check_model(&place));
   PETRA_TRY(petra_allocate(&reach->clusters, (size_t)count, sizeof *reach->clusters));
   reach->cluster_count = count;
   for (int i = 0; i < count; i++) {
     petra_reach_cluster *cluster = &reach->clusters[i];
-    cluster->place = (petra_reach_place){.on = options->on_count > 0 ? options->on[i] : NULL, .as = options->as};
+    cluster->place = place;
+    cluster->place.on = options->on_count > 0 ? options->on[i] : NULL;
     PETRA_TRY(petra_reach_fill(reach, cluster));
-    PETRA_TRY(compare_clusters(reach, cluster));
+    PETRA_TRY(petra_reach_cluster_differences(cluster, NULL, reach->groups.count, warn_key, cluster));
+    PETRA_TRY(petra_reach_warn_ignored(&cluster->place, i == 0));
   }
   reach->samples = petra_sample_kind_of(reach->clusters[0].rows[0].config);
   return PETRA_OK;

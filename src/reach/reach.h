@@ -10,6 +10,8 @@
 #include "reach/interval.h"
 #include "reach/price.h"
 
+#include "plan/plan.h"
+
 typedef struct petra_reach_options {
   char *const *places; /* runs and sweeps */
   int place_count;
@@ -18,6 +20,7 @@ typedef struct petra_reach_options {
   int on_count;
   const char *as;   /* a file with another model; NULL: the runs' own */
   const char *over; /* "KEY" or "KEY=FROM:TO"; NULL: no key is varied */
+  bool compare_unlike; /* form ratios also of groups that are not alike */
 } petra_reach_options;
 
 /* When one run reaches the target, or the end of its log if it does not. */
@@ -29,6 +32,9 @@ typedef struct petra_reach_end {
   double samples;     /* of all microbatches up to this one */
   double seconds;     /* when the last stage begins the action that computes the loss of this microbatch */
   double bytes;       /* sent between devices by then, with those between replicas; NaN: not known */
+  double lowest;      /* the lowest loss of the curve, or the highest accuracy */
+  int64_t lowest_updates;
+  double lowest_seconds;
 } petra_reach_end;
 
 /* The smoothed losses of a group: means over its runs, with half of the 95 % interval of the mean; NaN for one run. */
@@ -41,11 +47,13 @@ typedef struct petra_reach_band {
 /* A group on a cluster. */
 typedef struct petra_reach_row {
   petra_config *config;  /* of its first run there */
+  petra_plan_size size;  /* of this config */
   petra_reach_end *ends; /* of its runs */
   petra_reach_estimate updates, samples, seconds, bytes;
-  petra_reach_ratio to_best; /* its seconds over those of the best group */
+  petra_reach_ratio to_best; /* its seconds over those of the best group, if the two are alike */
   petra_reach_band band;
-  /* Costs and gains of delay, against the best group without delay, of the same optimiser if there is one. */
+  /* Costs and gains of delay, against the best group without delay that is alike, of the same optimiser if there is
+   * one. */
   int reference; /* this group; -1: this group has no delay, or there is nothing to compare it with */
   petra_reach_ratio more_updates, more_seconds;
 } petra_reach_row;
@@ -54,6 +62,7 @@ typedef struct petra_reach_cluster {
   petra_reach_place place;
   petra_reach_row *rows; /* of each group */
   int best;              /* the group with the fewest seconds among those whose runs all reach the target; -1: none */
+  const char *differs;   /* the first key of the cluster in which the groups differ; NULL: none */
 } petra_reach_cluster;
 
 /* The seconds of each group over the values of a key. */
@@ -97,6 +106,10 @@ void petra_reach_destroy(petra_reach *reach);
 /* Fills the rows of a cluster, whose place is set. */
 petra_status petra_reach_fill(const petra_reach *reach, petra_reach_cluster *cluster);
 void petra_reach_cluster_fini(const petra_reach *reach, petra_reach_cluster *cluster);
+
+/* Calls `report` with each key of the cluster in which the rows of `count` groups differ. */
+petra_status petra_reach_cluster_differences(const petra_reach_cluster *cluster, const int *groups, int count,
+                                             petra_config_reporter report, void *context);
 
 /* Estimates the seconds of a group at a place, by simulation; `set` as in petra_reach_config. */
 petra_status petra_reach_seconds(const petra_reach *reach, const petra_reach_place *place, const char *set, int group,

@@ -316,8 +316,9 @@ static const struct {
              {"config", offsetof(petra_run_h5_summary, config)},
              {"network", offsetof(petra_run_h5_summary, network)},
              {"optimiser", offsetof(petra_run_h5_summary, optimiser)},
-             {"data", offsetof(petra_run_h5_summary, data)}};
-enum { TEXTS = sizeof texts / sizeof *texts, DESCRIPTIONS = TEXTS - 3 /* a log may lack these and the next ones */ };
+             {"data", offsetof(petra_run_h5_summary, data)},
+             {"training", offsetof(petra_run_h5_summary, training)}};
+enum { TEXTS = sizeof texts / sizeof *texts, DESCRIPTIONS = TEXTS - 4 /* a log may lack these and the next ones */ };
 
 static petra_status read_attributes(const source *from, petra_run_h5_summary *summary) {
   int32_t complete = 0;

@@ -11,6 +11,7 @@ typedef struct petra_run_h5_summary {
   int32_t schema_version;
   char *petra_version, *git_commit, *created, *command, *backend, *libraries, *config;
   char *network, *optimiser, *data; /* descriptions by the PyTorch runtime, in words; NULL: none */
+  char *training; /* by the PyTorch runtime, all that decides the training: lines "KEY: VALUE"; NULL: not in the log */
   uint64_t seed;
   int64_t batches; /* microbatches per epoch; 0: not in the log */
   bool complete;   /* the run has ended; false also for old files without this mark */

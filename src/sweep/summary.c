@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "run/folder.h"
+#include "plan/plan.h"
 #include "sweep/sweep.h"
 #include "io/file.h"
 
@@ -41,6 +42,7 @@ petra_interval petra_interval_of(const double *values, int count, double level) 
 typedef struct combination {
   char name[PETRA_GRID_NAME];
   int complete;                                 /* number of its cells, one per seed */
+  petra_plan_size size;                         /* of its first cell */
   petra_interval interval[PETRA_SWEEP_METRICS]; /* over the complete cells */
 } combination;
 
@@ -59,6 +61,7 @@ static petra_status fill(summary *s) {
     combination *one = &s->combination[c];
     const petra_sweep_cell *cells = &s->sweep->cell[c * s->seeds];
     petra_grid_name(s->sweep->grid, c * s->seeds, false, one->name);
+    one->size = petra_plan_size_of(cells->config);
     for (int m = 0; m < s->metrics->count; m++) {
       one->complete = 0;
       for (int i = 0; i < s->seeds; i++)
@@ -95,8 +98,11 @@ static json_t *combination_json(const summary *s, int number) {
   json_t *overrides = json_object();
   for (int i = 0; petra_grid_override(s->sweep->grid, number, i, &key, &value); i++)
     petra_json_set(&overrides, key, petra_json_string(value));
-  json_t *object = json_pack("{s:s, s:o, s:i, s:i}", "name", one->name, "overrides", overrides, "cells", s->seeds,
-                             "complete", one->complete);
+  const petra_plan_size *size = &one->size;
+  json_t *object = json_pack("{s:s, s:o, s:i, s:i, s:o, s:o}", "name", one->name, "overrides", overrides, "cells",
+                             s->seeds, "complete", one->complete, "devices",
+                             size->devices > 0 ? json_integer(size->devices) : json_null(), "samples_per_update",
+                             size->devices > 0 ? json_integer(size->update_samples) : json_null());
   for (int m = 0; m < s->metrics->count; m++)
     petra_json_set(&object, s->metrics->name[m],
                    json_pack("{s:i, s:o, s:o, s:o}", "count", one->interval[m].count, "mean",
@@ -180,7 +186,7 @@ static void print_head(const summary *s, FILE *out) {
     fputs(",row", out);
   for (int i = 0; petra_grid_varied(s->sweep->grid, i, &key); i++)
     fprintf(out, ",%s", key);
-  fputs(",cells,complete,samples", out);
+  fputs(",cells,complete,samples,devices,samples_per_update", out);
   for (int m = 0; m < s->metrics->count; m++)
     fprintf(out, ",%s_mean,%s_deviation,%s_interval95", s->metrics->name[m], s->metrics->name[m], s->metrics->name[m]);
   putc('\n', out);
@@ -199,8 +205,9 @@ static petra_status print_csv(const void *context, FILE *out) {
     }
     putc('"', out);
     PETRA_TRY(put_varied(s, c, out));
-    fprintf(out, ",%d,%d,%s", s->seeds, one->complete,
-            petra_sample_words_of(petra_sample_kind_of(s->sweep->cell[c * s->seeds].config))->labels);
+    fprintf(out, ",%d,%d,%s,%lld,%lld", s->seeds, one->complete,
+            petra_sample_words_of(petra_sample_kind_of(s->sweep->cell[c * s->seeds].config))->labels,
+            (long long)one->size.devices, (long long)one->size.update_samples);
     for (int m = 0; m < s->metrics->count; m++) {
       put_number(out, one->interval[m].mean);
       put_number(out, one->interval[m].deviation);
@@ -231,11 +238,25 @@ static bool has_lone_seed(const summary *s) {
   return false;
 }
 
+/* Returns true if combinations differ in devices or samples per update: their times and updates are not alike. */
+static bool are_unlike(const summary *s) {
+  bool differ = false;
+  for (int c = 1; c < s->count; c++)
+    differ |= !petra_plan_size_alike(&s->combination[0].size, &s->combination[c].size);
+  return differ;
+}
+
 static petra_status print_table(const summary *s) {
-  petra_table_column columns[PETRA_SWEEP_METRICS + 2] = {{"combination", PETRA_TABLE_LEFT},
+  petra_table_column columns[PETRA_SWEEP_METRICS + 4] = {{"combination", PETRA_TABLE_LEFT},
                                                          {"complete", PETRA_TABLE_RIGHT}};
+  const bool unlike = are_unlike(s);
   int count = 2;
   petra_table *table;
+  if (unlike) {
+    puts("unlike: the combinations differ in devices or in samples per update");
+    columns[count++] = (petra_table_column){"devices", PETRA_TABLE_RIGHT};
+    columns[count++] = (petra_table_column){"samples / update", PETRA_TABLE_RIGHT};
+  }
   for (int m = 0; m < s->metrics->count; m++)
     if (s->metrics->shown[m])
       columns[count++] = (petra_table_column){s->metrics->name[m], PETRA_TABLE_RIGHT};
@@ -243,6 +264,10 @@ static petra_status print_table(const summary *s) {
   for (int c = 0; c < s->count; c++) {
     petra_table_cell(table, "%s", s->combination[c].name);
     petra_table_cell(table, "%d/%d", s->combination[c].complete, s->seeds);
+    if (unlike) {
+      petra_table_cell(table, "%lld", (long long)s->combination[c].size.devices);
+      petra_table_cell(table, "%lld", (long long)s->combination[c].size.update_samples);
+    }
     for (int m = 0; m < s->metrics->count; m++)
       if (s->metrics->shown[m])
         metric_cell(table, s->combination[c].interval[m]);

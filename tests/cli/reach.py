@@ -169,11 +169,11 @@ class Synthetic(ReachTest):
         self.assertEqual((ratio["lower_bound"], ratio["low"], ratio["high"]), (True, ratio["mean"], None))
         self.assertAlmostEqual(ratio["mean"], bound / self.second(120), places=9)
         table = self.good("reach", *runs, "--loss", "2", "--window", "1")
-        self.assertRegex(table, r"lr 0.25 +0 of 3 +not reached +- +> 951 +- +-\n")
+        self.assertRegex(table, r"lr 0.25 +4 +2 +0 of 3 +not reached +- +> 951 +- +-\n")
         updates = statistics.geometric_mean((100, 200, 299))
-        self.assertRegex(table, rf"lr 0.1 +2 of 3 +>= {updates:.4g} +>= \d+ +>= {bound:.4g} +>= [\d.e-]+ +>= {bound / self.second(120):.4g}\n")
+        self.assertRegex(table, rf"lr 0.1 +4 +2 +2 of 3 +>= {updates:.4g} +>= \d+ +>= {bound:.4g} +>= [\d.e-]+ +>= {bound / self.second(120):.4g}\n")
         self.assertIn("no interval: one would need the values that are missing", table)
-        self.assertRegex(table, r"lr 0.75 +3 of 3 +120 .* 1\n")
+        self.assertRegex(table, r"lr 0.75 +4 +2 +3 of 3 +120 .* 1\n")
 
     def test_a_delayed_group_of_which_a_seed_does_not_reach(self):
         """The sentence about delay has the figures of the rows."""
@@ -183,7 +183,7 @@ class Synthetic(ReachTest):
             self.synthetic(f"late-{seed}", losses, [2.0 * m for m in range(len(losses))], seed, method="delayed")
         found = self.run_petra("reach", *(f"{group}-{seed}" for group in ("exact", "late") for seed in (1, 2)), "--loss", "2", "--window", "1")
         more, bound = math.sqrt(100 * 200) / 50, math.sqrt(2 * 100 * 2 * 200)
-        self.assertRegex(found[1], rf"delayed +1 of 2 +>= {math.sqrt(100 * 200):.4g} .* >= {bound:.4g} ")
+        self.assertRegex(found[1], rf"delayed +4 +2 +1 of 2 +>= {math.sqrt(100 * 200):.4g} .* >= {bound:.4g} ")
         self.assertIn(f"delay: delayed needs at least {100 * (more - 1):.3g} % more updates than backprop and takes at most "
                       f"{100 * (1 - bound / self.second(50)):.3g} % less time\n", found[1])
 
@@ -283,7 +283,7 @@ class Real(ReachTest):
                 ("bare.yaml: sets no key of the section cluster that is read from it, such as cluster.engines", "run", "--loss", "2", "--on", "bare.yaml"),
                 ("empty.yaml: sets no key of the section cluster that", "run", "--loss", "2", "--on", "empty.yaml"),
                 ("cut.yaml: sets no key of the section cluster that", "run", "--loss", "2", "--on", "cut.yaml"),
-                ("empty.yaml: sets no key that is read from it, such as data.batch", "run", "--loss", "2", "--as", "empty.yaml"),
+                ("empty.yaml: sets no key that is read from it, such as data.set", "run", "--loss", "2", "--as", "empty.yaml"),
                 ("ten.yaml: sets no key that is read from it", "run", "--loss", "2", "--as", "ten.yaml"),
                 ("with --as images.yaml: run/run.h5: data.set: grammar has tokens", "run", "--loss", "2", "--as", "images.yaml"),
                 ("--loss was given twice; expected it once", "run", "--loss", "2", "--loss", "3"),
@@ -357,9 +357,121 @@ class Real(ReachTest):
             self.assertEqual({group: (end["samples"], end["labels"]) for group, end in found.items()}, {"batch 2": (6, 48), "batch 3": (9, 144)})
             code, out, _ = self.run_petra("reach", *runs, "--loss", "9", "--window", "3")
             self.assertEqual(code, 0)
-            self.assertRegex(out, r"batch 2 +1 of 1 +2 +48 ")
-            self.assertRegex(out, r"batch 3 +1 of 1 +2 +144 ")
+            self.assertRegex(out, r"batch 2 +4 +2 +1 of 1 +2 +48 ")
+            self.assertRegex(out, r"batch 3 +4 +3 +1 of 1 +2 +144 ")
             self.assertRegex(out, rf"\ncosts    batch {words[0]} \(seconds.*\n         batch {words[1]} \(seconds.*\nlinks    latency")
+
+    def test_unlike_groups(self):
+        """On different numbers of devices, or with different numbers of samples per update, there is no ratio unless it is asked for."""
+        plain = {"run.epochs": 1, "run.eval_every": 0}
+        for name, settings in (("exact", {"method.name": "1f1b", "method.accumulate": 4}), ("v", {"method.name": "zb-v", "method.accumulate": 4}),
+                               ("late", {"method.name": "pipedream", "method.accumulate": 1}), ("same", {"method.name": "pipedream", "method.accumulate": 4}),
+                               ("two", {"method.name": "1f1b", "method.accumulate": 2, "cluster.replicas": 2})):
+            self.train(name, {**plain, **settings})
+        target = ("--loss", "9", "--window", "3")
+        for runs, words, sizes in ((("exact", "v"), "devices: 4 (1f1b), 2 (zb-v)", [(4, 8), (2, 8)]),
+                                   (("exact", "late"), "samples per update: 8 (1f1b), 2 (pipedream)", [(4, 8), (4, 2)]),
+                                   (("exact", "two"), "devices: 4 (accumulate 4), 8 (accumulate 2)", [(4, 8), (8, 8)])):
+            out = self.good("reach", *runs, *target)
+            before, table = out.split(f"\nunlike   {words}; no ratios of unlike groups without --compare-unlike\n\n", 1)
+            self.assertNotIn("seconds / best", before)
+            self.assertNotIn("delay:", table)
+            self.assertEqual(sorted(line.split()[-1] for line in table.splitlines()[1:3]), ["-", "1"], table)
+            cluster, = self.reach(*runs, *target)["clusters"]
+            self.assertEqual(cluster["unlike"], words)
+            self.assertEqual([(row["devices"], row["samples_per_update"]) for row in cluster["rows"]], sizes)
+            self.assertEqual([row["delay"] for row in cluster["rows"]], [None, None])
+            self.assertIn(None, [row["seconds_to_best"] for row in cluster["rows"]])
+            asked = self.good("reach", *runs, *target, "--compare-unlike")
+            self.assertIn(f"\nunlike   {words}\n\n", asked)
+            self.assertEqual("delay: pipedream needs" in asked, "late" in runs)
+            ratios = [row["seconds_to_best"]["mean"] for row in self.reach(*runs, *target, "--compare-unlike")["clusters"][0]["rows"]]
+            self.assertEqual(min(ratios), 1)
+        rows = self.rows("exact", "late", "same", *target)
+        self.assertEqual([row["delay"] and row["delay"]["reference"] for row in rows.values()], [None, None, "1f1b, accumulate 4"])
+        alike = self.good("reach", "exact", "same", *target)
+        self.assertNotIn("unlike", alike)
+        self.assertIn("delay: pipedream needs", alike)
+        self.write("large.yaml", "data: {batch: 1}\n")
+        out = self.good("reach", "exact", "late", *target, "--as", "large.yaml")
+        self.assertIn("trained samples per update: 8 (1f1b), 2 (pipedream)", out)
+        self.assertRegex(out, r"\n1f1b +4 +4 +1 of 1 ")
+
+    def test_unlike_contexts(self):
+        for context in 4, 8:
+            self.train(str(context), {"method.name": "1f1b", "run.epochs": 1, "model.context": context})
+        self.assertIn("\nunlike   tokens per update: 8 (context 4), 16 (context 8); no", self.good("reach", "4", "8", "--loss", "9", "--window", "1"))
+
+    def test_network_and_formats(self):
+        self.train("plain", {"method.name": "petra", "run.epochs": 1})
+        self.train("int8", {"method.name": "petra", "run.epochs": 1, "cluster.message.up": "int8", "cluster.message.down": "bf16"})
+        out = self.good("reach", "plain", "int8", "--loss", "9", "--window", "1")
+        self.assertIn("\nnetwork  RevGPT of 3 blocks, width 8, 2 heads, context 8, vocabulary 64, 3720 parameters\n", out)
+        rows = self.rows("plain", "int8", "--loss", "9", "--window", "1")
+        self.assertEqual(list(rows), ["up native, down native", "up int8, down bf16"])
+        with h5py.File(self.path("plain/run.h5"), "r") as file:
+            self.assertEqual({row["parameters"] for row in rows.values()}, {int(file["model/stages"]["parameters"].sum())})
+
+    def test_lowest(self):
+        self.train("run", {"method.name": "1f1b", "method.accumulate": 2})
+        log = self.log("run")
+        mean = numpy.convolve(log["loss"], numpy.ones(6) / 6, "valid")
+        at = int(numpy.argmin(mean))
+        words = f"not reached: 1f1b: the lowest smoothed loss is {mean[at]:.5g} nats, after {(at + 5) // 2} updates and {log['virtual_s'][at + 5]:.4g} s (seed 1)\n"
+        self.assertIn(words, self.good("reach", "run", "--loss", "0.1", "--window", "3"))
+        nearest = self.rows("run", "--loss", "0.1", "--window", "3")["1f1b"]["runs"][0]["nearest"]
+        self.assertAlmostEqual(nearest.pop("value"), mean[at], places=12)
+        self.assertEqual(nearest, {"updates": (at + 5) // 2, "seconds": log["virtual_s"][at + 5]})
+        self.assertIn("not reached: 1f1b: the highest accuracy is ", self.good("reach", "run", "--top1", "1", "--window", "3"))
+
+    def test_vocabulary(self):
+        """--as has the vocabulary that its file states, whatever data set the runs have."""
+        self.write("text.txt", "to be or not to be " * 200)
+        self.train("grammar", {"method.name": "1f1b", "run.epochs": 1, "run.eval_every": 0})
+        self.train("text", {"method.name": "1f1b", "run.epochs": 1, "run.eval_every": 0, "data.set": "text", "data.path": "text.txt"})
+
+        def priced(run, data):
+            self.write("as.yaml", f"model: {{width: 16}}\ndata: {{{data}}}\n")
+            row, = self.rows(run, "--loss", "9", "--window", "1", "--as", "as.yaml").values()
+            return row["parameters"]
+
+        own = priced("grammar", "batch: 2")
+        large = priced("grammar", "vocabulary: 50257")
+        for run in "grammar", "text":
+            self.assertEqual(priced(run, "vocabulary: 50257"), large)
+            self.assertEqual(priced(run, "set: tokens, path: nowhere.bin, vocabulary: 50257"), large)
+            self.assertEqual(priced(run, "set: grammar"), own)
+        self.assertEqual(priced("grammar", "set: text, path: nowhere.txt"), priced("text", "batch: 2"))
+        # Rows of the embedding and of the head, which reads both streams.
+        per_token = (large - own) / (50257 - 64)
+        self.assertEqual(per_token, int(per_token))
+        self.assertEqual(priced("text", "batch: 2") - own, per_token * (256 - 64))
+        self.train("wide", {"method.name": "1f1b", "run.epochs": 1, "run.eval_every": 0, "data.set": "text", "data.path": "text.txt", "model.width": 16})
+        with h5py.File(self.path("wide/run.h5"), "r") as file:
+            self.assertEqual(priced("grammar", "set: text"), file["model/stages"]["parameters"].sum())
+        self.write("as.yaml", "data: {set: grammar, vocabulary: 100}\n")
+        self.bad(2, "data.vocabulary: 100, but data.set: grammar has 64", "reach", "grammar", "--loss", "9", "--as", "as.yaml")
+
+    def test_keys_without_effect(self):
+        """One line names the keys of the files that are not read."""
+        self.train("run", {"method.name": "1f1b", "run.epochs": 1, "cluster.replicas": 2})
+        on = "cluster: {link: {preset: 10gbe}"
+        for option, text, words in (("--on", on + ", message: {up: int8, down: bf16}}", "cluster.message.up, cluster.message.down"),
+                                    ("--on", on + ", gpus: [0], timeout_s: 9, replicas: 2}", "cluster.timeout_s, cluster.gpus"),
+                                    ("--on", on + "}\nmodel: {width: 16, depth: 3}\noptim: {lr: 7}", "model, optim"),
+                                    ("--on", on + "}", None),
+                                    ("--as", "model: {width: 16, weights: w.h5}\noptim: {lr: 7}\n" + on + "}", "model.weights, optim, cluster"),
+                                    ("--as", "data: {set: tokens, vocabulary: 99}", None)):
+            self.write("file.yaml", text)
+            code, _, error = self.run_petra("reach", "run", "--loss", "9", "--window", "1", option, "file.yaml")
+            line = f"petra: warning: file.yaml: no effect in a file of {option}: {words}; they stay those of the runs\n" if words else ""
+            self.assertEqual((code, error), (0, line), text)
+        self.write("file.yaml", on + ", message: {up: int8}}\nmodel: {width: 16}")
+        _, _, error = self.run_petra("reach", "run", "--loss", "9", "--window", "1", "--on", "file.yaml", "--as", "file.yaml")
+        self.assertIn("file of --on: cluster.message.up; they", error)
+        self.assertNotIn("model", error)
+        self.write("file.yaml", on + ", replicas: 1}")
+        self.bad(2, "cluster.replicas: 1, but run/run.h5 was trained with 2", "reach", "run", "--loss", "9", "--window", "1", "--on", "file.yaml")
 
     def test_groups_on_different_clusters(self):
         self.train("a", {"method.name": "petra", "run.epochs": 1, **LINKS})
@@ -368,6 +480,9 @@ class Real(ReachTest):
             self.write("ten.yaml", "cluster: {link: {preset: 10gbe}}\n")
             code, _, error = self.run_petra("reach", "a", "b", "--loss", "9", "--window", "1", *arguments)
             self.assertEqual((code, "the groups differ in cluster.link." in error), (0, warns), error)
+        for arguments, ratios in (["--on", "same.yaml"], False), (["--on", "ten.yaml"], True), (["--on", "same.yaml", "--compare-unlike"], True):
+            _, out, _ = self.run_petra("reach", "a", "b", "--loss", "9", "--window", "1", *arguments, "--json")
+            self.assertEqual(None not in [row["seconds_to_best"] for row in json.loads(out)["clusters"][0]["rows"]], ratios, arguments)
 
 
 class Again(ReachTest):
@@ -483,8 +598,7 @@ class Again(ReachTest):
                 self.assertEqual(curve["seconds"], expected[len(expected) - len(curve["seconds"]):], (method, cluster["file"]))
 
     def test_another_model(self):
-        self.write("large.yaml", "model: {width: 64, depth: 5, heads: 4, context: 16}\ndata: {batch: 1}\nstages: {partition: list, blocks: [2, 5, 3, 2]}\n"
-                   "optim: {lr: 7}\ncluster: {link: {preset: wan}}\n")  # the last two have no effect
+        self.write("large.yaml", "model: {width: 64, depth: 5, heads: 4, context: 16}\ndata: {batch: 1}\nstages: {partition: list, blocks: [2, 5, 3, 2]}\n")
         self.write("a.yaml", "cluster: {cost: {model: roofline}, link: {preset: 100gbe}}\n")
         more = {"cluster.cost.model": "roofline", "cluster.link.preset": "100gbe", "model.width": 64, "model.depth": 5, "model.heads": 4,
                 "model.context": 16, "data.batch": 1, "stages.partition": "list", "stages.blocks": "[2, 5, 3, 2]"}

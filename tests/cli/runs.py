@@ -104,6 +104,8 @@ class Runs(ProgramTest):
         self.assertIn("C  runs/other/deep/run.h5: petra, k = 1; sgd, lr 0.2; shapes, the first 192 images\n", text)
         self.assertRegex(text, r"\nconfig +A +B +C\noptim\.lr +0\.1 +0\.1 +0\.2\n")
         self.assertRegex(text, r"\nstate +complete +complete +complete\nepochs +2 +2 +2\n")
+        self.assertRegex(text, r"\ndevices +10 +10 +10\nsamples per update +8 +8 +8\n")
+        self.assertNotIn("unlike", text)
         self.assertRegex(text, r"losses   A and B: equal to the bit in all (\d+) microbatches of both runs\n"
                                r"weights  A and B: equal to the bit, all 102 tensors\n"
                                r"losses   A and C: equal to the bit in the first [1-9]\d* of \1 microbatches\n"

@@ -265,6 +265,59 @@ class Readers(ProgramTest):
                            ("copy", "the same training with the same seed")):
             self.bad(2, words, "reach", "petra", run, *target)
 
+    def trained(self, name, training, words=(), **settings):
+        """A run whose log has the attribute `training`; None: it is that of an earlier version."""
+        self.run_of(name, words, **settings)
+        with h5py.File(self.path(f"{name}/run.h5"), "r+") as file:
+            if "training" in file.attrs:
+                del file.attrs["training"]
+            if training is not None:
+                file.attrs["training"] = training
+
+    LINES = "autocast: off\nloader.seed: {1}\noptimiser.0.clip: 1\noptimiser.0.lr: {0}\nscheduler: none\ntorch.seed: {1}\n"
+
+    def test_training_in_reach(self):
+        """Runs are grouped by all keys of `training` but those that end in `seed`; optim, model and device of the config have no effect."""
+        for name, lr, seed in ("a", "0.001", 1), ("b", "0.001", 2), ("c", "0.03", 3), ("d", "0.03", 4):
+            self.trained(name, self.LINES.format(lr, seed), optim__lr={"a": 0.1}.get(name, 0.2), model__width=8 + seed, device__threads=seed)
+        target = ("--loss", "2.8", "--window", "1")
+        groups = self.good_json("reach", *"abcd", *target)["groups"]
+        self.assertEqual([(group["label"], len(group["runs"]), group["keys"]) for group in groups],
+                         [(f"lr {lr}", 2, {"optimiser.0.lr": lr}) for lr in ("0.001", "0.03")])
+        self.trained("e", self.LINES.format("0.03", 5).replace("scheduler: none\n", ""))
+        self.assertEqual([group["label"] for group in self.good_json("reach", *"ace", *target)["groups"]], ["lr 0.001, scheduler none", "lr 0.03, scheduler none",
+                                                                                                      "lr 0.03, scheduler -"])
+        self.trained("f", self.LINES.format("0.001", 1))
+        self.bad(2, "the same training with the same seed", "reach", "a", "f", *target)
+        self.trained("old", None)
+        self.assertEqual(len(self.good_json("reach", "a", "old", *target)["groups"]), 2)
+        self.assertIn("note: 1 of 2 logs do not record their optimisers in full", self.good("reach", "a", "old", *target))
+        self.assertNotIn("in full", self.good("reach", "a", "b", *target))
+
+    def test_training_in_compare(self):
+        for name, lr in ("a", "0.001"), ("b", "0.03"), ("c", "0.001"):
+            self.trained(name, self.LINES.format(lr, 1), optim__lr={"c": 0.2}.get(name, 0.1))
+        out = self.good("compare", "a", "b")
+        self.assertNotIn("equal in every key", out)
+        self.assertRegex(out, r"\noptimiser.0.lr +0.001 +0.03\n")
+        self.assertNotIn("in full", out)
+        found = self.good_json("compare", "a", "b")["config"]
+        self.assertEqual(found, [{"key": "optimiser.0.lr", "decides": "results", "values": ["0.001", "0.03"]}])
+        self.assertIn("their configs are equal in every key\n", self.good("compare", "a", "c"))
+        for name in "old", "older":
+            self.trained(name, None)
+        out = self.good("compare", "old", "older")
+        self.assertIn("note: A, B: the log does not record its optimiser in full", out)
+        self.assertIn("equal in every key that their logs record\n", out)
+        out = self.good("compare", "a", "old")
+        self.assertIn("note: B: the log does not record its optimiser in full", out)
+        self.assertRegex(out, r"\nautocast +off +-\n")
+        self.their_run()
+        values = {row["key"]: row["values"] for row in self.good_json("compare", "c", "theirs")["config"]}
+        self.assertEqual((values["optim.lr"][0], values["network"][0], values["scheduler"]), (None, "ours, 2 blocks (PyTorch)", ["none", None]))
+        self.trained("net", self.LINES.format("0.001", 1), {"network": "theirs"})
+        self.assertRegex(self.good("compare", "a", "net"), r"\nnetwork +ours, 2 blocks \(PyTorch\) +theirs \(PyTorch\)\n")
+
     def test_python(self):
         """The reader, the export, the plots and the report."""
         self.run_of("mine")

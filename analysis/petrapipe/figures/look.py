@@ -47,9 +47,9 @@ def style(number: int) -> dict[str, str]:
             "linestyle": LINES[turn % len(LINES)]}
 
 
-def legend_below(figure: Figure, handles: Sequence, labels: Sequence[str], columns: int, size: float = 8) -> None:
+def legend_below(figure: Figure, handles: Sequence, labels: Sequence[str], columns: int, size: float = 8, title: str = "") -> None:
     """Draws one legend for all panels, below them and not on the curves, in points of this size. The figure must have layout="constrained"."""
-    legend = figure.legend(handles, labels, loc="lower center", ncol=columns, fontsize=size)
+    legend = figure.legend(handles, labels, loc="lower center", ncol=columns, fontsize=size, title=title or None, title_fontsize=size)
     share = legend.get_window_extent(figure.canvas.get_renderer()).height / figure.bbox.height + 0.01
     figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))
 

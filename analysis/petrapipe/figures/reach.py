@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loss against seconds on each cluster, from what `petra reach --json` prints.
 
-A panel is a cluster. A line is a group: the mean of the smoothed losses over its seeds; its band is the 95 % interval of that mean. A large point is
-where the group reaches the target (the geometric mean over the seeds), with its 95 % interval; a group of which a seed does not reach it has none."""
+A panel is a cluster. A line is a group: the mean of the smoothed losses over its seeds; with more than three seeds a
+band is the 95 % interval of that mean. The interval of two or three seeds would cover the panel: small points are the
+seeds where they reach the target. A large point is where the group reaches it (the geometric mean over the seeds), with
+its 95 % interval; a group of which a seed does not reach the target has none."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import textwrap
 from typing import TYPE_CHECKING
 
 from ..errors import Unreadable
@@ -17,6 +20,9 @@ from . import look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+FEW = 3  # seeds: Student's t makes a band of them several times as wide as their scatter
 
 
 class Reach:
@@ -30,10 +36,13 @@ class Reach:
             self.target, self.clusters = found["target"], found["clusters"]
             self.groups = [group["label"] for group in found["groups"]]
             self.model = found["as"] and f"{os.path.splitext(os.path.basename(found['as']['file']))[0]}: {found['as']['text']}"
+            self.network = "; ".join(dict.fromkeys(row["network"] for row in self.clusters[0]["rows"]))
+            self.seeds = max(len(group["runs"]) for group in found["groups"])
             self.labels = found["labels"]
             for cluster in self.clusters:
+                cluster["unlike"]  # pylint: disable=pointless-statement
                 for row in cluster["rows"]:
-                    row["curve"]["seconds"], row["seconds"]["mean"]  # pylint: disable=pointless-statement
+                    row["curve"]["seconds"], row["seconds"]["mean"], row["runs"], row["devices"]  # pylint: disable=pointless-statement
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise Unreadable(f"{'standard input' if path == '-' else path}: not the output of petra reach --json: {getattr(error, 'strerror', None) or error}") from None
 
@@ -46,12 +55,12 @@ class Reach:
 
 
 def points_of(row: dict) -> tuple[list[float], list[float], list[float] | None, list[float] | None]:
-    """Returns (seconds, mean, low, high) of the points of a curve; low and high are None for a group of one seed."""
+    """Returns (seconds, mean, low, high) of the points of a curve; low and high are None for a group of few seeds."""
     curve = row["curve"]
     kept = [i for i, second in enumerate(curve["seconds"]) if second is not None]
     seconds, means = ([curve[name][i] for i in kept] for name in ("seconds", "mean"))
     halves = [curve["half"][i] for i in kept]
-    if any(half is None for half in halves):
+    if len(row["runs"]) <= FEW or any(half is None for half in halves):
         return seconds, means, None, None
     return seconds, means, [m - h for m, h in zip(means, halves)], [m + h for m, h in zip(means, halves)]
 
@@ -62,18 +71,43 @@ def reached(row: dict) -> tuple[float, float | None, float | None] | None:
     return (seconds["mean"], seconds["low"], seconds["high"]) if seconds["reached"] == seconds["runs"] else None
 
 
+def seeds_of(row: dict) -> list[float]:
+    """Returns the seconds at which the seeds of a group of few reach the target."""
+    runs = row["runs"]
+    return [run["seconds"] for run in runs if run["reached"]] if 1 < len(runs) <= FEW else []
+
+
+def legend_of(reach: Reach, row: dict) -> str:
+    """Returns the name of a group; with its devices and samples per update if the groups differ in one of them."""
+    rows = reach.clusters[0]["rows"]
+    words = [f"{row[key] or '?'} {unit}" for key, unit in (("devices", "devices"), ("samples_per_update", "samples/update"))
+             if len({other[key] for other in rows}) > 1]
+    return row["group"] + (f" ({', '.join(words)})" if words else "")
+
+
+def spread_of(reach: Reach) -> str:
+    """Returns what bands, bars and points say about the seeds, in words."""
+    if reach.seeds == 1:
+        return "one seed each"
+    bands = any(points_of(row)[2] for cluster in reach.clusters for row in cluster["rows"])
+    words = "bands and bars: 95 % intervals over seeds" if bands else "bars: 95 % intervals over seeds"
+    few = max((len(row["runs"]) for row in reach.clusters[0]["rows"] if len(row["runs"]) <= FEW), default=1)
+    return words + (f"; small points: the seeds of groups of {'two' if few == 2 else 'three'}" if few > 1 else "")
+
+
 def title_of(cluster: dict) -> str:
     return "the runs' own cluster" if cluster["file"] is None else cluster["name"]
 
 
 def print_points(reach: Reach) -> None:
-    print("cluster | group | reached | seconds | 95 % interval")
+    print("cluster | group | reached | seconds | 95 % interval | devices | samples per update")
     for cluster in reach.clusters:
         for row in cluster["rows"]:
             seconds, found = row["seconds"], reached(row)
             mean = "-" if found is None else f"{found[0]:.6g}"
             interval = "-" if found is None or found[1] is None else f"{found[1]:.6g} .. {found[2]:.6g}"
-            print(f"{cell(title_of(cluster))} | {cell(row['group'])} | {seconds['reached']} of {seconds['runs']} | {mean} | {interval}")
+            print(f"{cell(title_of(cluster))} | {cell(row['group'])} | {seconds['reached']} of {seconds['runs']} | {mean} | {interval} | "
+                  f"{row['devices'] or '-'} | {row['samples_per_update'] or '-'}")
 
 
 def draw(reach: Reach, linear: bool = False) -> Figure:
@@ -92,9 +126,9 @@ def draw(reach: Reach, linear: bool = False) -> Figure:
             if low:
                 panel.fill_between(seconds, [factor * value for value in low], [factor * value for value in high], color=style["color"], alpha=0.18,
                                    linewidth=0)
-            found = reached(row)
+            found, at = reached(row), factor * reach.target["value"]
+            panel.plot(seeds_of(row), [at] * len(seeds_of(row)), color=style["color"], marker=style["marker"], markersize=3, linestyle="none", alpha=0.7)
             if found:
-                at = factor * reach.target["value"]
                 if found[1] is not None:
                     panel.errorbar([found[0]], [at], xerr=[[found[0] - found[1]], [found[2] - found[0]]], fmt="none", ecolor=style["color"], capsize=3)
                 panel.plot([found[0]], [at], color=style["color"], marker=style["marker"], markersize=6, markeredgecolor="white", zorder=5)
@@ -106,12 +140,13 @@ def draw(reach: Reach, linear: bool = False) -> Figure:
         panel.set_ylabel(label)
     for panel in panels.flat[len(reach.clusters):]:
         panel.remove()
-    bands = any(points_of(row)[2] for cluster in reach.clusters for row in cluster["rows"])
-    texts = [f"Dashed: {reach.target['text']}", "points: where a group reaches it", "bands and bars: 95 % intervals over seeds" if bands else "one seed each"]
-    figure.suptitle(("\n" if columns == 1 else "; ").join(map(drawn, texts)), fontsize=9)
+    width = int(15 * figure.get_figwidth())
+    words = f"Dashed: {reach.target['text']}; large points: where a group reaches it; {spread_of(reach)}"
+    figure.suptitle("\n".join(textwrap.wrap(drawn(words), width)), fontsize=9)
     handles = [plt.Line2D([], [], **look.style(number)) for number in range(len(reach.groups))]
-    labels = [drawn(group) for group in reach.groups]
-    look.legend_below(figure, handles, labels, max(1, min(len(labels), 90 // (8 + max(map(len, labels))))))
+    labels = [drawn(legend_of(reach, row)) for row in reach.clusters[0]["rows"]]
+    look.legend_below(figure, handles, labels, max(1, min(len(labels), 90 // (8 + max(map(len, labels))))),
+                      title="\n".join(textwrap.wrap(drawn(reach.network), width)))
     return figure
 
 

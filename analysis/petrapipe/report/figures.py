@@ -450,9 +450,12 @@ def reach_traces(reach: plot_reach.Reach, cluster: dict, factor: float) -> list[
         seconds, means, low, high = plot_reach.points_of(row)
         if low and row["seconds"]["runs"] > FEW_SEEDS:
             traces.append(band(colour, seconds, [factor * value for value in low], [factor * value for value in high], row["group"]))
-        traces.append({"type": "scatter", "mode": "lines", "name": plotted(row["group"]), "legendgroup": row["group"], "x": rounded(seconds),
-                       "y": rounded([factor * mean for mean in means]), "line": {"color": colour, "dash": dash}})
-        found = plot_reach.reached(row)
+        traces.append({"type": "scatter", "mode": "lines", "name": plotted(plot_reach.legend_of(reach, row)), "legendgroup": row["group"],
+                       "x": rounded(seconds), "y": rounded([factor * mean for mean in means]), "line": {"color": colour, "dash": dash}})
+        found, seeds = plot_reach.reached(row), plot_reach.seeds_of(row)
+        if seeds:
+            traces.append({"type": "scatter", "mode": "markers", "name": f"{plotted(row['group'])}: seeds", "legendgroup": row["group"], "x": rounded(seeds),
+                           "y": rounded([target] * len(seeds)), "marker": {"symbol": symbol, "color": colour, "size": 5, "opacity": 0.7}, "showlegend": False})
         if found:
             bar = [] if found[1] is None else [found[2] - found[0], found[0] - found[1]]
             traces.append({"type": "scatter", "mode": "markers", "name": f"{plotted(row['group'])}: target", "legendgroup": row["group"], "x": rounded([found[0]]),
@@ -480,16 +483,18 @@ def seconds_to_target(found: Sequence[plot_reach.Reach]) -> dict:
     for reach in found:
         label, factor = reach.quantity()
         for cluster in reach.clusters:
-            model = f"; model {reach.model}" if reach.model else ""
             line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": factor * reach.target["value"], "y1": factor * reach.target["value"],
                     "line": {"dash": "dash", "width": 1, "color": "#888888"}}
-            figures.append(single(shown(f"{plot_reach.title_of(cluster)}: {reach.target['text']}{model}"), reach_traces(reach, cluster, factor),
-                                  x=axis("seconds of the virtual clock", type="log"), y=axis(label), shapes=[line], showlegend=True))
+            shown_of = view(reach_traces(reach, cluster, factor), x=axis("seconds of the virtual clock", type="log"), y=axis(label), shapes=[line],
+                            showlegend=True)
+            shown_of["note"] = ". ".join(shown(words) for words in (
+                f"Network: {reach.network}", reach.model and f"Model {reach.model}", plot_reach.spread_of(reach)) if words)
+            figures.append(figure(f"{shown(plot_reach.title_of(cluster))}: {shown(reach.target['text'])}", {"": shown_of}))
             tables += [reach_table(reach, cluster)] if cluster["rows"] else []
             warnings += [shown(f"{plot_reach.title_of(cluster)}: {cluster['unlike']}")] if cluster.get("unlike") else []
     made = section("reach", "Seconds to a target", "A line is the mean of the smoothed losses over the seeds of a group, a band the 95 % interval of this "
-                   "mean if there are more than three; a point is where all seeds of a group reach the target (geometric mean), with its 95 % interval.",
-                   figures, "")
+                   "mean if there are more than three; a large point is where all seeds of a group reach the target (geometric mean), with its 95 % "
+                   "interval; the small points of two or three seeds are the seeds.", figures, "")
     return {**made, "tables": tables, "warnings": warnings}
 
 
