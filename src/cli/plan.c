@@ -121,8 +121,8 @@ static petra_status point_json(const planning *p, const petra_point *point, json
     petra_json_append(&blocks, json_integer(point->blocks[j]));
   *out = json_pack("{s:s, s:s, s:i, s:I, s:s, s:b, s:o, s:o, s:o, s:o, s:o, s:I, s:b, s:o}", "method",
                    candidate->method.name, "program", candidate->method.program->name, "stages", (int)candidate->stages,
-                   "accumulate", (json_int_t)accumulate_of(p, point), "keep", petra_keep_name(point->found.keep), "early_recompute",
-                   candidate->early_recompute, "blocks", blocks, "seconds_per_sample",
+                   "accumulate", (json_int_t)accumulate_of(p, point), "keep", petra_keep_name(point->found.keep),
+                   "early_recompute", candidate->early_recompute, "blocks", blocks, "seconds_per_sample",
                    model ? petra_json_real(point->seconds) : json_null(), "time_per_microbatch_s",
                    petra_json_real(point->found.time_per_microbatch_s), "bubble_fraction",
                    petra_json_real(point->found.bubble_fraction), "peak_bytes",
@@ -152,7 +152,8 @@ static void add_row(petra_table *table, const planning *p, int number) {
   petra_table_cell(table, "%s", point->candidate.method.name);
   petra_table_cell(table, "%d", point->candidate.stages);
   petra_table_cell(table, "%lld", (long long)accumulate_of(p, point));
-  petra_table_cell(table, "%s%s", petra_keep_name(point->found.keep), point->candidate.early_recompute ? ", early" : "");
+  petra_table_cell(table, "%s%s", petra_keep_name(point->found.keep),
+                   point->candidate.early_recompute ? ", early" : "");
   petra_table_cell(table, "%.6g", point->seconds);
   petra_table_cell(table, "%.4f", point->found.bubble_fraction);
   petra_table_cell(table, point->found.peak_bytes < 0 ? "-" : "%.3f", 1e-6 * (double)point->found.peak_bytes);
@@ -223,7 +224,8 @@ static petra_status print_table(planning *p) {
   PETRA_TRY(print_rows(p));
   printf("\nNo other candidate that was considered is as fast as a row with as little memory and lag.\n");
   if (others > 0)
-    printf("%lld more row%s (--all): a printed row of the same method is faster, with no larger lag and at most 10 %% more "
+    printf("%lld more row%s (--all): a printed row of the same method is faster, with no larger lag and at most 10 %% "
+           "more "
            "memory.\n",
            (long long)others, others == 1 ? "" : "s");
   printf("Time, memory and lag are computed; the loss is not. With delayed gradients a loss may take more updates.\n"
@@ -305,7 +307,8 @@ done:
 const petra_command petra_command_plan = {
     .name = "plan",
     .summary = "searches methods, cuts and recomputation for what fits and is fast",
-    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--memory SIZE] [--devices N] [--exact] [--lag-at-most L] [--all] [--json]",
+    .arguments =
+        "CONFIG.yaml [--set KEY=VALUE]... [--memory SIZE] [--devices N] [--exact] [--lag-at-most L] [--all] [--json]",
     .help =
         "Simulates the network, costs and links of a config with all methods, stages per device, cuts of the network\n"
         "into stages, numbers k of microbatches per update and kinds of recomputation. A candidate is a\n"
