@@ -60,15 +60,14 @@ static petra_status print_table(void) {
 
 static json_t *figures_json(const petra_method_figures *f) {
   const bool runs = !*f->found.reason;
-  return json_pack("{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:b, s:s?}", "name", f->method.name,
-                   "program", f->method.program->name, "devices", (int)f->devices, "stages", (int)f->stages,
-                   "time_per_microbatch_s", petra_json_real(f->found.time_per_microbatch_s), "bubble_fraction",
-                   petra_json_real(f->found.bubble_fraction), "peak_bytes",
-                   f->found.peak_bytes < 0 ? json_null() : json_integer(f->found.peak_bytes), "kept_max",
-                   runs ? json_integer(f->found.kept_max) : json_null(), "device_kept_max",
-                   runs ? petra_json_real(f->found.device_kept_max) : json_null(), "keep",
-                   petra_keep_name(f->found.keep), "lag_max", runs ? json_integer(f->found.lag_max) : json_null(),
-                   "exact", f->exact, "reason", runs ? NULL : f->found.reason);
+  return json_pack(
+      "{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:b, s:s?}", "name", f->method.name, "program",
+      f->method.program->name, "devices", (int)f->devices, "stages", (int)f->stages, "time_per_microbatch_s",
+      petra_json_real(f->found.time_per_microbatch_s), "bubble_fraction", petra_json_real(f->found.bubble_fraction),
+      "peak_bytes", f->found.peak_bytes < 0 ? json_null() : json_integer(f->found.peak_bytes), "kept_max",
+      runs ? json_integer(f->found.kept_max) : json_null(), "device_kept_max",
+      runs ? petra_json_real(f->found.device_kept_max) : json_null(), "keep", petra_keep_name(f->found.keep), "lag_max",
+      runs ? json_integer(f->found.lag_max) : json_null(), "exact", f->exact, "reason", runs ? NULL : f->found.reason);
 }
 
 static petra_status figures_print_json(const petra_config *config, const petra_method_figures *rows, int32_t devices,
@@ -119,8 +118,8 @@ static petra_status figures_print_table(const petra_config *config, const petra_
   petra_table *table;
   fputs("network  ", stdout);
   petra_describe_network(config, stdout);
-  printf(", %d stage%s\ndevices  %d for each method, k = %lld, %lld engine%s per device\ncosts    ", stages, stages == 1 ? "" : "s", devices,
-         (long long)config->method.accumulate, (long long)config->cluster.engines,
+  printf(", %d stage%s\ndevices  %d for each method, k = %lld, %lld engine%s per device\ncosts    ", stages,
+         stages == 1 ? "" : "s", devices, (long long)config->method.accumulate, (long long)config->cluster.engines,
          config->cluster.engines == 1 ? "" : "s");
   PETRA_TRY(petra_describe_costs(config, stdout));
   fputs("\nlinks    ", stdout);
@@ -137,7 +136,8 @@ static petra_status figures_print_table(const petra_config *config, const petra_
       "B\n"
       "by stage: maximum number of microbatches that a device keeps, over its stages; by device: divided by its "
       "stages\n"
-      "keeps: what it keeps of them between F and B (nothing: the input of blocks that are not reversible; in a network "
+      "keeps: what it keeps of them between F and B (nothing: the input of blocks that are not reversible; in a "
+      "network "
       "without reversible blocks: input)\n");
   return PETRA_OK;
 }

@@ -121,8 +121,8 @@ static petra_status point_json(const planning *p, const petra_point *point, json
     petra_json_append(&blocks, json_integer(point->blocks[j]));
   *out = json_pack("{s:s, s:s, s:i, s:I, s:s, s:b, s:o, s:o, s:o, s:o, s:o, s:I, s:b, s:o}", "method",
                    candidate->method.name, "program", candidate->method.program->name, "stages", (int)candidate->stages,
-                   "accumulate", (json_int_t)accumulate_of(p, point), "keep", petra_keep_name(point->found.keep), "early_recompute",
-                   candidate->early_recompute, "blocks", blocks, "seconds_per_sample",
+                   "accumulate", (json_int_t)accumulate_of(p, point), "keep", petra_keep_name(point->found.keep),
+                   "early_recompute", candidate->early_recompute, "blocks", blocks, "seconds_per_sample",
                    model ? petra_json_real(point->seconds) : json_null(), "time_per_microbatch_s",
                    petra_json_real(point->found.time_per_microbatch_s), "bubble_fraction",
                    petra_json_real(point->found.bubble_fraction), "peak_bytes",
@@ -152,7 +152,8 @@ static void add_row(petra_table *table, const planning *p, int number) {
   petra_table_cell(table, "%s", point->candidate.method.name);
   petra_table_cell(table, "%d", point->candidate.stages);
   petra_table_cell(table, "%lld", (long long)accumulate_of(p, point));
-  petra_table_cell(table, "%s%s", petra_keep_name(point->found.keep), point->candidate.early_recompute ? ", early" : "");
+  petra_table_cell(table, "%s%s", petra_keep_name(point->found.keep),
+                   point->candidate.early_recompute ? ", early" : "");
   petra_table_cell(table, "%.6g", point->seconds);
   petra_table_cell(table, "%.4f", point->found.bubble_fraction);
   petra_table_cell(table, point->found.peak_bytes < 0 ? "-" : "%.3f", 1e-6 * (double)point->found.peak_bytes);
@@ -160,15 +161,16 @@ static void add_row(petra_table *table, const planning *p, int number) {
   petra_table_cell(table, "%s", point->exact ? "exact" : "delayed");
 }
 
-/* Chooses the rows to print: not those for which a printed row is faster, has no larger lag and needs at most a tenth
- * more memory. Sets p->shown; returns the number of other rows. */
+/* Chooses the rows to print: not those for which a printed row of the same method is faster, has no larger lag and needs
+ * at most a tenth more memory. Sets p->shown; returns the number of other rows. */
 static int64_t choose_rows(planning *p) {
   const petra_point *point = p->result.points.point;
   int64_t others = 0;
   for (int64_t i = 0; i < p->result.points.count; i++) {
     p->shown[i] = true;
     for (int64_t j = 0; j < i && !p->arguments->all && p->shown[i]; j++)
-      p->shown[i] = !p->shown[j] || point[j].found.lag_max > point[i].found.lag_max ||
+      p->shown[i] = !p->shown[j] || strcmp(point[j].candidate.method.name, point[i].candidate.method.name) != 0 ||
+                    point[j].found.lag_max > point[i].found.lag_max ||
                     (double)point[j].found.peak_bytes > 1.1 * (double)point[i].found.peak_bytes;
     others += !p->shown[i];
   }
@@ -222,7 +224,9 @@ static petra_status print_table(planning *p) {
   PETRA_TRY(print_rows(p));
   printf("\nNo other candidate that was considered is as fast as a row with as little memory and lag.\n");
   if (others > 0)
-    printf("%lld more row%s (--all): a printed row is faster, with no larger lag and at most 10 %% more memory.\n",
+    printf("%lld more row%s (--all): a printed row of the same method is faster, with no larger lag and at most 10 %% "
+           "more "
+           "memory.\n",
            (long long)others, others == 1 ? "" : "s");
   printf("Time, memory and lag are computed; the loss is not. With delayed gradients a loss may take more updates.\n"
          "k: microbatches per update; keeps: what is kept between F and B; bubble: share of the run in which a device "
@@ -303,14 +307,16 @@ done:
 const petra_command petra_command_plan = {
     .name = "plan",
     .summary = "searches methods, cuts and recomputation for what fits and is fast",
-    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--memory SIZE] [--devices N] [--exact] [--lag-at-most L] [--all] [--json]",
+    .arguments =
+        "CONFIG.yaml [--set KEY=VALUE]... [--memory SIZE] [--devices N] [--exact] [--lag-at-most L] [--all] [--json]",
     .help =
         "Simulates the network, costs and links of a config with all methods, stages per device, cuts of the network\n"
         "into stages, numbers k of microbatches per update and kinds of recomputation. A candidate is a\n"
         "row unless another is at least as good in time, memory of the fullest device and lag. A row is only\n"
-        "counted if a printed row is faster, with no larger lag and at most 10 % more memory (--all and --json\n"
-        "print it). Each row has the settings with which `petra simulate` prints its figures and `petra train`\n"
-        "trains it. The loss is not computed: with delayed gradients a loss may take more updates.\n"
+        "counted if a printed row of the same method is faster, with no larger lag and at most 10 % more memory\n"
+        "(--all and --json print it). Each row has the settings with which `petra simulate` prints its figures\n"
+        "and `petra train` trains it. The loss is not computed: with delayed gradients a loss may take more\n"
+        "updates.\n"
         "\n"
         "Stages per device: one; two in a V; one to four in a loop (without a model one or two), or up to\n"
         "method.chunks. The samples per update stay those of the config (data.batch x method.accumulate x\n"

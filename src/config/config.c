@@ -160,8 +160,8 @@ static petra_status load_file(petra_config *config, const petra_config_text *tex
   if (!is_empty(root))
     status = petra_config_apply_root(&in, &file, root, petra_config_line(root));
   else if (!config->takes && strcmp(origin.file, "standard input") != 0) /* petra COMMAND - </dev/null requests it */
-    status = petra_fail(PETRA_CONFIG, "%s: contains no key; expected a config, or - with an empty input for the defaults",
-                        origin.file);
+    status = petra_fail(
+        PETRA_CONFIG, "%s: contains no key; expected a config, or - with an empty input for the defaults", origin.file);
   yaml_document_delete(&document);
 done:
   petra_free(read);

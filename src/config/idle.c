@@ -69,9 +69,14 @@ petra_status petra_config_warn_idle(const petra_config *config) {
     if (!changed || met || is_overridden(config, n))
       continue;
     petra_log(PETRA_LOG_WARNING, "%s: has no effect; expected %s%s%s%s%s beside it", label ? label : n->key,
-              n->others[0], n->values[0] ? ": " : n->others[1] ? " or " : "",
-              n->values[0] ? n->values[0] : n->others[1] ? n->others[1] : "", n->values[0] && n->values[1] ? " or " : "",
-              n->values[0] && n->values[1] ? n->values[1] : "");
+              n->others[0],
+              n->values[0]   ? ": "
+              : n->others[1] ? " or "
+                             : "",
+              n->values[0]   ? n->values[0]
+              : n->others[1] ? n->others[1]
+                             : "",
+              n->values[0] && n->values[1] ? " or " : "", n->values[0] && n->values[1] ? n->values[1] : "");
   }
   return PETRA_OK;
 }

@@ -90,7 +90,8 @@ petra_status petra_config_fail(const petra_config *config, const char *key, cons
   const char *known = index >= 0 && config->labels ? config->labels[index] : NULL;
   const petra_config_origin nowhere = {NULL, NULL};
   const size_t length = known ? strlen(known) : 0, value = strcspn(text, ":");
-  const bool repeated = length > value && text[value] && known[length - value - 1] == '=' && /* --set KEY=VALUE: VALUE: */
+  const bool repeated = length > value && text[value] &&
+                        known[length - value - 1] == '=' && /* --set KEY=VALUE: VALUE: */
                         memcmp(known + length - value, text, value) == 0;
   return petra_fail(PETRA_CONFIG, "%s: %s", known ? known : make_label(label, sizeof label, &nowhere, 0, key),
                     repeated ? text + value + strlen(": ") : text);

@@ -113,8 +113,8 @@ petra_status petra_file_hold(const char *path, off_t size) {
   petra_free(name);
   return !failure || failure == EOPNOTSUPP || failure == ENOSYS
              ? PETRA_OK
-             : petra_fail(PETRA_IO, "%s: cannot reserve its %lld bytes: %s; expected room for it before the run begins", path,
-                          (long long)size, strerror(failure));
+             : petra_fail(PETRA_IO, "%s: cannot reserve its %lld bytes: %s; expected room for it before the run begins",
+                          path, (long long)size, strerror(failure));
 }
 
 void petra_file_release(const char *path) {

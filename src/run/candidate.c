@@ -247,11 +247,11 @@ static const char *find_key(const char *line) {
 petra_status petra_candidate_simulate(const petra_candidates *c, const petra_candidate *candidate,
                                       petra_candidate_figures *out, int64_t *kept) {
   petra_log_kept log = {.line = "out of memory while simulating a method"};
-  *out = (petra_candidate_figures){
-      .time_per_microbatch_s = NAN,
-      .bubble_fraction = NAN,
-      .peak_bytes = -1,
-      .keep = candidate->keep == PETRA_KEEP_PRESET ? candidate->method.keep : candidate->keep};
+  *out = (petra_candidate_figures){.time_per_microbatch_s = NAN,
+                                   .bubble_fraction = NAN,
+                                   .peak_bytes = -1,
+                                   .keep =
+                                       candidate->keep == PETRA_KEEP_PRESET ? candidate->method.keep : candidate->keep};
   petra_log_keep(&log);
   const petra_status status = simulate(c, candidate, out, kept);
   petra_log_keep_end(&log);
