@@ -159,6 +159,23 @@ class Beside(ProgramTest):
         for name, found in expected.items():
             self.assertEqual(data.unlike(self.runs("petra", name)), found)
 
+    def test_unlike_simulation(self):
+        """The time of a simulation is that of its own number of microbatches."""
+        self.good(
+            "simulate",
+            "small.yaml",
+            "--quiet",
+            "--output",
+            "runs/priced",
+            "--set",
+            "run.max_microbatches=40",
+            *self.set_options(stages__partition="balanced", stages__count=4),
+        )
+        self.assertEqual(
+            data.unlike(self.runs("petra", "priced")),
+            {"microbatches": {"16": ["petra"], "40": ["priced"]}},
+        )
+
     def test_memory_beside_each_other(self):
         found = self.sections("petra", "backprop")["memory"]["figures"]
         self.assertEqual(len(found), 3)

@@ -173,8 +173,9 @@ def unlike(runs_found: Sequence[RunData]) -> dict[str, dict[str, list[str]]]:
 
     def properties(run: RunData) -> dict[str, object]:
         epochs = None if run.simulated else len(run.epochs["epoch"])
+        trained = int(run.number("simulate/microbatches") or 0) if run.simulated else epochs * run.run.microbatches_per_epoch()
         return {"stages": run.stage_count() or None, "devices": run.devices(), "samples per update": run.update_samples(), "epochs": epochs,
-                **of_group(run, "data", "data"), **of_group(run, "model", "network")}
+                "microbatches": trained if any(one.simulated for one in runs_found) else None, **of_group(run, "data", "data"), **of_group(run, "model", "network")}
 
     found = [properties(run) for run in runs_found]
     result = {}
