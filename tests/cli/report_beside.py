@@ -263,7 +263,7 @@ class Beside(ProgramTest):
                 )
         text = page.what_was_run(self.runs("petra", "backprop"))
         self.assertIn(
-            '<th scope="row" class="short">training: lr of group 1</th><td>0.1</td><td>0.2</td>',
+            '<th scope="row" class="short">lr of group 1</th><td>0.1</td><td>0.2</td>',
             text,
         )
         self.assertIn(
@@ -271,52 +271,6 @@ class Beside(ProgramTest):
             text,
         )
         self.assertIn("lr of group 1", page.what_was_run(self.runs("petra")))
-
-    def test_reach(self):
-        """Of petra reach the page has a table for each cluster and what is unlike; few seeds
-        have no band."""
-        curve = {"seconds": [1.0, 2.0], "mean": [3.0, 2.0], "half": [0.5, 0.5]}
-        rows = [
-            {
-                "group": f"g{seeds}",
-                "devices": 4,
-                "samples_per_update": 32,
-                "curve": curve,
-                "updates": {"mean": 7.5},
-                "seconds": {"runs": seeds, "reached": seeds, "mean": 1.5, "low": 1.0, "high": 2.0},
-            }
-            for seeds in (3, 5)
-        ]
-        found = {
-            "target": {"quantity": "loss", "metric": "train", "value": 2.5, "text": "loss"},
-            "labels": "images",
-            "as": None,
-            "groups": [{"label": row["group"]} for row in rows],
-            "clusters": [
-                {"name": "c", "file": "c.yaml", "unlike": "<devices> differ", "rows": rows}
-            ],
-        }
-        self.write("reach.json", json.dumps(found))
-        (section,) = figures.sections([], [], [figures.plot_reach.Reach(self.path("reach.json"))])
-        traces = section["figures"][0]["views"][""]["traces"]
-        self.assertEqual([trace["legendgroup"] for trace in traces if "fillcolor" in trace], ["g5"])
-        self.assertEqual(
-            section["tables"][0][1],
-            [
-                "group",
-                "devices",
-                "samples per update",
-                "seeds that reach it",
-                "updates",
-                "seconds",
-                "95 % interval",
-            ],
-        )
-        self.assertEqual(
-            section["tables"][0][2][0], ("g3", "4", "32", "3 of 3", "7.5", "1.5", "1 to 2")
-        )
-        body = page.body_of([section], "")
-        self.assertIn("c: &lt;devices&gt; differ", body)
 
     def test_printed(self):
         """The command says what is unlike, in words and as JSON."""

@@ -50,7 +50,7 @@ def read_run(path: str, last: int) -> tuple[Point, Figure] | None:
     if METHOD not in config or FACTOR not in config:
         raise Error(f"{path}: its config has no {METHOD} and {FACTOR}")
     keys = {key: value for key, value in config.items() if key not in UNCOMPARED_KEYS and key not in (METHOD, FACTOR, SEED)}
-    return Point(config[METHOD], run.whole_number(FACTOR), keys, [config.get(SEED, "?")], figure.factor * float(values.mean()), 0.0, [len(values)]), figure
+    return Point(config[METHOD], int(config[FACTOR]), keys, [config.get(SEED, "?")], figure.factor * float(values.mean()), 0.0, [len(values)]), figure
 
 
 def read_summary(path: str) -> tuple[list[Point], Figure]:

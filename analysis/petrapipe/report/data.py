@@ -56,10 +56,6 @@ class RunData:
     def __init__(self, path: str, name: str) -> None:
         self.run, self.name = runs.Run(path), shown(name)
         self.config = {shown(key): shown(value) for key, value in self.run.config.items()}
-        # What a trainer in PyTorch trained with, beside the keys of the config.
-        lines = (line.partition(": ") for line in self.run.attributes["training"].splitlines())
-        self.training = {shown(key): shown(value) for key, _, value in lines if key}
-        self.keys = {**self.config, **{f"training: {key}": value for key, value in self.training.items()}}
         self.method = self.config.get("method.name", "?")
         self.simulated = self.run.is_simulated()
         self.epochs = self.run.columns("epoch", ["epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5"])
@@ -67,6 +63,10 @@ class RunData:
         self.labels = "tokens" if "tokens_per_s" in every else "images"
         self.recalibrated = every.get("eval_top1_recalibrated", numpy.full(len(every["epoch"]), numpy.nan))
         self.train = self.run.columns("train", ["microbatch", "epoch", "loss", "wall_s", "virtual_s"])
+        # What a trainer in PyTorch trained with, and the keys by which runs are compared.
+        lines = (line.partition(": ") for line in self.run.attributes["training"].splitlines())
+        self.training = {shown(key): shown(value) for key, _, value in lines if key}
+        self.keys = {**self.config, **self.training}
 
     def label(self) -> str:
         """Returns name and method, or only the name if the method adds nothing."""

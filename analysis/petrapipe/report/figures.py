@@ -440,15 +440,12 @@ def sweeps(found: Sequence[SweepData]) -> dict:
 
 # --- seconds to a target ---
 
-FEW_SEEDS = 3  # the interval of the mean of so few is so wide that its band would cover the curves
-
-
 def reach_traces(reach: plot_reach.Reach, cluster: dict, factor: float) -> list[dict]:
     traces, target = [], factor * reach.target["value"]
     for number, row in enumerate(cluster["rows"]):
         colour, symbol, dash = style(number)
         seconds, means, low, high = plot_reach.points_of(row)
-        if low and row["seconds"]["runs"] > FEW_SEEDS:
+        if low:
             traces.append(band(colour, seconds, [factor * value for value in low], [factor * value for value in high], row["group"]))
         traces.append({"type": "scatter", "mode": "lines", "name": plotted(row["group"]), "legendgroup": row["group"], "x": rounded(seconds),
                        "y": rounded([factor * mean for mean in means]), "line": {"color": colour, "dash": dash}})
@@ -461,36 +458,28 @@ def reach_traces(reach: plot_reach.Reach, cluster: dict, factor: float) -> list[
     return traces
 
 
-def reach_table(reach: plot_reach.Reach, cluster: dict) -> tuple[str, list[str], list[tuple[str, ...]], list[int]]:
-    """Returns caption, header, rows and numeric columns of a table of the groups, the fastest first. Columns without a value are left out."""
-    def cells(row):
+def reach_table(cluster: dict) -> str:
+    """Returns the seconds of each group in words."""
+    words = []
+    for row in sorted(cluster["rows"], key=lambda row: (plot_reach.reached(row) is None, row["seconds"]["mean"] or 0)):
         found, seconds = plot_reach.reached(row), row["seconds"]
-        between = found and found[1] is not None
-        return {"group": row["group"], "devices": row.get("devices"), "samples per update": row.get("samples_per_update"),
-                "seeds that reach it": f"{seconds['reached']} of {seconds['runs']}", "updates": row.get("updates", {}).get("mean") if found else None,
-                "seconds": found[0] if found else None, "95 % interval": f"{found[1]:.4g} to {found[2]:.4g}" if between else None}
-    rows = [cells(row) for row in sorted(cluster["rows"], key=lambda row: (plot_reach.reached(row) is None, row["seconds"]["mean"] or 0))]
-    names = [name for name in rows[0] if any(row[name] is not None for row in rows)]
-    texts = [tuple("-" if row[name] is None else f"{row[name]:.5g}" if isinstance(row[name], float) else str(row[name]) for name in names) for row in rows]
-    return f"{shown(plot_reach.title_of(cluster))}: {shown(reach.target['text'])}", names, texts, list(range(1, len(names)))
+        words.append(f"{row['group']}: " + (f"{found[0]:.4g} s" if found else f"{seconds['reached']} of {seconds['runs']} seeds reach it"))
+    return "; ".join(words)
 
 
 def seconds_to_target(found: Sequence[plot_reach.Reach]) -> dict:
-    figures, tables, warnings = [], [], []
+    figures = []
     for reach in found:
         label, factor = reach.quantity()
         for cluster in reach.clusters:
             model = f"; model {reach.model}" if reach.model else ""
             line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": factor * reach.target["value"], "y1": factor * reach.target["value"],
                     "line": {"dash": "dash", "width": 1, "color": "#888888"}}
-            figures.append(single(shown(f"{plot_reach.title_of(cluster)}: {reach.target['text']}{model}"), reach_traces(reach, cluster, factor),
-                                  x=axis("seconds of the virtual clock", type="log"), y=axis(label), shapes=[line], showlegend=True))
-            tables += [reach_table(reach, cluster)] if cluster["rows"] else []
-            warnings += [shown(f"{plot_reach.title_of(cluster)}: {cluster['unlike']}")] if cluster.get("unlike") else []
-    made = section("reach", "Seconds to a target", "A line is the mean of the smoothed losses over the seeds of a group, a band the 95 % interval of this "
-                   "mean if there are more than three; a point is where all seeds of a group reach the target (geometric mean), with its 95 % interval.",
-                   figures, "")
-    return {**made, "tables": tables, "warnings": warnings}
+            figures.append(single(f"{shown(plot_reach.title_of(cluster))}: {reach.target['text']}. {shown(reach_table(cluster))}{shown(model)}",
+                                  reach_traces(reach, cluster, factor), x=axis("seconds of the virtual clock", type="log"), y=axis(label), shapes=[line],
+                                  showlegend=True))
+    return section("reach", "Seconds to a target", "A line is the mean of the smoothed losses over the seeds of a group, a band the 95 % interval of this "
+                   "mean; a point is where all seeds of a group reach the target (geometric mean), with its 95 % interval.", figures, "")
 
 
 def sections(runs: Sequence[RunData], sweeps_found: Sequence[SweepData], reaches: Sequence[plot_reach.Reach] = ()) -> list[dict]:

@@ -168,8 +168,6 @@ def body_of(sections: Sequence[dict], tables: str) -> str:
         name = section["id"]
         if section["figures"] or section["notes"]:
             inner = "".join(f"<p>{html.escape(note)}</p>" for note in section["notes"])
-            inner += "".join(f'<div class="unlike" role="note"><p>{html.escape(warning)}</p></div>' for warning in section.get("warnings", ()))
-            inner += "".join(table(*one) for one in section.get("tables", ()))
             if section["figures"]:
                 inner = f'<p>{html.escape(section["text"])}</p>{inner}<div class="figures{" wide" if name == "timeline" else ""}"></div>'
             parts.append(f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{html.escape(section["title"])}</h2>{inner}</section>')
