@@ -20,7 +20,7 @@ SCHEMA_VERSION = 1
 TEXTS = ("petra_version", "git_commit", "created", "command", "backend", "libraries", "config")
 OPTIONAL_TEXTS = ("network", "optimiser", "data", "training")
 WHOLE = {
-    "schema_version": 1,
+    "schema_version": 2**31 - 1,
     "complete": 1,
     "seed": 2**64 - 1,
     "microbatches_per_epoch": 2**63 - 1,

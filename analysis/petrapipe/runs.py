@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 # Texts of the root. The last four describe in words what a run in PyTorch trains, and how; other logs lack them.
 ATTRIBUTES = ("created", "command", "backend", "petra_version", "git_commit", *log_check.OPTIONAL_TEXTS)
+# Keys of the config from which readers compute.
+WHOLE_KEYS = ("method.accumulate", "method.chunks", "data.batch", "cluster.stages", "cluster.replicas")
 # What h5py raises if it cannot read an object.
 READ_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError)
 
@@ -154,6 +156,8 @@ class Run:
             self.complete = int(numpy.ravel(file.attrs.get("complete", 0))[0]) == 1
             self.epoch_microbatches = int(numpy.ravel(file.attrs.get("microbatches_per_epoch", 0))[0])  # 0: unknown
             self.config = read_config(text_attribute(file, "config"))
+        for key in WHOLE_KEYS:
+            self.whole_number(key)
 
     def __repr__(self) -> str:
         return f"<Run {self.path}: {self.config.get('method.name', '?')}, {'complete' if self.complete else 'not complete'}>"

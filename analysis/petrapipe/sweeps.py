@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import csv
+import math
+import re
 import statistics
 from typing import Iterable, Sequence
 
@@ -20,10 +22,35 @@ def read_summary(path: str) -> list[tuple[str, dict[str, str], dict[str, str]]]:
             found = list(reader)
             names = list(reader.fieldnames or [])
             varied = names[names.index("overrides") + 1:names.index("cells")] if found else []
+            check_summary(path, names, found)
             return [(row["combination"], {key: sole(row[key]) for key in varied} or
                      dict(part.split("=", 1) for part in row["overrides"].split("; ") if part), row) for row in found]
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError, csv.Error) as error:
         raise Unreadable(f"{path}: not the summary of a sweep: {getattr(error, 'strerror', None) or error}") from None
+
+
+def check_summary(path: str, names: Sequence[str], rows: Sequence[dict]) -> None:
+    """Refuses a summary without a column that its figures need, and a cell that is no number where one is expected."""
+    figures = [name for name in names if name.endswith(("_mean", "_interval95"))]
+    needed = ["cells", "complete", *(name[:-5] + "_interval95" for name in names if name.endswith("_mean"))]
+    missing = [name for name in needed if name not in names]
+    if rows and missing:
+        raise Unreadable(f"{path}: not the summary of a sweep: no column {missing[0]}")
+    for line, row in enumerate(rows, 2):
+        if None in row or None in row.values():
+            raise Unreadable(f"{path}: not the summary of a sweep: line {line} has another number of cells than line 1")
+        for name in ("cells", "complete", *figures):
+            text = row[name]
+            whole = name in ("cells", "complete")
+            if not (re.fullmatch("[0-9]{1,9}", text) if whole else text == "" or is_finite(text)):
+                raise Unreadable(f"{path}: not the summary of a sweep: line {line}: {name} is {text[:40]!r}; expected a {'whole ' * whole}number")
+
+
+def is_finite(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def sole(value: str) -> str:

@@ -565,6 +565,44 @@ class Damaged(ProgramTest):
             {name: values.tolist() for name, values in whole.items()},
         )
 
+    def test_summaries(self):
+        """A summary of a sweep with another cell, column or line gives a result or one line."""
+        from petrapipe import sweeps
+        from petrapipe.figures import accumulation
+        from petrapipe.report import data, figures
+
+        header = "combination,overrides,method.accumulate,cells,complete,eval_top1_mean,eval_top1_interval95"
+        row = 'a,"method.name=petra; method.accumulate=1",1,2,2,0.5,0.1'
+        path = self.path("sweep/summary.csv")
+        calls = {
+            "read": lambda: sweeps.read_summary(path),
+            "accumulation": lambda: accumulation.lines_of(accumulation.read_summary(path)[0]),
+            "report": lambda: figures.sections([], [data.SweepData(path)]),
+        }
+        wrong = {
+            row.replace(",2,2,", ",2,x,"): "complete is 'x'",
+            row.replace("0.5", "abc"): "eval_top1_mean is 'abc'",
+            row.replace("0.5", "nan"): "eval_top1_mean is 'nan'",
+            row.replace(",1,2", ",x,2"): "method.accumulate is 'x'",
+            row + ",7": "another number of cells",
+            row[:-4]: "another number of cells",
+            row.replace("petra;", "a" * 200000): "larger than field limit",
+        }
+        for text, words in wrong.items():
+            self.write("sweep/summary.csv", f"{header}\n{text}\n")
+            found = {}
+            for name, call in calls.items():
+                try:
+                    call()
+                except petrapipe.Error as error:
+                    found[name] = str(error)
+            self.assertTrue(any(words in line for line in found.values()), (text[:80], found))
+            self.assertTrue(all("\n" not in line for line in found.values()), found)
+        for column in "complete", "eval_top1_interval95":
+            self.write("sweep/summary.csv", f"{header.replace(column, 'other')}\n{row}\n")
+            with self.assertRaisesRegex(petrapipe.Unreadable, f"no column {column}"):
+                sweeps.read_summary(path)
+
     def test_tables(self):
         """The tables of the check are those that the program prints."""
         found = {}

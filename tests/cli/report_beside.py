@@ -159,6 +159,23 @@ class Beside(ProgramTest):
         for name, found in expected.items():
             self.assertEqual(data.unlike(self.runs("petra", name)), found)
 
+    def test_unlike_simulation(self):
+        """The time of a simulation is that of its own number of microbatches."""
+        self.good(
+            "simulate",
+            "small.yaml",
+            "--quiet",
+            "--output",
+            "runs/priced",
+            "--set",
+            "run.max_microbatches=40",
+            *self.set_options(stages__partition="balanced", stages__count=4),
+        )
+        self.assertEqual(
+            data.unlike(self.runs("petra", "priced")),
+            {"microbatches": {"16": ["petra"], "40": ["priced"]}},
+        )
+
     def test_memory_beside_each_other(self):
         found = self.sections("petra", "backprop")["memory"]["figures"]
         self.assertEqual(len(found), 3)
@@ -246,7 +263,7 @@ class Beside(ProgramTest):
                 )
         text = page.what_was_run(self.runs("petra", "backprop"))
         self.assertIn(
-            '<th scope="row" class="short">training: lr of group 1</th><td>0.1</td><td>0.2</td>',
+            '<th scope="row" class="short">lr of group 1</th><td>0.1</td><td>0.2</td>',
             text,
         )
         self.assertIn(
@@ -254,52 +271,6 @@ class Beside(ProgramTest):
             text,
         )
         self.assertIn("lr of group 1", page.what_was_run(self.runs("petra")))
-
-    def test_reach(self):
-        """Of petra reach the page has a table for each cluster and what is unlike; few seeds
-        have no band."""
-        curve = {"seconds": [1.0, 2.0], "mean": [3.0, 2.0], "half": [0.5, 0.5]}
-        rows = [
-            {
-                "group": f"g{seeds}",
-                "devices": 4,
-                "samples_per_update": 32,
-                "curve": curve,
-                "updates": {"mean": 7.5},
-                "seconds": {"runs": seeds, "reached": seeds, "mean": 1.5, "low": 1.0, "high": 2.0},
-            }
-            for seeds in (3, 5)
-        ]
-        found = {
-            "target": {"quantity": "loss", "metric": "train", "value": 2.5, "text": "loss"},
-            "labels": "images",
-            "as": None,
-            "groups": [{"label": row["group"]} for row in rows],
-            "clusters": [
-                {"name": "c", "file": "c.yaml", "unlike": "<devices> differ", "rows": rows}
-            ],
-        }
-        self.write("reach.json", json.dumps(found))
-        (section,) = figures.sections([], [], [figures.plot_reach.Reach(self.path("reach.json"))])
-        traces = section["figures"][0]["views"][""]["traces"]
-        self.assertEqual([trace["legendgroup"] for trace in traces if "fillcolor" in trace], ["g5"])
-        self.assertEqual(
-            section["tables"][0][1],
-            [
-                "group",
-                "devices",
-                "samples per update",
-                "seeds that reach it",
-                "updates",
-                "seconds",
-                "95 % interval",
-            ],
-        )
-        self.assertEqual(
-            section["tables"][0][2][0], ("g3", "4", "32", "3 of 3", "7.5", "1.5", "1 to 2")
-        )
-        body = page.body_of([section], "")
-        self.assertIn("c: &lt;devices&gt; differ", body)
 
     def test_printed(self):
         """The command says what is unlike, in words and as JSON."""

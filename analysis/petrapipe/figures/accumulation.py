@@ -11,6 +11,7 @@ import argparse
 import collections
 import glob
 import os
+import re
 import statistics
 import warnings
 from typing import TYPE_CHECKING, Sequence
@@ -65,6 +66,8 @@ def read_summary(path: str) -> tuple[list[Point], Figure]:
         if not row[name + "_mean"]:
             warnings.warn(f"{path}: {combination}: has no evaluation, left out")
             continue
+        if not re.fullmatch("[0-9]{1,9}", keys[FACTOR]):
+            raise Unreadable(f"{path}: {combination}: {FACTOR} is {keys[FACTOR][:40]!r}; expected a whole number")
         method, k, interval = keys.pop(METHOD, "all"), int(keys.pop(FACTOR)), row[name + "_interval95"]
         points.append(Point(method, k, keys, [None] * (int(row["complete"]) if interval else 1), figure.factor * float(row[name + "_mean"]),
                             figure.factor * float(interval) if interval else 0.0, [1]))

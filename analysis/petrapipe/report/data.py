@@ -55,12 +55,11 @@ class RunData:
 
     def __init__(self, path: str, name: str) -> None:
         self.run, self.name = runs.Run(path), shown(name)
-        # What a trainer in PyTorch trained with, beside the keys of the config.
+        # What a trainer in PyTorch trained with is compared too, instead of keys that it does not use.
         lines = (line.partition(": ") for line in self.run.attributes["training"].splitlines())
         self.training = {shown(key): shown(value) for key, _, value in lines if key}
-        settings = {shown(key): shown(value) for key, value in self.run.settings().items()}
-        self.config = {key: value for key, value in settings.items() if key not in self.training}
-        self.keys = {**self.config, **{f"training: {key}": value for key, value in self.training.items()}}
+        self.keys = {shown(key): shown(value) for key, value in self.run.settings().items()}
+        self.config = {key: value for key, value in self.keys.items() if key not in self.training}
         self.method = self.config.get("method.name", "?")
         self.simulated = self.run.is_simulated()
         self.epochs = self.run.columns("epoch", ["epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5"])
@@ -174,8 +173,9 @@ def unlike(runs_found: Sequence[RunData]) -> dict[str, dict[str, list[str]]]:
 
     def properties(run: RunData) -> dict[str, object]:
         epochs = None if run.simulated else len(run.epochs["epoch"])
+        trained = int(run.number("simulate/microbatches") or 0) if run.simulated else epochs * run.run.microbatches_per_epoch()
         return {"stages": run.stage_count() or None, "devices": run.devices(), "samples per update": run.update_samples(), "epochs": epochs,
-                **of_group(run, "data", "data"), **of_group(run, "model", "network")}
+                "microbatches": trained if any(one.simulated for one in runs_found) else None, **of_group(run, "data", "data"), **of_group(run, "model", "network")}
 
     found = [properties(run) for run in runs_found]
     result = {}
