@@ -70,13 +70,18 @@ class Checkpoints:
         self._last_read = int(reads[-1]) if len(reads) else -1
         first_rows = numpy.full(plan.microbatches, len(plan))
         numpy.minimum.at(first_rows, plan.microbatch, numpy.arange(len(plan)))
-        # Of each window of the probe, the row with which it begins, and its passes.
-        self._windows = {first: (int(first_rows[first:first + window.count].min()), [])
-                         for first, window in probe.windows.items()}
+        # Of each window of the probe, the row with which it begins, its passes, and its last row,
+        # in which a pass comes or a stage updates.
+        updates, self._windows, self._window_ends = plan.rows("U"), {}, {}
+        for first, window in probe.windows.items():
+            last = first + window.count - 1
+            self._windows[first] = (int(first_rows[first:last + 1].min()), [])
+            self._window_ends[first] = int(updates[plan.microbatch[updates] == last].max())
         for row, passes in sorted(probe.passes.items()):
             for one in passes:
-                about = (row, one.m, one.name, one.of, tuple(one.versions))
-                self._windows[one.window.first][1].append(about)
+                first, about = one.window.first, (row, one.m, one.name, one.of, tuple(one.versions))
+                self._windows[first][1].append(about)
+                self._window_ends[first] = max(row, self._window_ends[first])
         if trainer.checkpoint_every:
             self._check_plain()
 
@@ -248,7 +253,7 @@ class Checkpoints:
         probe, row, saved = self.trainer.probe, state["row"], state["probe"]["windows"]
         mine, theirs = self._begun(row), state["begun"]
         for first in {*mine, *theirs}:
-            ends = mine.get(first) is None or max(place for place, *_ in mine[first]) < row
+            ends = first not in mine or self._window_ends[first] < row
             if (first in saved) == ends or first in theirs and theirs[first] != mine.get(first):
                 raise Error(
                     f"{self.path}: the probe at microbatch {first} compares with other weights "

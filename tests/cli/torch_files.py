@@ -418,6 +418,28 @@ class Files(ProgramTest):
         self.assertEqual(numbers(self.resumed()), numbers(make().run()))
         self.assertEqual(self.good_json("list", "run")["runs"][0]["state"], "complete")
 
+    def test_a_checkpoint_at_every_loss(self):
+        """A run continues to the same bits from each of its checkpoints."""
+        for method in ("petra", "1f1b"):
+            folder = self.path(method)
+            shutil.rmtree(self.run_folder, ignore_errors=True)
+            trainer = make(folder, method=method, checkpoint_every=1)
+            save, places = trainer.save, []
+
+            def saved(save=save, places=places, folder=folder):
+                save()
+                places.append(f"{folder}-{len(places)}")
+                os.mkdir(places[-1])
+                shutil.copy(f"{folder}/checkpoint.pt", places[-1])
+
+            trainer.save = saved
+            whole = numbers(trainer.run())
+            self.assertGreater(len(places), 15)
+            for place in places[::1 if "PETRA_TEST_DAMAGE" in os.environ else 4]:
+                self.run_folder = place
+                again = self.resumed(method=method, plan=trainer.plan)
+                self.assertEqual(numbers(again), whole, place)
+
     def test_longer_runs(self):
         """A run that has ended or was stopped becomes longer, to the bits of a run that was so long
         from the beginning; if it cannot, a line says so."""
