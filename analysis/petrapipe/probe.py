@@ -147,13 +147,13 @@ class Probe:
         first, found, graphs = max(0, one.of - 1), {}, []
         with torch.no_grad():
             for stage, weights in list(zip(stages, tensors))[:first]:
-                xs = stage.through(stage.apart(weights), xs, one.m)
+                xs = stage.through([t.clone() for t in weights], xs, one.m)
         for stage, weights in list(zip(stages, tensors))[first:]:
             graphs.append(stage.reference(one.m, xs, weights, target if stage is stages[-1] else None))
             xs = detached(graphs[-1].graph[2])
         dys = (torch.ones_like(xs[0]),)
         for j in reversed(range(first, len(stages))):
-            dys, gradients = stages[j].reference_gradients(graphs.pop(), dys)
+            dys, gradients = stages[j].reference_gradients(one.m, graphs.pop(), dys)
             if one.of == 0 or j == first:
                 found[j] = gradients
         return found

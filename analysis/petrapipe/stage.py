@@ -129,7 +129,7 @@ def is_plain(module: nn.Module) -> bool:
 
 class Stage:
     """`number` counts from 1. `loss` makes the last module of the last stage end in a scalar.
-    `outlived`: an update may come between the forward and the backward of a kept graph."""
+    `outlived`: an update or another pass may come between the forward and the backward of a kept graph."""
 
     def __init__(self, number: int, modules: Sequence[nn.Module], keep: str, optimizer: Callable, device: torch.device, seed: int,
                  autocast: torch.dtype | None = None, loss: Callable | None = None, outlived: bool = False) -> None:
@@ -154,7 +154,6 @@ class Stage:
         self.owners = [[(owner, name, places[id(parameter)]) for owner in module.modules()
                         for name, parameter in owner.named_parameters(recurse=False) if id(parameter) in places]
                        for module in self.modules]
-        self.sets_weights = False
         self.norms = [[owner for owner in module.modules() if isinstance(owner, _BatchNorm) and owner.running_mean is not None] for module in self.modules]
         self.reversible = [hasattr(module, "inverse") and not (loss and module is self.modules[-1]) for module in self.modules]
         for parameter in self.parameters:
@@ -247,11 +246,17 @@ class Stage:
                 self.current[place] = self.parameters[place].data
 
     @contextlib.contextmanager
-    def seeded(self, b: int, m: int) -> Iterator[None]:
+    def drawing(self, *numbers: int) -> Iterator[None]:
+        """Within it random numbers depend only on the seed, the stage and these numbers."""
         generators = [torch.default_generator]
         if self.device.type == "cuda":
             generators.append(torch.cuda.default_generators[self.device.index if self.device.index is not None else torch.cuda.current_device()])
-        with seeded(hash((self.seed, self.number, b, m)), generators):
+        with seeded(hash((self.seed, self.number, *numbers)), generators):
+            yield
+
+    @contextlib.contextmanager
+    def seeded(self, b: int, m: int) -> Iterator[None]:
+        with self.drawing(b, m):
             with torch.autocast(self.device.type, dtype=self.autocast) if self.autocast else contextlib.nullcontext():
                 yield
 
@@ -320,27 +325,25 @@ class Stage:
     def _graph(self, kept: Kept, m: int, xs: Streams, tensors: Sequence[torch.Tensor]) -> None:
         kept.inputs[0], kept.bytes = xs, bytes_of(xs)
         leaves = tuple(map(leaf, xs)) if self.number > 1 else detached(xs)
-        with torch.enable_grad(), self._saving(tensors):
+        own = set(map(memory_of, tensors))
+        with torch.enable_grad(), self._saving(own):
             kept.graph = (leaves, tensors, self.through(tensors, leaves, m, kept.statistics, kept.target))
+        own.update(map(memory_of, tensors))  # a forward may have given parameters other data
 
-    def _saving(self, tensors: list) -> Any:
-        """Within it a graph keeps the values of parameters, not the parameters, if an update may come before its backward. An update
-        in place would otherwise count as a change of what the graph has saved."""
+    def _saving(self, own: set) -> Any:
+        """Within it a graph keeps the values of parameters, not the parameters, if an update or another pass may come
+        before its backward. What they change in place would otherwise count as a change of what the graph has saved.
+        `own`: the memory of the parameters of the graph."""
         if not self.outlived:
             return contextlib.nullcontext()
-        held = {memory_of(t) for t in tensors}
-
-        def pack(t: torch.Tensor) -> tuple:
-            memory = memory_of(t)
-            ours = memory in held or self.sets_weights and memory in map(memory_of, self.parameters)
-            return t, None if ours else t._version
 
         def unpack(saved: tuple) -> torch.Tensor:
-            if saved[1] is not None and saved[0]._version != saved[1]:
+            tensor, version = saved
+            if tensor._version != version and memory_of(tensor) not in own:
                 raise RuntimeError("a tensor that the backward needs has been modified by an in-place operation")
-            return saved[0]
+            return tensor
 
-        return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
+        return torch.autograd.graph.saved_tensors_hooks(lambda t: (t, t._version), unpack)
 
     def backward(self, m: int, ys: Streams, dys: Streams, version: int, inverse: int | None, rules: tuple[str, str]) -> tuple[Streams, Streams, list]:
         """B. `ys` are the outputs as the stage above knows them, `dys` their gradients; `rules` say which weights B and its inversion read. Returns the
@@ -349,7 +352,7 @@ class Stage:
         if kept.graph:
             leaves, tensors, outputs = kept.graph
             outputs = outputs[:1] if kept.target is not None else outputs
-            dxs, gradients = self.differentiate(range(len(self.modules)), outputs, dys, leaves, tensors)
+            dxs, gradients = self.differentiate(m, range(len(self.modules)), outputs, dys, leaves, tensors)
             self.move_statistics(kept.statistics)
             return detached(leaves), dxs, gradients
         tensors = self.weights(version, rules[0])
@@ -382,10 +385,10 @@ class Stage:
                 leaves = detached(xs) if first else tuple(map(leaf, xs))
                 outputs = self.call(b, tensors, leaves, m, statistics, target)
                 outputs = outputs[:1] if target is not None and b == len(self.modules) - 1 else outputs
-        dxs, gradients = self.differentiate((b,), outputs, dys, leaves, tensors)
+        dxs, gradients = self.differentiate(m, (b,), outputs, dys, leaves, tensors)
         return detached(leaves), dxs, gradients
 
-    def differentiate(self, modules: Sequence[int], outputs: Streams, dys: Streams, leaves: Streams,
+    def differentiate(self, m: int, modules: Sequence[int], outputs: Streams, dys: Streams, leaves: Streams,
                        tensors: list) -> tuple[Streams, list]:
         """Returns the gradients of the leaves and of the parameters, as PyTorch accumulates them: hooks on
         parameters have acted. Meanwhile the parameters hold the tensors, which the graph and
@@ -399,7 +402,7 @@ class Stage:
         for _, parameter in parameters:
             parameter.grad = None
         try:
-            with self.holding(modules, tensors, None):
+            with self.holding(modules, tensors, None), self.drawing(modules[0], m, 1):
                 torch.autograd.backward([y for y, _ in pairs], [dy.to(y.dtype) for y, dy in pairs])
             for place, parameter in parameters:
                 gradients[place] = parameter.grad
@@ -417,17 +420,13 @@ class Stage:
     def reference(self, m: int, xs: Streams, tensors: list, target: Any = None) -> Kept:
         """Returns the graph of a pass with these weights, which changes nothing of the stage."""
         kept = Kept(0, target=target)
-        self._graph(kept, m, xs, self.apart(tensors))
+        self._graph(kept, m, xs, [t.clone() for t in tensors])  # a forward may set its weights
         return kept
 
-    def reference_gradients(self, kept: Kept, dys: Streams) -> tuple[Streams, list]:
+    def reference_gradients(self, m: int, kept: Kept, dys: Streams) -> tuple[Streams, list]:
         """Returns the gradients of the inputs and of the parameters. `dys`: the gradients of the outputs, or of the loss alone."""
         leaves, tensors, outputs = kept.graph
-        return self.differentiate(range(len(self.modules)), outputs[:len(dys)], dys, leaves, tensors)
-
-    def apart(self, tensors: list) -> list:
-        """Returns the weights for a pass that changes nothing of the stage: copies if a forward sets its weights."""
-        return [t.clone() for t in tensors] if self.sets_weights else tensors
+        return self.differentiate(m, range(len(self.modules)), outputs[:len(dys)], dys, leaves, tensors)
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -448,7 +447,7 @@ class Stage:
         kept = Kept(version, target=target)
         self._graph(kept, m, xs, self.weights(version))
         leaves, tensors, outputs = kept.graph
-        dxs, gradients = self.differentiate(range(len(self.modules)), outputs[:1], (torch.ones_like(outputs[0]),), leaves, tensors)
+        dxs, gradients = self.differentiate(m, range(len(self.modules)), outputs[:1], (torch.ones_like(outputs[0]),), leaves, tensors)
         self.move_statistics(kept.statistics)
         return detached(outputs), xs, dxs, gradients
 

@@ -94,10 +94,11 @@ def _check_module(stage: Stage, b: int, xs: Streams, m: int, target: Any) -> tup
     if learns and not any(y.requires_grad for y in ys if isinstance(y, torch.Tensor)):
         raise stage.error(b, "has outputs without a gradient, so neither it nor the stages below would learn; expected no detach() and no no_grad()")
     ones = tuple(torch.ones_like(y) if has_gradient(y) else None for y in ys)
-    stage.differentiate((b,), ys, ones, leaves, tensors)
+    stage.differentiate(m, (b,), ys, ones, leaves, tensors)
     name = next((name for name, value in _values(stage, b).items() if not equal(value, twice[name])), None)
     if name is not None:
         raise stage.error(b, f"its backward, or a hook in it, changes its parameter {name}; expected updates by the optimiser of the stage alone")
+    _find_foreign(stage, b)
     ys = detached(ys)
     if stage.inverts(b):
         with torch.no_grad(), stage.holding((b,), tensors, None), stage.seeded(b, m):
@@ -105,6 +106,14 @@ def _check_module(stage: Stage, b: int, xs: Streams, m: int, target: Any) -> tup
         if len(back) != len(xs) or not all(x.shape == z.shape and near(x, z, 1e-2) for x, z in zip(xs, back)):
             raise stage.error(b, "its inverse does not give its input back; expected inverse(*forward(*x)) to equal x")
     return ys, size, flops
+
+
+def _find_foreign(stage: Stage, b: int) -> None:
+    """A module may read parameters of other modules of its stage: its passes and gradients then have them too."""
+    found = {place for place, parameter in enumerate(stage.parameters) if parameter.grad is not None}
+    stage.places[b] = sorted(found | set(stage.places[b]))
+    for place in found:
+        stage.parameters[place].grad = None
 
 
 def _values(stage: Stage, b: int) -> dict[str, torch.Tensor]:
@@ -122,11 +131,10 @@ def _check_leaves(stage: Stage, b: int, ys: Streams, leaves: Streams) -> None:
 
 
 def _check_set_weights(stage: Stage, b: int, before: dict, after: dict) -> None:
-    """Notes if a forward sets its weights; raises StageError if a mitigation gives forwards or backwards other weights."""
+    """Raises StageError if a forward sets its weights and a mitigation gives forwards or backwards other weights."""
     name = next((name for name in before if not equal(before[name], after[name])), None)
     if name is None:
         return
-    stage.sets_weights = True
     other = [one for one in stage.mitigations if overrides(one, "predict") or overrides(one, "correct")]
     if other and stage.delay > 0:
         raise stage.error(b, f"its forward changes its parameter {name}, but with {type(other[0]).__name__} it has predicted or corrected weights; expected "

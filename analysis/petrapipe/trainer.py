@@ -261,11 +261,10 @@ class Trainer:
                         "input, or method.backward_weights: stashed")
 
     def _outlives(self, number: int) -> bool:
-        """Returns whether a stage makes an update between the forward and the backward of a microbatch."""
-        own = self.plan.stage == number
-        updates = (own & (self.plan.kind == "U")).cumsum()
-        backward = own & (self.plan.kind == "B")
-        return bool((self.plan.weights[backward] < updates[backward]).any())
+        """Returns whether an update or another pass comes between the forward and the backward of a microbatch of a stage."""
+        kinds = self.plan.kind[self.plan.stage == number]
+        kinds = kinds[(kinds == "F") | (kinds == "B") | (kinds == "U")]
+        return bool(len(self.plan.probes)) or bool(((kinds[:-1] == "F") & (kinds[1:] != "B")).any())
 
     def _check_shared(self) -> None:
         owners: dict[int, int] = {}

@@ -83,6 +83,11 @@ def set_in_place(layer, _):
         layer.weight.renorm_(2, 0, 0.5)
 
 
+def bounded(layer, _):
+    """Changes nothing until the weights have grown."""
+    layer.weight.data = torch.renorm(layer.weight.data, 2, 0, 1.0)
+
+
 def set_by_copy(layer, _):
     layer.weight.data.clamp_(-0.2, 0.2)
 
@@ -324,6 +329,7 @@ MODULES = {  # name -> the function F of two couplings, or the couplings
     "pruned": pruned,
     "maximum norm by data": lambda: Linear(set_data),
     "maximum norm in place": lambda: Linear(set_in_place),
+    "maximum norm that weights reach later": lambda: Linear(bounded),
     "clamped weights": lambda: Linear(set_by_copy),
     "hook that masks": lambda: changed(masked),
     "hook that clips": lambda: changed(clipped),
@@ -572,6 +578,74 @@ class Modules(ProgramTest):
         with self.assertRaises(StageError) as caught:
             self.trained(stages, "backprop", act=act)
         self.assertIn("stage 2 (Coupling): has another object as its parameter weight", str(caught.exception))
+
+    def test_weights_set_while_other_microbatches_are_in_flight(self):
+        """A pass between the forward and the backward of a kept graph changes the weights in place."""
+        config = {"method.name": "1f1b", "method.accumulate": UPDATES // 2}
+        plan = Plan.of_config(config, petra="./petra", cluster__stages=4, run__max_microbatches=UPDATES)
+        stages, other = network(lambda: Linear(set_in_place)), network(lambda: Linear(set_in_place))
+        Trainer(stages, {}, loss, optimizer=sgd, data=BATCHES, plan=plan).run()
+        optimizers = [sgd(stage.parameters()) for stage in other]
+        for m, (x, target) in enumerate(BATCHES):
+            for stage in other:
+                x = stage(*as_tuple(x))
+            (loss(x, target) / plan.accumulate).backward()
+            for one in optimizers if m % plan.accumulate == plan.accumulate - 1 else ():
+                one.step()
+                one.zero_grad(set_to_none=True)
+        far = max(float((a - b).abs().max()) for a, b in zip(weights(stages), weights(other)))
+        self.assertLess(far, 1e-11)
+
+    def test_a_parameter_of_another_module_of_the_stage(self):
+        class Shared(nn.Module):
+            def __init__(self, list_):
+                super().__init__()
+                self.linear, self.list = nn.Linear(WIDTH, WIDTH), list_
+
+            def forward(self, a, b):
+                return torch.tanh(self.linear(a)) @ self.list[0], b
+
+        class Both(nn.Sequential):
+            def forward(self, *xs):
+                return self[1](*self[0](*xs))
+
+        def made(join, first):
+            def make():
+                owner = Shared([torch.eye(WIDTH).double()])
+                reader = Shared([owner.linear.weight])
+                return [Both(*((reader, owner) if first else (owner, reader)))]
+
+            stages = network(make)
+            return stages if join else [list(stage) if isinstance(stage, Both) else stage for stage in stages]
+
+        for method in ("backprop", "1f1b", "pipedream"):  # petra keeps the input of each module of its own
+            for first in (True, False):
+                config = {"method.name": method, "run.drain": "true", "method.keep": "input"}
+                plan = Plan.of_config(config, petra="./petra", cluster__stages=3, run__max_microbatches=UPDATES)
+                stages, other = made(False, first), made(True, first)
+                Trainer(stages, {}, loss, optimizer=sgd, data=BATCHES, plan=plan).run()
+                found = weights([nn.Sequential(*stage) if isinstance(stage, list) else stage for stage in stages])
+                expected = plain_loop(other) if method in ("backprop", "1f1b") else loop_of_plan(other, plan)
+                far = max(float((a - b).abs().max()) for a, b in zip(found, expected))
+                self.assertLess(far, 1e-11, (method, first))
+
+    def test_probes_change_nothing(self):
+        """Also if a hook draws random numbers, or a forward sets weights by its input."""
+        def noisy(layer):
+            layer.weight.register_hook(lambda gradient: gradient + 0.01 * torch.randn_like(gradient))
+
+        def by_input(layer, x):
+            layer.weight.data.renorm_(2, 0, float(x.abs().mean()) + 0.3)
+
+        for make in (lambda: changed(noisy), lambda: Linear(by_input), lambda: Linear(set_in_place)):
+            for method in ("backprop", "petra"):
+                found = []
+                for probes in (0, 5):
+                    stages = network(make)
+                    config = {"method.name": method, "probe.per_epoch": probes}
+                    Trainer(stages, config, loss, optimizer=sgd, data=BATCHES, epochs=2, petra="./petra").run()
+                    found.append(weights(stages))
+                self.assertTrue(all(map(torch.equal, *found)), method)
 
     def test_values_assigned_during_the_run(self):
         """parameter.data = … and in-place changes between two microbatches stay."""
