@@ -281,7 +281,7 @@ class Real(ReachTest):
                 ("petra reach: no file or folder was given; expected RUN|SWEEP...; see", "--loss", "2"),
                 ("has no evaluation by the end of its log", "unseen", "--loss", "2", "--metric", "eval"),
                 ("bare.yaml: sets no key of the section cluster that is read from it, such as cluster.engines", "run", "--loss", "2", "--on", "bare.yaml"),
-                ("empty.yaml: sets no key of the section cluster that", "run", "--loss", "2", "--on", "empty.yaml"),
+                ("empty.yaml: contains no key; expected a config", "run", "--loss", "2", "--on", "empty.yaml"),
                 ("cut.yaml: sets no key of the section cluster that", "run", "--loss", "2", "--on", "cut.yaml"),
                 ("empty.yaml: sets no key that is read from it, such as data.set", "run", "--loss", "2", "--as", "empty.yaml"),
                 ("ten.yaml: sets no key that is read from it", "run", "--loss", "2", "--as", "ten.yaml"),

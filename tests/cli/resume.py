@@ -452,6 +452,9 @@ class Resume(ProgramTest):
                 self.assertTrue(code == 0 or "No space left on device" in error, error)
                 ended.add(code)
                 if code:
+                    if os.path.exists(self.path("disk/run/run.h5")):
+                        with h5py.File(self.path("disk/run/run.h5"), "r") as file:
+                            self.assertEqual(len(file["train/loss"]), 0)
                     subprocess.run(["mount", "-o", "remount,size=100M", self.path("disk")], check=True)
                     self.good(*command, "--resume")
                 self.same("whole", "disk/run", wide)
