@@ -387,6 +387,9 @@ class Real(ReachTest):
             self.assertEqual("delay: pipedream needs" in asked, "late" in runs)
             ratios = [row["seconds_to_best"]["mean"] for row in self.reach(*runs, *target, "--compare-unlike")["clusters"][0]["rows"]]
             self.assertEqual(min(ratios), 1)
+        out = self.good("compare", "exact", "v", "late")
+        self.assertIn("\nunlike   devices: 4 (A; C), 2 (B); samples per update: 8 (A; B), 2 (C)\n", out)
+        self.assertRegex(out, r"\ndevices +4 +2 +4\nsamples per update +8 +8 +2\n")
         rows = self.rows("exact", "late", "same", *target)
         self.assertEqual([row["delay"] and row["delay"]["reference"] for row in rows.values()], [None, None, "1f1b, accumulate 4"])
         alike = self.good("reach", "exact", "same", *target)
