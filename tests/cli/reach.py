@@ -693,6 +693,11 @@ class Figures(ReachTest):
         self.assertEqual([figure["caption"].split(":")[0] for figure in figures], ["same", "wan"])
         lines = [trace for trace in figures[1]["views"][""]["traces"] if trace["mode"] == "lines" and "fill" not in trace]
         self.assertEqual([trace["name"] for trace in lines], ["1f1b", "pipedream"])
+        traces = figures[1]["views"][""]["traces"]
+        self.assertFalse([trace for trace in traces if "fill" in trace])  # a band of two seeds would cover the panel
+        seeds, = [trace for trace in traces if trace["name"] == "pipedream: seeds"]
+        self.assertEqual(len(seeds["x"]), 2)
+        self.assertIn("small points: the seeds of groups of two", figures[1]["views"][""]["note"])
         curve = json.loads(self.read("reach.json"))["clusters"][1]["rows"][1]["curve"]
         self.assertEqual(lines[1]["x"], [float(f"{second:.5g}") for second in curve["seconds"]])
         self.assertEqual(lines[1]["y"], [float(f"{mean:.5g}") for mean in curve["mean"]])
