@@ -121,8 +121,8 @@ static void add_difference(comparison *c, const char *key, petra_config_role rol
   json_t *list = json_array();
   for (int i = 0; i < c->count; i++)
     petra_json_append(&list, values[i] ? petra_json_string(values[i]) : json_null());
-  petra_json_append(&c->config,
-                    json_pack("{s:o, s:s, s:o}", "key", petra_json_string(key), "decides", decides[role], "values", list));
+  petra_json_append(&c->config, json_pack("{s:o, s:s, s:o}", "key", petra_json_string(key), "decides", decides[role],
+                                          "values", list));
 }
 
 /* Keys that have no effect in a run in PyTorch have no value there. */
@@ -416,8 +416,9 @@ static petra_status print_tables(const comparison *c, char (*names)[16], petra_t
     PETRA_TRY(petra_table_print(table, stdout));
     print_untold(c, ": the keys of model, optim and data.set do not describe what a run in PyTorch trains");
   }
-  const int untold = print_untold(c, ": the log does not record its optimiser in full, so that runs with equal keys may "
-                                     "be different trainings");
+  const int untold =
+      print_untold(c, ": the log does not record its optimiser in full, so that runs with equal keys may "
+                      "be different trainings");
   if (json_array_size(c->config) == 0)
     printf("their configs are equal in every key%s\n", untold > 0 ? " that their logs record" : "");
   putchar('\n');

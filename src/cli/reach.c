@@ -299,12 +299,15 @@ static void sort(const petra_reach_cluster *cluster, int *order, int count) {
 }
 
 static petra_status print_rows(const petra_reach *reach, const petra_reach_cluster *cluster) {
-  const petra_table_column columns[] = {
-      {"group", PETRA_TABLE_LEFT},          {"devices", PETRA_TABLE_RIGHT},
-      {"samples / update", PETRA_TABLE_RIGHT}, {"reached", PETRA_TABLE_RIGHT},
-      {"updates", PETRA_TABLE_RIGHT},       {petra_sample_words_of(reach->samples)->labels, PETRA_TABLE_RIGHT},
-      {"seconds", PETRA_TABLE_RIGHT},       {"GB sent", PETRA_TABLE_RIGHT},
-      {"seconds / best", PETRA_TABLE_RIGHT}};
+  const petra_table_column columns[] = {{"group", PETRA_TABLE_LEFT},
+                                        {"devices", PETRA_TABLE_RIGHT},
+                                        {"samples / update", PETRA_TABLE_RIGHT},
+                                        {"reached", PETRA_TABLE_RIGHT},
+                                        {"updates", PETRA_TABLE_RIGHT},
+                                        {petra_sample_words_of(reach->samples)->labels, PETRA_TABLE_RIGHT},
+                                        {"seconds", PETRA_TABLE_RIGHT},
+                                        {"GB sent", PETRA_TABLE_RIGHT},
+                                        {"seconds / best", PETRA_TABLE_RIGHT}};
   petra_table *table;
   int *order;
   PETRA_TRY(petra_table_create(columns, sizeof columns / sizeof *columns, &table));
@@ -360,14 +363,15 @@ static void print_lowest(const petra_reach *reach, const petra_reach_cluster *cl
     const petra_reach_end *nearest = NULL;
     char updates[FIGURE], seconds[FIGURE];
     for (int i = 0; i < row->seconds.count; i++)
-      if (!row->ends[i].reached && (!nearest || (top1 ? row->ends[i].lowest > nearest->lowest
-                                                      : row->ends[i].lowest < nearest->lowest)))
+      if (!row->ends[i].reached &&
+          (!nearest || (top1 ? row->ends[i].lowest > nearest->lowest : row->ends[i].lowest < nearest->lowest)))
         nearest = &row->ends[i];
     if (!nearest)
       continue;
     const petra_reach_run *run = &reach->groups.runs[reach->groups.groups[g].first + (nearest - row->ends)];
-    petra_utf8_print(stdout, "not reached: %s: the %s %s is %.5g%s, after %s updates and ", reach->groups.groups[g].label,
-                     top1                                  ? "highest"
+    petra_utf8_print(stdout, "not reached: %s: the %s %s is %.5g%s, after %s updates and ",
+                     reach->groups.groups[g].label,
+                     top1                                 ? "highest"
                      : target->metric == PETRA_REACH_EVAL ? "lowest"
                                                           : "lowest smoothed",
                      top1 ? "accuracy" : "loss", (top1 ? 100 : 1) * nearest->lowest, top1 ? " %" : " nats",
@@ -507,9 +511,10 @@ static void print_untold(const petra_reach *reach) {
   for (int i = 0; i < reach->groups.run_count; i++)
     count += petra_training_is_missing(reach->groups.runs[i].summary);
   if (count > 0)
-    printf("note: %d of %d logs do not record their optimisers in full (an earlier version wrote them), so that the runs "
-           "of a group may be different trainings\n",
-           count, reach->groups.run_count);
+    printf(
+        "note: %d of %d logs do not record their optimisers in full (an earlier version wrote them), so that the runs "
+        "of a group may be different trainings\n",
+        count, reach->groups.run_count);
 }
 
 static petra_status print(const petra_reach *reach) {
@@ -595,8 +600,9 @@ const petra_command petra_command_reach = {
                                   "a config with a cluster on which the runs are simulated; may be repeated"),
             PETRA_OPTION_ONCE("as", "FILE", as,
                               "a config with a model that replaces those of the runs in the simulation"),
-            PETRA_OPTION("compare-unlike", NULL, compare_unlike,
-                         "also prints ratios of groups that differ in devices, in samples per update or in the cluster"),
+            PETRA_OPTION(
+                "compare-unlike", NULL, compare_unlike,
+                "also prints ratios of groups that differ in devices, in samples per update or in the cluster"),
             PETRA_OPTION_ONCE(
                 "over", "KEY[=FROM:TO]", over,
                 "also prints the seconds over a number of the section cluster, such as "

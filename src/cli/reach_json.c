@@ -118,8 +118,8 @@ static json_t *row_json(const petra_reach *reach, const petra_reach_cluster *clu
                    petra_json_string(reach->groups.groups[group].label), "network",
                    words_json(reach, cluster, group, PETRA_REACH_NETWORK), "parameters",
                    count_json(row->size.parameters), "devices", count_json(row->size.devices), "samples_per_update",
-                   count_json(row->size.update_samples), "updates", estimate_json(&row->updates),
-                   "samples", estimate_json(&row->samples), "seconds", estimate_json(&row->seconds), "bytes",
+                   count_json(row->size.update_samples), "updates", estimate_json(&row->updates), "samples",
+                   estimate_json(&row->samples), "seconds", estimate_json(&row->seconds), "bytes",
                    estimate_json(&row->bytes), "seconds_to_best", ratio_json(&row->to_best), "delay",
                    delay_json(reach, cluster, group), "runs", ends, "curve", band_json(&row->band));
 }
@@ -152,7 +152,8 @@ static json_t *cluster_json(const petra_reach *reach, int number) {
                    cluster->place.on ? petra_json_string(cluster->place.on) : json_null(), "logged",
                    !cluster->place.on && !cluster->place.as, "best",
                    cluster->best < 0 ? json_null() : petra_json_string(reach->groups.groups[cluster->best].label),
-                   "unlike", words_json(reach, cluster, 0, PETRA_REACH_UNLIKE), "rows", rows, "over", reach->over ? over_json(reach, &reach->over[number]) : json_null());
+                   "unlike", words_json(reach, cluster, 0, PETRA_REACH_UNLIKE), "rows", rows, "over",
+                   reach->over ? over_json(reach, &reach->over[number]) : json_null());
 }
 
 petra_status petra_reach_print_json(const petra_reach *reach) {

@@ -462,8 +462,8 @@ static petra_status label_by_keys(petra_reach_groups *g, const bool *used) {
       const size_t length = strlen(text);
       const bool name = is_known_by_value(key);
       if (used[k])
-        snprintf(text + length, sizeof text - length, "%s%s%s%s", length ? ", " : "", name ? "" : leaf,
-                 name ? "" : " ", g->keys[k].values[i]);
+        snprintf(text + length, sizeof text - length, "%s%s%s%s", length ? ", " : "", name ? "" : leaf, name ? "" : " ",
+                 g->keys[k].values[i]);
     }
     PETRA_TRY(petra_duplicate_string(&g->groups[i].label, *text ? text : method));
   }

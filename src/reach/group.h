@@ -29,9 +29,9 @@ typedef struct petra_reach_key {
 
 typedef struct petra_reach_group {
   char *label;
-  int first, count; /* its runs, which are adjacent and in the order of their seeds */
-  bool delayed;     /* its gradients may be those of older weights */
-  bool local;       /* its stages learn from losses of their own */
+  int first, count;     /* its runs, which are adjacent and in the order of their seeds */
+  bool delayed;         /* its gradients may be those of older weights */
+  bool local;           /* its stages learn from losses of their own */
   petra_plan_size size; /* of its training */
 } petra_reach_group;
 

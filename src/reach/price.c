@@ -27,9 +27,9 @@ static bool is_of_cluster(const char *key) {
 
 static bool is_of_model(const char *key) {
   static const char *const others[] = {"model.weights", "model.new_head", NULL};
-  static const char *const more[] = {"data.set",         "data.path",       "data.batch",
-                                     "data.vocabulary",  "data.image_size", "stages.partition",
-                                     "stages.count",     "stages.blocks",   NULL};
+  static const char *const more[] = {"data.set",        "data.path",       "data.batch",
+                                     "data.vocabulary", "data.image_size", "stages.partition",
+                                     "stages.count",    "stages.blocks",   NULL};
   return (strncmp(key, "model.", strlen("model.")) == 0 && !is_in(others, key)) || is_in(more, key);
 }
 

@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-
 /* --- the target --- */
 
 static petra_status check_window(const petra_reach *reach, const petra_reach_run *run) {

@@ -18,8 +18,8 @@ typedef struct petra_reach_options {
   petra_reach_target target;
   const char *const *on; /* files with clusters; none: the runs' own */
   int on_count;
-  const char *as;   /* a file with another model; NULL: the runs' own */
-  const char *over; /* "KEY" or "KEY=FROM:TO"; NULL: no key is varied */
+  const char *as;      /* a file with another model; NULL: the runs' own */
+  const char *over;    /* "KEY" or "KEY=FROM:TO"; NULL: no key is varied */
   bool compare_unlike; /* form ratios also of groups that are not alike */
 } petra_reach_options;
 

@@ -99,10 +99,10 @@ static json_t *combination_json(const summary *s, int number) {
   for (int i = 0; petra_grid_override(s->sweep->grid, number, i, &key, &value); i++)
     petra_json_set(&overrides, key, petra_json_string(value));
   const petra_plan_size *size = &one->size;
-  json_t *object = json_pack("{s:s, s:o, s:i, s:i, s:o, s:o}", "name", one->name, "overrides", overrides, "cells",
-                             s->seeds, "complete", one->complete, "devices",
-                             size->devices > 0 ? json_integer(size->devices) : json_null(), "samples_per_update",
-                             size->devices > 0 ? json_integer(size->update_samples) : json_null());
+  json_t *object =
+      json_pack("{s:s, s:o, s:i, s:i, s:o, s:o}", "name", one->name, "overrides", overrides, "cells", s->seeds,
+                "complete", one->complete, "devices", size->devices > 0 ? json_integer(size->devices) : json_null(),
+                "samples_per_update", size->devices > 0 ? json_integer(size->update_samples) : json_null());
   for (int m = 0; m < s->metrics->count; m++)
     petra_json_set(&object, s->metrics->name[m],
                    json_pack("{s:i, s:o, s:o, s:o}", "count", one->interval[m].count, "mean",

@@ -387,6 +387,9 @@ class Real(ReachTest):
             self.assertEqual("delay: pipedream needs" in asked, "late" in runs)
             ratios = [row["seconds_to_best"]["mean"] for row in self.reach(*runs, *target, "--compare-unlike")["clusters"][0]["rows"]]
             self.assertEqual(min(ratios), 1)
+        out = self.good("compare", "exact", "v", "late")
+        self.assertIn("\nunlike   devices: 4 (A; C), 2 (B); samples per update: 8 (A; B), 2 (C)\n", out)
+        self.assertRegex(out, r"\ndevices +4 +2 +4\nsamples per update +8 +8 +2\n")
         rows = self.rows("exact", "late", "same", *target)
         self.assertEqual([row["delay"] and row["delay"]["reference"] for row in rows.values()], [None, None, "1f1b, accumulate 4"])
         alike = self.good("reach", "exact", "same", *target)
@@ -690,6 +693,11 @@ class Figures(ReachTest):
         self.assertEqual([figure["caption"].split(":")[0] for figure in figures], ["same", "wan"])
         lines = [trace for trace in figures[1]["views"][""]["traces"] if trace["mode"] == "lines" and "fill" not in trace]
         self.assertEqual([trace["name"] for trace in lines], ["1f1b", "pipedream"])
+        traces = figures[1]["views"][""]["traces"]
+        self.assertFalse([trace for trace in traces if "fill" in trace])  # a band of two seeds would cover the panel
+        seeds, = [trace for trace in traces if trace["name"] == "pipedream: seeds"]
+        self.assertEqual(len(seeds["x"]), 2)
+        self.assertIn("small points: the seeds of groups of two", figures[1]["views"][""]["note"])
         curve = json.loads(self.read("reach.json"))["clusters"][1]["rows"][1]["curve"]
         self.assertEqual(lines[1]["x"], [float(f"{second:.5g}") for second in curve["seconds"]])
         self.assertEqual(lines[1]["y"], [float(f"{mean:.5g}") for mean in curve["mean"]])
