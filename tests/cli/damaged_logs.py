@@ -539,6 +539,17 @@ class Damaged(ProgramTest):
                 petrapipe.Run(path)
             self.assertNotIn("\n", str(caught.exception))
 
+    def test_values(self):
+        """Values that a run cannot have, which drawing them may not survive."""
+        for name, value in (
+            ("probe/norm_ratio/method_delayed", -1e308),
+            ("probe/cosine/method_delayed", 1e308),
+            ("train/wall_s", -1.0),
+            ("trace/actions/stage", -7),
+        ):
+            with self.assertRaisesRegex(petrapipe.Unreadable, f"a.h5: .*{name}.*; expected "):
+                log_check.check_values(name, numpy.array([1, value]), "a.h5")
+
     def test_rows_that_are_being_written(self):
         """A run that is not complete has columns of different lengths and fill values at their
         ends; a complete one has neither."""
