@@ -408,6 +408,10 @@ def check_values(name: str, values: numpy.ndarray, path: str) -> None:
         expected = f"{least} or more"
     elif unit == "s":
         wrong, expected = (values < 0) | numpy.isinf(values), "a time of 0 or more"
+    elif kind == "<f8" and name.startswith("probe/"):  # measures: cosines, and norms beside norms
+        cosine = "cosine" in name
+        wrong = (abs(values) > 1.001) if cosine else (values < 0) | (values > 1e300)
+        expected = "-1 to 1" if cosine else "0 or more"
     else:
         return
     if wrong.any():

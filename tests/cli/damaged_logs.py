@@ -31,7 +31,7 @@ from petrapipe import export, log_check, run_schema, runs, tensorboard  # noqa: 
 from petrapipe.plan import Plan  # noqa: E402
 from petrapipe.run_log import RunLog  # noqa: E402
 
-COUNT = int(os.environ.get("PETRA_TEST_DAMAGE", "4" if SANITIZED else "24"))
+COUNT = int(os.environ.get("PETRA_TEST_DAMAGE", "4" if SANITIZED else "14"))
 MOST_S = 60  # of all readers of one log
 TYPES = {
     "int32": "<i4",
@@ -508,8 +508,9 @@ class Damaged(ProgramTest):
             self.assertEqual(set(refused) - allowed, set(), refused)
         for number in range(COUNT):
             path = self.path("edited.h5")
-            shutil.copy(self.path(f"{logs[number // len(EDITS) % len(logs)]}/run.h5"), path)
-            if number % 20 == 19:
+            log = logs[(number + number // len(EDITS)) % len(logs)]
+            shutil.copy(self.path(f"{log}/run.h5"), path)
+            if number % 13 == 12:
                 with open(path, "rb") as file:
                     about, data = cut(file.read(), stream)
                 with open(path, "wb") as file:
@@ -537,6 +538,17 @@ class Damaged(ProgramTest):
             with self.assertRaisesRegex(petrapipe.Unreadable, re.escape(path)) as caught:
                 petrapipe.Run(path)
             self.assertNotIn("\n", str(caught.exception))
+
+    def test_values(self):
+        """Values that a run cannot have, which drawing them may not survive."""
+        for name, value in (
+            ("probe/norm_ratio/method_delayed", -1e308),
+            ("probe/cosine/method_delayed", 1e308),
+            ("train/wall_s", -1.0),
+            ("trace/actions/stage", -7),
+        ):
+            with self.assertRaisesRegex(petrapipe.Unreadable, f"a.h5: .*{name}.*; expected "):
+                log_check.check_values(name, numpy.array([1, value]), "a.h5")
 
     def test_rows_that_are_being_written(self):
         """A run that is not complete has columns of different lengths and fill values at their
@@ -571,7 +583,10 @@ class Damaged(ProgramTest):
         from petrapipe.figures import accumulation
         from petrapipe.report import data, figures
 
-        header = "combination,overrides,method.accumulate,cells,complete,eval_top1_mean,eval_top1_interval95"
+        header = (
+            "combination,overrides,method.accumulate,cells,complete,"
+            "eval_top1_mean,eval_top1_interval95"
+        )
         row = 'a,"method.name=petra; method.accumulate=1",1,2,2,0.5,0.1'
         path = self.path("sweep/summary.csv")
         calls = {
