@@ -60,6 +60,8 @@ def read_petra(path: str) -> tuple[dict[str, numpy.ndarray], str]:
     values = {}
 
     def take(name, item):
+        if not isinstance(name, str):
+            raise Error(f"{path}: /parameters/{brief(name)} is no name in UTF-8")
         if isinstance(item, h5py.Dataset):
             check_stored(path, f"/parameters/{name}", item)
             values[name] = floats(item[()])
