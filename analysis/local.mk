@@ -14,20 +14,28 @@ EXTRA_DIST += analysis/pyproject.toml
 petrapipedir = $(analysisdir)/petrapipe
 dist_petrapipe_DATA = \
   analysis/petrapipe/__init__.py \
+  analysis/petrapipe/checkpoints.py \
   analysis/petrapipe/configs.py \
   analysis/petrapipe/coupling.py \
   analysis/petrapipe/errors.py \
+  analysis/petrapipe/evaluation.py \
   analysis/petrapipe/export.py \
+  analysis/petrapipe/facts.py \
   analysis/petrapipe/microbatches.py \
   analysis/petrapipe/mitigations.py \
   analysis/petrapipe/modules.py \
   analysis/petrapipe/networks.py \
+  analysis/petrapipe/plain_file.py \
   analysis/petrapipe/plan.py \
   analysis/petrapipe/probe.py \
+  analysis/petrapipe/protocols.py \
   analysis/petrapipe/run_log.py \
   analysis/petrapipe/run_schema.py \
   analysis/petrapipe/runs.py \
+  analysis/petrapipe/seals.py \
+  analysis/petrapipe/signature.py \
   analysis/petrapipe/stage.py \
+  analysis/petrapipe/stage_checks.py \
   analysis/petrapipe/stages.py \
   analysis/petrapipe/sweeps.py \
   analysis/petrapipe/tensorboard.py \

@@ -201,7 +201,7 @@ static const char changed[] =
     "data:\n"
     "  set: shapes\n"
     "  path: \"null\"\n"
-    "  batch: 65536\n"
+    "  batch: 1000000000\n"
     "  shuffle: false\n"
     "  augment: [flip]\n"
     "  limit: 3\n"
@@ -222,7 +222,7 @@ static const char changed[] =
     "  bottleneck: variant\n"
     "  downsample: invertible\n"
     "  classes: 100000\n"
-    "  context: 65536\n"
+    "  context: 1000000000\n"
     "  heads: 1024\n"
     "  kv_heads: 7\n"
     "  hidden: 65536\n"
@@ -408,7 +408,7 @@ static const struct {
     {"data: {shuffle: yes}", ":1: data.shuffle: ", "not a boolean"},
     {"data: {shuffle: \"true\"}", ":1: data.shuffle: ", "\"true\" is a string"},
     {"data: {shuffle: 1}", ":1: data.shuffle: ", "not a boolean"},
-    {"data: {batch: 65537}", ":1: data.batch: ", "expected an integer, 1 .. 65536"},
+    {"data: {batch: 1000000001}", ":1: data.batch: ", "expected an integer, 1 .. 1000000000"},
     {"data: {workers: 0}", ":1: data.workers: ", "1 .. 256"},
     {"data: {image_size: 4097}", ":1: data.image_size: ", "expected an integer, 1 .. 4096"},
     {"data: {resize: 0}", ":1: data.resize: ", "expected an integer, 1 .. 4096"},

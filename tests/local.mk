@@ -139,7 +139,7 @@ CLI_TESTS = \
   tests/cli/local_learning.py tests/cli/memory.py tests/cli/quantised.py tests/cli/methods.py tests/cli/plan_json.py tests/cli/precision.py tests/cli/random_orders.py tests/cli/random_times.py tests/cli/inspect_memory.py \
   tests/cli/data_sample.py tests/cli/get_data.py tests/cli/plans.py tests/cli/bench_device.py tests/cli/tick_model.py \
   tests/cli/cuda_info.py tests/cli/bundle.py tests/cli/examples.py tests/cli/chakra.py tests/cli/package.py tests/cli/torch_log.py \
-  tests/cli/torch_runtime.py tests/cli/torch_examples.py tests/cli/torch_trainer.py
+  tests/cli/torch_runtime.py tests/cli/torch_examples.py tests/cli/torch_trainer.py tests/cli/torch_modules.py tests/cli/torch_protocols.py
 SCRIPTED_TESTS = tests/check_config_doc tests/check_log_doc tests/check_grids tests/check_completion tests/test_cpu_avx2 tests/test_backend_avx2 \
   tests/read_while_running.sh tests/reference/pipeline_simpy.py
 # In this order they are begun: those that take longest come first, so that all cores are busy to the end.
@@ -176,8 +176,8 @@ ARCHIVE_TESTS = $(filter-out tests/check_analysis tests/check_figures,$(SOURCE_T
 SCRIPT_TESTS = tests/cli/pages.py tests/cli/report.py tests/cli/package.py tests/cli/gpu_kit.py tests/cli/bundle.py tests/cli/get_data.py tests/cli/torch_log.py tests/check_completion \
   tests/check_config_doc tests/check_log_doc tests/check_grids
 NUMBER_TESTS = tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/reproducible.py tests/cli/simulate_results.py \
-  tests/cli/random_times.py tests/cli/precision.py tests/cli/memory.py tests/cli/weights_torch.py tests/cli/weights_transformers.py tests/cli/weights_damage.py tests/cli/torch_runtime.py \
-  tests/cli/torch_examples.py tests/cli/torch_trainer.py tests/test_cpu_avx2 \
+  tests/cli/random_times.py tests/cli/precision.py tests/cli/memory.py tests/cli/weights_torch.py tests/cli/weights_transformers.py tests/cli/weights_damage.py \
+  tests/cli/torch_runtime.py tests/cli/torch_examples.py tests/cli/torch_trainer.py tests/cli/torch_modules.py tests/cli/torch_protocols.py tests/test_cpu_avx2 \
   tests/reference/pipeline_simpy.py
 # The programs that ARCHIVE_TESTS run. The others are compiled from the same files as in the builds before.
 PROGRAMS_FROM_ARCHIVE = tests/test_cpu tests/test_fuzz_corpus tests/test_golden_data tests/test_run_h5 tests/test_schedule tests/pipeline_case \

@@ -83,11 +83,11 @@ START_TEST(values_reach_their_members) {
                    " \xc3\xa4\xe2\x82\xac\xf0\x9f\x8c\x8d ");
   ck_assert(c->run.seed == INT64_MAX && c->run.epochs == 1000000 && c->run.max_microbatches == 7);
   ck_assert(c->run.eval_every == 0 && c->run.drain == PETRA_DRAIN_FALSE && c->run.mode == PETRA_MODE_EXECUTE);
-  ck_assert(c->data.set == PETRA_SET_SHAPES && c->data.batch == 65536 && !c->data.shuffle);
+  ck_assert(c->data.set == PETRA_SET_SHAPES && c->data.batch == 1000000000 && !c->data.shuffle);
   ck_assert(c->data.augment == PETRA_AUGMENT_FLIP && c->data.limit == 3 && c->data.eval_limit == 4);
   ck_assert(c->data.recalibrate == 5);
   ck_assert(strcmp(c->data.eval_path, "~") == 0 && c->data.eval_share == 0 && c->data.vocabulary == 65536);
-  ck_assert(c->model.context == 65536);
+  ck_assert(c->model.context == 1000000000);
   ck_assert(c->data.workers == 256 && strcmp(c->data.path, "null") == 0);
   ck_assert(c->model.family == PETRA_FAMILY_RESNET && c->model.depth == 50 && c->model.width == 1);
   ck_assert(c->model.stem == PETRA_STEM_IMAGENET && c->model.classes == 100000 && c->model.new_head &&
@@ -262,7 +262,7 @@ START_TEST(pipes_and_standard_input) {
   petra_config *config = NULL;
   for (int as_stdin = 0; as_stdin < 2; as_stdin++) {
     ck_assert_msg(load_pipe(changed, as_stdin, &config) == PETRA_OK, "%s", harness_line);
-    ck_assert_int_eq(config->data.batch, 65536);
+    ck_assert_int_eq(config->data.batch, 1000000000);
     petra_config_destroy(config);
   }
   config = NULL;

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from typing import Any, Mapping
 
 # Keys that change no result: they determine where files go (docs/config.md), or how a run gets to the same results.
 # tests/check_analysis compares them with src/config/keys.c.
@@ -36,3 +38,29 @@ def read_config(text: str) -> dict[str, str]:
         elif rest:
             values[key] = unquoted(rest)
     return values
+
+
+def flattened(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns a mapping of dotted keys for one that may be nested.
+
+    >>> flattened({"method": {"name": "petra"}, "optim.lr": 0.1})
+    {'method.name': 'petra', 'optim.lr': 0.1}
+    """
+    found = {}
+    for key, value in config.items():
+        found.update(flattened(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
+    return found
+
+
+def keys_set_by(config: str | Mapping[str, Any]) -> list[str]:
+    """Returns the dotted keys that a config sets: a mapping, YAML text, or the path of a file; with those of its base files."""
+    if isinstance(config, Mapping):
+        return list(flattened(config))
+    text, folder = (config := os.fspath(config)), ""
+    if "\n" not in config and ": " not in config:
+        folder = os.path.dirname(config)
+        with open(config, encoding="utf-8") as file:
+            text = file.read()
+    keys = read_config(text)
+    base = keys.pop("base", None)
+    return list(dict.fromkeys([*keys, *(keys_set_by(os.path.join(folder, base)) if base else ())]))

@@ -19,6 +19,7 @@ from typing import Any, Iterable, Mapping
 
 import numpy
 
+from .configs import flattened
 from .errors import Error
 
 FORMAT, VERSION = "petra-plan", 1
@@ -125,20 +126,22 @@ class Plan:
     def of_config(cls, config: str | Mapping[str, Any], *, petra: str | None = None, **keys: Any) -> "Plan":
         """Returns the plan that the program makes of a config: a path, YAML text, or a mapping of dotted keys. `keys` are further
         settings, in which two underscores stand for the dot: cluster__stages=8."""
-        text, settings = "", {}
+        text, settings, source = "", {}, "-"
+        config = os.fspath(config) if isinstance(config, os.PathLike) else config
         if isinstance(config, Mapping):
-            settings.update(config)
+            settings.update(flattened(config))
         elif "\n" in config or ": " in config:
             text = config
         else:
             try:
                 with open(config, encoding="utf-8") as file:
-                    text = file.read()
+                    file.read()
+                source = os.path.abspath(config)  # its base files are beside it
             except (OSError, UnicodeDecodeError) as error:
                 raise Error(f"{config}: cannot be read: {getattr(error, 'strerror', None) or error}; expected a config, or a mapping such as "
                             '{"method.name": "petra"}') from None
         settings.update((key.replace("__", "."), value) for key, value in keys.items())
-        command = [binary(petra), "schedule", "-", "--json"]
+        command = [binary(petra), "schedule", source, "--json"]
         for key, value in settings.items():
             shown = str(value).lower() if isinstance(value, bool) else str(value)
             command += ["--set", f"{key}={shown}"]

@@ -13,7 +13,7 @@ import numpy
 import torch
 
 from .plan import Plan
-from .stage import Stage, Streams, as_tuple, has_gradient, leaf
+from .stage import Stage, Streams, detached, has_gradient
 
 NAMES = ("method", "delayed", "end_to_end")
 PAIRS = (("method", "delayed"), ("method", "end_to_end"), ("delayed", "end_to_end"))
@@ -101,7 +101,7 @@ class Probe:
         if m in self.of_microbatch:
             if stage.number == 1:
                 self.batches[m] = (xs, target)
-            if stage._inverts(0) and not (self.plan.fused_head and stage.number == self.plan.stages):
+            if stage.inverts(0) and not (self.plan.fused_head and stage.number == self.plan.stages):
                 self.inputs[stage.number, m] = xs
 
     def backwarded(self, stage: Stage, m: int, xs: Streams) -> None:
@@ -142,16 +142,21 @@ class Probe:
             window.gradients = {}
 
     def _exact(self, stages: list[Stage], one: Pass, tensors: list) -> dict[int, list]:
+        """Returns the gradients of the parameters by stage, from 0: of all stages, or of the one that the pass is for."""
         xs, target = self.batches[one.m]
-        wanted = range(len(stages)) if one.of == 0 else range(one.of - 1, one.of)
-        leaves = {}
-        with torch.enable_grad():
-            for j, stage in enumerate(stages):
-                weights = leaves[j] = [leaf(t) for t in tensors[j]] if j in wanted else tensors[j]
-                with torch.set_grad_enabled(j >= wanted[0]):
-                    xs = as_tuple(stage.through(weights, xs, one.m, None, target if j == len(stages) - 1 else None))
-            found = iter(torch.autograd.grad(xs[0], [t for j in wanted for t in leaves[j]], allow_unused=True))
-        return {j: [next(found) for _ in leaves[j]] for j in wanted}
+        first, found, graphs = max(0, one.of - 1), {}, []
+        with torch.no_grad():
+            for stage, weights in list(zip(stages, tensors))[:first]:
+                xs = stage.through(stage.apart(weights), xs, one.m)
+        for stage, weights in list(zip(stages, tensors))[first:]:
+            graphs.append(stage.reference(one.m, xs, weights, target if stage is stages[-1] else None))
+            xs = detached(graphs[-1].graph[2])
+        dys = (torch.ones_like(xs[0]),)
+        for j in reversed(range(first, len(stages))):
+            dys, gradients = stages[j].reference_gradients(graphs.pop(), dys)
+            if one.of == 0 or j == first:
+                found[j] = gradients
+        return found
 
     # --- checkpoints ---
 

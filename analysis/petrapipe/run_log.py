@@ -5,24 +5,60 @@
     log.train(microbatch=0, epoch=0, lr=0.1, loss=2.3, top1=0.1, wall_s=0.5, virtual_s=9.0)
     log.close(complete=True)
 
-Rows are buffered and written in blocks. Other processes can read the file at any time, and find all rows but the latest."""
+HDF5 holds the log in memory. A flush writes it as a whole, sealed, beside run.h5 and renames it. Other processes therefore always find a complete
+file, without the latest rows. If the disk is full, a flush fails as any other write does: HDF5, which would crash at the end of the process, writes
+no file."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import math
 import os
 import time
+import uuid
 import weakref
-from typing import Any
+from typing import Any, Iterable
 
 import numpy
 
-from . import run_schema
-from .errors import Error, Unwritable
+from . import run_schema, seals
+from .errors import Error, Unreadable, Unwritable
 
 FLUSH_INTERVAL_S = 5
+FLUSH_SHARE = 20  # rows cause a flush if 20 times the duration of the last one has passed since
+CHECKPOINT = "checkpoint.pt"
+# The files of a run, also of one by the program, which a new run in the folder replaces.
+FILES = ("run.h5", CHECKPOINT, "checkpoint.h5", "weights.h5", "best.h5")
+PARTS = ("checkpoint/stage-*-*.h5", "checkpoint/replica-*-stage-*-*.h5", "checkpoint/probes-*.h5")
+
+
+def replace(path: str, parts: Iterable[bytes | memoryview], sync: bool) -> None:
+    """Writes a file under another name and renames it: at every moment the file is complete, the older or the newer one. `sync`: it waits for the disk, so
+    that this is also true after a power cut. Raises Unwritable."""
+    temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.writelines(parts)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        if not isinstance(error, OSError):
+            raise
+        raise Unwritable(f"{path}: cannot be written: {error.strerror or error}; expected a disk with room, and a folder that can be written") from None
+
+
+def run_id_of(path: str) -> str:
+    """Returns the run_id of a log, "" if it has none. Raises Unreadable if it has no valid seal."""
+    if seals.check(path) != seals.WHOLE:
+        raise Unreadable(f"{path}: has no seal; expected a log that petrapipe has written")
+    with run_schema.open_file(path, "r") as file:
+        return str(file.attrs.get("run_id", ""))
 
 
 def _release(lock):
@@ -53,18 +89,26 @@ class RunLog:
     path: the folder of the run, which is created, or its run.h5. plan: .config (YAML), .epoch_microbatches, .header (a dictionary).
     stages: a dictionary per stage: name, reversible, parameters, forward_flops, forward_bytes, backward_bytes, delay; what is missing is 0.
     parameters: (name "SS/NAME", stage, zero) of each tensor, for a log with /probe. trace: the log has /trace/actions.
-    network, optimiser, data: descriptions in words, which readers print instead of the keys of the config."""
+    overwrite: the files of an earlier run in the folder are replaced, but not before the first row of /train.
+    network, optimiser, data: descriptions in words, which readers print instead of the keys of the config.
+    training: what the run depends on, as lines `key: value` (facts.py), which readers compare
+    instead of the keys of the config.
+    state: what state() has returned in a run that continues; its rows come first, and an earlier log in the folder is that of the same run."""
 
     def __init__(self, path: str, plan: Any, seed: int, stages: list[dict], backend: str, libraries: str, command: str, parameters: list[tuple] | None = None,
-                 trace: bool = False, overwrite: bool = False, network: str = "", optimiser: str = "", data: str = "") -> None:
+                 trace: bool = False, overwrite: bool = False, network: str = "", optimiser: str = "", data: str = "", training: str = "", state: dict | None = None) -> None:
         self._lock(path)
-        with self._writing():
-            if os.path.exists(self.path) and not overwrite:
-                raise Error(f"{self.path}: exists; expected another output, or overwrite=True")
-            temporary = os.path.join(os.path.dirname(self.path), ".run.h5.tmp")
-            self.file = run_schema.open_file(temporary, "w")
-            self._describe(plan, seed, {"backend": backend, "libraries": libraries, "command": command},
-                           {"network": network, "optimiser": optimiser, "data": data})
+        try:
+            seals.digest()  # this Python has the module, or the run ends here
+            earlier = [one for one in self._files() if os.path.lexists(one)]
+            if earlier and not (overwrite or state):
+                raise Error(f"{earlier[0]}: exists; expected another output, overwrite=True, or resume=True to continue that run")
+            self.begun = not earlier
+            self.run_id = state["run_id"] if state else uuid.uuid4().hex
+            self.file = run_schema.create_in_memory(f"{self.path} {uuid.uuid4().hex}")
+            self._describe(plan, seed, state["created"] if state else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                           {"backend": backend, "libraries": libraries, "command": command, "run_id": self.run_id},
+                           {"network": network, "optimiser": optimiser, "data": data, "training": training})
             samples, extents = run_schema.samples_of(plan.config)[0], {"stage": len(stages), "parameter": len(parameters or ())}
             run_schema.put_stages(self.file, stages, samples)
             for group in ["train", "epoch"] + ["trace/actions"] * trace + ["probe"] * (parameters is not None):
@@ -72,25 +116,26 @@ class RunLog:
             if parameters is not None:
                 run_schema.put_parameters(self.file, parameters)
             self._begin()
-            self.file.flush()
-            os.replace(temporary, self.path)
+            self._spent_s, self._replaces = 0.0, bool(earlier) and not state
+            if state:
+                self._put_back(state["rows"])
+            elif self.begun:
+                self.flush()
+        except BaseException:
+            self._unlock()
+            raise
 
-    @classmethod
-    def resume(cls, path: str, state: dict[str, int]) -> RunLog:
-        """Opens the log of a run that continues from a checkpoint, and removes the rows after those that state() counted."""
-        log = cls.__new__(cls)
-        log._lock(path)
-        with log._writing():
-            log.file = run_schema.open_file(log.path, "r+")
-            log._begin()
-            for name, rows in log._rows.items():
-                if rows.count < state[name]:
-                    raise Error(f"{log.path}: has {rows.count} rows of /{name}; expected at least the {state[name]} of the checkpoint")
-                rows.count = state[name]
-                rows.write()
-            log.file.attrs.modify("complete", numpy.int32(0))
-        log.flush()
-        return log
+    def _put_back(self, rows: dict) -> None:
+        """Adds the rows of a state. Raises Unreadable if they are not those of a log with the same columns."""
+        for name, own in self._rows.items():
+            columns = rows.get(name, {})
+            lengths = {len(values) for values in columns.values()}
+            if set(columns) != set(own.names) or len(lengths) != 1 or any(columns[column].shape[1:] != node.shape[1:] for column, node in zip(own.names, own.sets)):
+                raise Unreadable(f"{self.path}: the checkpoint has other columns of /{name} than this run; expected those of its run")
+            for column, node in zip(own.names, own.sets):
+                node.resize(len(columns[column]), axis=0)
+                node[...] = columns[column]
+            own.count = lengths.pop()
 
     # --- rows ---
 
@@ -99,80 +144,93 @@ class RunLog:
         self._put("train", (microbatch, epoch, lr, loss, top1, wall_s, virtual_s))
 
     def epoch(self, epoch: int, samples_per_s: float = math.nan, **columns: float) -> None:
-        """Adds a row of /epoch; what is missing is NaN. samples_per_s: images, or windows of tokens, per second of training."""
+        """Adds a row of /epoch and flushes, if that costs little; what is missing is NaN. samples_per_s: images, or windows of tokens, per second of training."""
         self._put_named("epoch", {"epoch": epoch, self._rate: samples_per_s * self._labels, **columns})
+        self._flush_after(0)
 
     def action(self, start_ns: int, end_ns: int, stage: int, kind: int, microbatch: int, version_read: int, version_written: int) -> None:
         """Adds a row of /trace/actions. kind: a place in run_schema.KINDS; version_written: -1 if no weights are written."""
         self._put("trace/actions", (start_ns, end_ns, stage, kind, microbatch, version_read, version_written))
 
     def probe(self, microbatch: int, epoch: int, figures: dict) -> None:
-        """Adds a row of /probe and flushes. figures: arrays (J), or (P) for "parameter/...", by names of FIGURES; what is missing is NaN."""
+        """Adds a row of /probe and flushes, if that costs little. figures: arrays (J), or (P) for "parameter/...", by names of FIGURES; what is missing is NaN."""
         self._put_named("probe", {"microbatch": microbatch, "epoch": epoch, **figures})
-        self.flush()
+        self._flush_after(0)
 
     def memory(self, peak_bytes: Any, total_peak_bytes: Any) -> None:
-        """Writes the peaks of memory in bytes: (J, 9), by CATEGORIES, and of all together, (J). A later call replaces them."""
-        with self._writing():
-            run_schema.put_memory(self.file, {"peak_bytes": peak_bytes, "total_peak_bytes": total_peak_bytes})
-        self.flush()
+        """Sets the peaks of memory in bytes: (J, 9), by CATEGORIES, and of all together, (J). A later call replaces them."""
+        run_schema.put_memory(self.file, {"peak_bytes": peak_bytes, "total_peak_bytes": total_peak_bytes})
 
     def backend_memory(self, tensor_bytes: int) -> None:
-        """Writes the bytes of all tensors of the process at their peak, as the device counts them."""
-        with self._writing():
-            run_schema.put_memory(self.file, {"backend_bytes": [[tensor_bytes, -1, -1]]})
-        self.flush()
+        """Sets the bytes of all tensors of the process at their peak, as the device counts them."""
+        run_schema.put_memory(self.file, {"backend_bytes": [[tensor_bytes, -1, -1]]})
 
     # --- the file ---
 
-    def flush(self) -> None:
-        with self._writing():
-            for rows in self._rows.values():
-                rows.write()
-            self.file.flush()
-        self._flushed_s = time.monotonic()
+    def flush(self, sync: bool = False) -> None:
+        """Writes run.h5. The first time it replaces what the folder has of an earlier run."""
+        started = time.monotonic()
+        content = self._content()
+        replace(self.path, (seals.seal_of(content), content), sync)
+        if self._replaces:
+            for path in self._files():
+                if path != self.path:
+                    with contextlib.suppress(OSError):
+                        os.unlink(path)
+        self.begun, self._replaces, self._flushed_s = True, False, time.monotonic()
+        self._spent_s = self._flushed_s - started
 
-    def state(self) -> dict[str, int]:
-        """Flushes, and returns the number of rows of each group, for resume()."""
-        self.flush()
-        return {name: rows.count for name, rows in self._rows.items()}
+    def state(self) -> dict:
+        """Returns the rows and what identifies the run, for a log that continues this one."""
+        for rows in self._rows.values():
+            rows.write()
+        return {"run_id": self.run_id, "created": str(self.file.attrs["created"]),
+                "rows": {group: {name: node[...] for name, node in zip(rows.names, rows.sets)} for group, rows in self._rows.items()}}
 
     def close(self, complete: bool) -> None:
-        """Writes what is left and closes the file. complete: whether the run has reached its end."""
-        self.flush()
-        with self._writing():
-            self.file.attrs.modify("complete", numpy.int32(complete))
-            self.file.close()
-        self._unlock()
-
-    @contextlib.contextmanager
-    def _writing(self):
-        """Raises an Error for what HDF5 raises. The log is abandoned then."""
+        """Writes what is left, and frees the folder. A log without a loss that is not complete leaves an earlier run as it is."""
         try:
-            yield
-        except Error:
+            self.file.attrs.modify("complete", numpy.int32(complete))
+            if self.begun or complete:
+                self.flush(sync=True)
+        finally:
+            self.file.close()
             self._unlock()
-            raise
-        except (OSError, RuntimeError, ValueError, KeyError) as error:
-            self._unlock()
-            raise Unwritable(f"{self.path}: cannot be written: {error}") from error
+
+    def _content(self) -> bytes:
+        """Returns the bytes of the file after its seal."""
+        for rows in self._rows.values():
+            rows.write()
+        self.file.flush()
+        return self.file.id.get_file_image()
+
+    def _files(self) -> list[str]:
+        """Returns the paths that the files of a run in this folder may have."""
+        folder, name = os.path.split(self.path)
+        if name != FILES[0]:
+            return [self.path]
+        found = [path for pattern in PARTS for path in glob.glob(os.path.join(glob.escape(folder), pattern))]
+        return [*(os.path.join(folder, name) for name in FILES), *found]
 
     def _lock(self, path):
         """Locks the folder as petra does: petra list sees that the run is running, and no other run writes there."""
         self.path = os.fspath(path) if os.fspath(path).endswith(".h5") else os.path.join(path, "run.h5")
         folder = os.path.dirname(self.path) or "."
-        os.makedirs(folder, exist_ok=True)
-        self._unlock = weakref.finalize(self, _release, lock := os.open(folder, os.O_RDONLY))
+        try:
+            os.makedirs(folder, exist_ok=True)
+            self._unlock = weakref.finalize(self, _release, lock := os.open(folder, os.O_RDONLY))
+        except OSError as error:
+            raise Unwritable(f"{folder}: cannot be created: {error.strerror}; expected a folder that can be written") from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._unlock()
             raise Unwritable(f"{folder}: another run is writing to this folder; expected a folder of its own") from None
 
-    def _describe(self, plan, seed, texts, words):
-        """Writes the attributes of the root. A description in words that is empty is left out."""
+    def _describe(self, plan, seed, created, texts, words):
+        """Sets the attributes of the root. A description in words that is empty is left out."""
         about = {name: plan.header.get(name, "unknown") for name in ("petra_version", "git_commit")}
-        about["created"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        about["created"] = created
         numbers = {"schema_version": numpy.int32(1), "complete": numpy.int32(0), "seed": numpy.uint64(seed),
                    "microbatches_per_epoch": numpy.uint64(plan.epoch_microbatches)}
         words = {name: text for name, text in words.items() if text}
@@ -189,7 +247,16 @@ class RunLog:
 
     def _put(self, name, row):
         (rows := self._rows[name]).buffer.append(row)
-        if len(rows.buffer) >= rows.chunk_rows or time.monotonic() - self._flushed_s >= FLUSH_INTERVAL_S:
+        if len(rows.buffer) >= rows.chunk_rows:
+            rows.write()
+        if not self.begun and name == "train":
+            self.flush()
+        else:
+            self._flush_after(FLUSH_INTERVAL_S)
+
+    def _flush_after(self, seconds):
+        """Flushes if so many seconds have passed since the last flush, and if that costs little."""
+        if self.begun and time.monotonic() - self._flushed_s >= max(seconds, FLUSH_SHARE * self._spent_s):
             self.flush()
 
     def _put_named(self, name, values):

@@ -10,6 +10,7 @@ import math
 import h5py
 import numpy
 
+from . import seals
 from .configs import read_config
 
 NUMBER, LOSS, SECONDS, INDEX, SMALL_INDEX = ("<f8", "1"), ("<f8", "nat"), ("<f8", "s"), ("<i8", "1"), ("<i4", "1")
@@ -30,6 +31,8 @@ STAGES = {"stage": SMALL_INDEX, "name": ("S", "1"), "reversible": SMALL_INDEX, "
           "forward_bytes": ("<i8", "byte"), "backward_bytes": ("<i8", "byte"), "delay": ("<i4", "microbatches")}
 PARAMETERS = {"name": ("S", "1"), "stage": SMALL_INDEX, "zero": SMALL_INDEX}
 MEMORY = {"peak_bytes": ("stage", "category"), "total_peak_bytes": ("stage",), "backend_bytes": ("rank", "part")}  # dimensions; type int64, unit byte
+# The largest values of run.epochs, data.batch and data.limit (src/config/keys.c).
+MAXIMUM_EPOCHS, MAXIMUM_BATCH, MAXIMUM_SAMPLES = 10**6, 10**9, 10**12
 KINDS = ("F", "B", "W", "U", "E")
 CATEGORIES = ("parameters", "gradients", "momentum", "statistics", "input_buffer", "weight_buffer", "graph", "messages", "workspace")
 MEASURES, PAIRS = ("cosine", "norm_ratio", "relative_error"), ("method_delayed", "method_end_to_end", "delayed_end_to_end")
@@ -42,11 +45,16 @@ PARAMETER_NAME_BYTES, FIGURE_CHUNK_BYTES = 64, 16 * 1024
 
 
 def open_file(path: str, mode: str) -> h5py.File:
-    """Opens a log, without a lock if this h5py can. A new file is in the earliest format of HDF5."""
+    """Opens a log, without a lock if this h5py can."""
     try:
         return h5py.File(path, mode, libver=("earliest", "latest"), locking=False)
     except (TypeError, ValueError):  # an h5py before 3.5, or an HDF5 without this option
         return h5py.File(path, mode, libver=("earliest", "latest"))
+
+
+def create_in_memory(name: str) -> h5py.File:
+    """Creates a log that has no file, with room for a seal in front. `name` is not that of another open file."""
+    return h5py.File(name, "w", driver="core", backing_store=False, userblock_size=seals.BYTES, libver=("earliest", "latest"))
 
 
 def samples_of(config: str) -> tuple[str, int]:

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """One stage: a list of modules, the versions of its weights, what it keeps of the microbatches in flight, its optimiser.
 
-A pass reads the tensors of some version, which replace the parameters of the modules while it lasts. It sees empty running statistics, so that a batch
-norm leaves its batch statistics in them; the stage moves the real ones once, in the backward. Random numbers of a pass depend only on the seed, the
-stage, the module and the microbatch, so that a recomputation draws the same ones."""
+A version is what the parameters hold: a pass puts the tensors of a version into `parameter.data`
+and takes them out again. The parameters stay the same objects, so that hooks, `requires_grad_`,
+parametrizations and assignments to `parameter.data` have their meaning in PyTorch. A pass sees empty
+running statistics, so that a batch norm leaves its batch statistics in them; the stage moves the
+real ones once, in the backward. Random numbers of a pass depend only on the seed, the stage, the
+module and the microbatch, so that a recomputation draws the same ones."""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from .coupling import Coupling
 from .errors import Error, StageError
 from .mitigations import Mitigation, overrides
 
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 Streams = tuple  # tensors between stages; None stands for a gradient that does not exist
 
 
@@ -61,6 +65,13 @@ def leaf(tensor: Any) -> Any:
     return tensor.detach().requires_grad_(has_gradient(tensor)) if isinstance(tensor, torch.Tensor) else tensor
 
 
+def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Returns whether two tensors hold the same values; a NaN equals a NaN."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return bool(((a == b) | ((a != a) & (b != b))).all()) if has_gradient(a) else torch.equal(a, b)
+
+
 def memory_of(tensor: torch.Tensor) -> tuple[int, int]:
     """Returns the address and the bytes of the memory that a tensor shares with its views."""
     if tensor.layout != torch.strided:
@@ -87,14 +98,6 @@ def seeded(seed: int, generators: Sequence[torch.Generator] = (torch.default_gen
             generator.set_state(state)
 
 
-def _flop_counter() -> Any:
-    try:
-        from torch.utils.flop_counter import FlopCounterMode
-    except ImportError:  # before PyTorch 2.1
-        return contextlib.nullcontext()
-    return FlopCounterMode(display=False)
-
-
 @dataclass
 class Version:
     """The weights after some number of updates: `theta`, those that updates change, and `read`, those that forwards read (a prediction)."""
@@ -109,17 +112,28 @@ class Kept:
 
     version: int
     inputs: dict = field(default_factory=dict)  # number of the module -> its inputs
-    graph: tuple | None = None  # (leaves of the inputs, leaves of the weights, outputs)
+    graph: tuple | None = None  # (leaves of the inputs, weights, outputs)
     statistics: list = field(default_factory=list)  # of the pass that made the graph
     target: Any = None  # of the last stage
     bytes: int = 0  # of the inputs
 
 
+def is_plain(module: nn.Module) -> bool:
+    """Returns whether a module is a Coupling that can be evaluated through its function alone: nothing else would see a call."""
+    if not isinstance(module, Coupling) or (type(module).forward, type(module).inverse) != (Coupling.forward, Coupling.inverse):
+        return False
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    every = [getattr(nn.modules.module, f"_global{name}", {}) for name in hooks]
+    return "forward" not in vars(module) and not any([*every, *(getattr(module, name, {}) for name in hooks)])
+
+
 class Stage:
-    """`number` counts from 1. `loss` makes the last module of the last stage end in a scalar."""
+    """`number` counts from 1. `loss` makes the last module of the last stage end in a scalar.
+    `outlived`: an update may come between the forward and the backward of a kept graph."""
 
     def __init__(self, number: int, modules: Sequence[nn.Module], keep: str, optimizer: Callable, device: torch.device, seed: int,
-                 autocast: torch.dtype | None = None, loss: Callable | None = None) -> None:
+                 autocast: torch.dtype | None = None, loss: Callable | None = None, outlived: bool = False) -> None:
+        self.outlived = outlived
         self.number, self.modules, self.keep, self.device, self.seed, self.autocast, self.loss = number, list(modules), keep, device, seed, autocast, loss
         self.name = "+".join(type(module).__name__ for module in self.modules)
         for module in self.modules:
@@ -129,26 +143,28 @@ class Stage:
             for name, parameter in module.named_parameters():
                 if nn.parameter.is_lazy(parameter):
                     raise StageError(f"stage {number} ({self.name}): its parameter {name} has no shape yet; expected one call of a lazy module before the training")
-                if parameter.requires_grad and all(parameter is not other for other in named.values()):
+                if has_gradient(parameter) and all(parameter is not other for other in named.values()):
                     named[name if len(self.modules) == 1 else f"{position}.{name}"] = parameter
-        if not named:
+        if not any(parameter.requires_grad for parameter in named.values()):
             raise StageError(f"stage {number} ({self.name}): has no parameter that requires a gradient; expected a stage that learns: join it to a neighbour")
         self.names, self.parameters = list(named), list(named.values())
         places = {id(parameter): place for place, parameter in enumerate(self.parameters)}
-        self.slots = [[(owner._parameters, name, places[id(parameter)]) for owner in module.modules() for name, parameter in owner._parameters.items()
-                       if id(parameter) in places] for module in self.modules]
-        self.recurrent = [[owner for owner in module.modules() if hasattr(owner, "_flat_weights_names")] for module in self.modules]
+        self.places = [sorted({places[id(parameter)] for parameter in module.parameters() if id(parameter) in places})
+                       for module in self.modules]
+        self.owners = [[(owner, name, places[id(parameter)]) for owner in module.modules()
+                        for name, parameter in owner.named_parameters(recurse=False) if id(parameter) in places]
+                       for module in self.modules]
+        self.sets_weights = False
         self.norms = [[owner for owner in module.modules() if isinstance(owner, _BatchNorm) and owner.running_mean is not None] for module in self.modules]
         self.reversible = [hasattr(module, "inverse") and not (loss and module is self.modules[-1]) for module in self.modules]
+        for parameter in self.parameters:
+            parameter.grad = None
         made = optimizer(self.parameters)
         self.optimizers = list(made) if isinstance(made, (list, tuple)) else [made]
         if not self.optimizers or not all(isinstance(one, torch.optim.Optimizer) for one in self.optimizers):
             raise StageError(f"stage {number} ({self.name}): optimizer= returns a {type(made).__name__}; expected an optimiser of torch, or a list of them")
-        for one in self.optimizers:
-            if isinstance(one, torch.optim.LBFGS):
-                raise StageError(f"stage {number} ({self.name}): LBFGS calls the network at each step; expected an optimiser that needs the gradients alone")
         for group in self.groups():
-            group.setdefault("initial_lr", group["lr"])
+            group.setdefault("initial_lr", group.get("lr"))
         self.mitigations: list[Mitigation] = []
         self.delay = 0.0
         self.updates, self.counted = 0, 0
@@ -159,6 +175,7 @@ class Stage:
         self.graph_bytes = self._momentum_bytes = 0
         self._refresh()
         self._weight_bytes, self._buffer_bytes = bytes_of(self.current), bytes_of(self.buffers())
+        self._learning_bytes = bytes_of([p for p in self.parameters if p.requires_grad])
 
     # --- weights ---
 
@@ -187,38 +204,50 @@ class Stage:
     # --- a pass through one module ---
 
     @contextlib.contextmanager
-    def _with(self, b: int, tensors: Sequence[torch.Tensor], statistics: list | None) -> Iterator[None]:
-        """Module b has these tensors. Its batch norms in training leave their statistics in `statistics`."""
-        before = [(owner, name, owner[name]) for owner, name, _ in self.slots[b]]
-        norms = [norm for norm in self.norms[b] if norm.training]
+    def holding(self, modules: Sequence[int], tensors: list, statistics: list | None) -> Iterator[None]:
+        """The parameters of these modules hold these tensors. If a module gives a parameter other data,
+        `tensors` has these data afterwards. Batch norms in training leave their statistics in
+        `statistics`."""
+        norms = [norm for b in modules for norm in self.norms[b] if norm.training]
         held = [(norm, norm.momentum, dict(norm._buffers)) for norm in norms]
+        places = self.places[modules[0]] if len(modules) == 1 else sorted({place for b in modules for place in self.places[b]})
+        if tensors is not self.current:
+            self._keep_assigned(places)
+            for place in places:
+                self.parameters[place].data = tensors[place]
+        torch.clear_autocast_cache()  # an autocast around the run has copies of other weights
         try:
-            for owner, name, place in self.slots[b]:
-                owner[name] = tensors[place]
-            for owner in self.recurrent[b]:
-                owner._flat_weights = [getattr(owner, name) for name in owner._flat_weights_names]
             for norm in norms:
                 norm.momentum = 1.0
-                norm._buffers.update(running_mean=torch.zeros_like(norm.running_mean), running_var=torch.zeros_like(norm.running_var),
-                                     num_batches_tracked=torch.zeros_like(norm.num_batches_tracked))
+                norm._buffers.update({name: torch.zeros_like(norm._buffers[name]) for name in STATISTICS})
             yield
-            calls = [norm._buffers["num_batches_tracked"]._version for norm in norms]
+            calls = [int(norm.num_batches_tracked) for norm in norms]
             if any(count > 1 for count in calls):
-                raise self.error(b, "calls a batch norm twice, whose running statistics would be those of the last call; expected a batch norm for each call")
+                raise self.error(modules[0], "calls a batch norm twice, whose running statistics would be those of the last call; expected a batch norm for "
+                                             "each call")
             if statistics is not None:
-                statistics += [(norm, norm._buffers["running_mean"].detach(), norm._buffers["running_var"].detach())
-                               for norm, count in zip(norms, calls) if count]
+                statistics += [(norm, norm.running_mean.detach(), norm.running_var.detach()) for norm, count in zip(norms, calls) if count]
         finally:
-            for owner, name, value in before:
-                owner[name] = value
-            for owner in self.recurrent[b]:
-                owner._flat_weights = [getattr(owner, name) for name in owner._flat_weights_names]
             for norm, momentum, buffers in held:
                 norm.momentum = momentum
                 norm._buffers.update(buffers)
+            if tensors is self.current:
+                self._keep_assigned(places)
+            else:
+                for place in places:
+                    parameter = self.parameters[place]
+                    if parameter.data_ptr() != tensors[place].data_ptr():
+                        tensors[place] = parameter.data
+                    parameter.data = self.current[place]
+
+    def _keep_assigned(self, places: Iterable[int]) -> None:
+        """The latest weights are what the parameters hold, also after an assignment to `parameter.data`."""
+        for place in places:
+            if self.parameters[place].data_ptr() != self.current[place].data_ptr():
+                self.current[place] = self.parameters[place].data
 
     @contextlib.contextmanager
-    def _seeded(self, b: int, m: int) -> Iterator[None]:
+    def seeded(self, b: int, m: int) -> Iterator[None]:
         generators = [torch.default_generator]
         if self.device.type == "cuda":
             generators.append(torch.cuda.default_generators[self.device.index if self.device.index is not None else torch.cuda.current_device()])
@@ -230,7 +259,7 @@ class Stage:
         """Returns the outputs of module b; the last module of the last stage with a target returns (loss, its output)."""
         versions = [x._version for x in xs if isinstance(x, torch.Tensor)]
         try:
-            with self._with(b, tensors, statistics), self._seeded(b, m):
+            with self.holding((b,), tensors, statistics), self.seeded(b, m):
                 ys = as_tuple(self.modules[b](*xs))
                 if target is not None and b == len(self.modules) - 1:
                     ys = self._with_loss(b, ys, target)
@@ -239,7 +268,8 @@ class Stage:
         except Exception as error:  # noqa: BLE001: any error of a user's module is one of its stage
             reason = f"{type(error).__name__}: {error}".strip().split("\n")[0]
             if "in-place operation" in reason:
-                raise self.error(b, "changes its input in place; expected inplace=False, or a clone of the input") from error
+                raise self.error(b, "changes its input or a parameter in place, which PyTorch refuses where gradients are computed; expected "
+                                    "inplace=False, or a clone") from error
             shapes = ", ".join(str(tuple(x.shape)) if isinstance(x, torch.Tensor) else type(x).__name__ for x in xs)
             raise self.error(b, f"fails on inputs of shape {shapes}: {reason}; expected "
                                 f"{f'outputs of stage {self.number - 1}' if self.number > 1 else 'inputs'} that fit") from error
@@ -280,28 +310,46 @@ class Stage:
             self._graph(kept, m, xs, tensors)
             return detached(kept.graph[2])
         with torch.no_grad():
-            ys = self.through(tensors, xs, m, None, target, lambda b, xs: None if self._inverts(b) else kept.inputs.__setitem__(b, xs))
+            ys = self.through(tensors, xs, m, None, target, lambda b, xs: None if self.inverts(b) else kept.inputs.__setitem__(b, xs))
         kept.bytes = bytes_of(kept.inputs)
         return ys
 
-    def _inverts(self, b: int) -> bool:
+    def inverts(self, b: int) -> bool:
         return self.keep == "nothing" and self.reversible[b]
 
     def _graph(self, kept: Kept, m: int, xs: Streams, tensors: Sequence[torch.Tensor]) -> None:
         kept.inputs[0], kept.bytes = xs, bytes_of(xs)
-        leaves = tuple(map(leaf, xs)) if self.number > 1 else xs
-        weights = [leaf(t) for t in tensors]
-        with torch.enable_grad():
-            kept.graph = (leaves, weights, self.through(weights, leaves, m, kept.statistics, kept.target))
+        leaves = tuple(map(leaf, xs)) if self.number > 1 else detached(xs)
+        with torch.enable_grad(), self._saving(tensors):
+            kept.graph = (leaves, tensors, self.through(tensors, leaves, m, kept.statistics, kept.target))
+
+    def _saving(self, tensors: list) -> Any:
+        """Within it a graph keeps the values of parameters, not the parameters, if an update may come before its backward. An update
+        in place would otherwise count as a change of what the graph has saved."""
+        if not self.outlived:
+            return contextlib.nullcontext()
+        held = {memory_of(t) for t in tensors}
+
+        def pack(t: torch.Tensor) -> tuple:
+            memory = memory_of(t)
+            ours = memory in held or self.sets_weights and memory in map(memory_of, self.parameters)
+            return t, None if ours else t._version
+
+        def unpack(saved: tuple) -> torch.Tensor:
+            if saved[1] is not None and saved[0]._version != saved[1]:
+                raise RuntimeError("a tensor that the backward needs has been modified by an in-place operation")
+            return saved[0]
+
+        return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 
     def backward(self, m: int, ys: Streams, dys: Streams, version: int, inverse: int | None, rules: tuple[str, str]) -> tuple[Streams, Streams, list]:
         """B. `ys` are the outputs as the stage above knows them, `dys` their gradients; `rules` say which weights B and its inversion read. Returns the
         inputs, kept or reconstructed, their gradients, and the gradients of the parameters."""
         kept = self.kept.pop(m)
         if kept.graph:
-            leaves, weights, outputs = kept.graph
+            leaves, tensors, outputs = kept.graph
             outputs = outputs[:1] if kept.target is not None else outputs
-            dxs, gradients = self._differentiate(range(len(self.modules)), outputs, dys, leaves, weights)
+            dxs, gradients = self.differentiate(range(len(self.modules)), outputs, dys, leaves, tensors)
             self.move_statistics(kept.statistics)
             return detached(leaves), dxs, gradients
         tensors = self.weights(version, rules[0])
@@ -319,49 +367,88 @@ class Stage:
     def _through_back(self, b: int, m: int, xs: Streams | None, ys: Streams, dys: Streams, tensors: list, inverting: list, statistics: list,
                       target: Any) -> tuple[Streams, Streams, list]:
         module = self.modules[b]
-        weights = [leaf(t) for t in tensors]
         with torch.enable_grad():
-            plain = isinstance(module, Coupling) and (type(module).forward, type(module).inverse) == (Coupling.forward, Coupling.inverse)
-            if xs is None and inverting is tensors and plain:  # one evaluation of F for both
-                with self._with(b, weights, statistics), self._seeded(b, m):
+            if xs is None and inverting is tensors and is_plain(module):  # one evaluation of F for both
+                with self.holding((b,), tensors, statistics), self.seeded(b, m):
                     x1 = leaf(ys[1])
                     f = module.function(x1)
                     x2 = leaf(module._solve(x1, ys[0], f).detach())
                     leaves, outputs = (x1, x2), (module._combine(x1, x2, f), x1)
             else:
                 if xs is None:
-                    with torch.no_grad(), self._with(b, inverting, None), self._seeded(b, m):
+                    with torch.no_grad(), self.holding((b,), inverting, None), self.seeded(b, m):
                         xs = as_tuple(module.inverse(*ys))
                 first = self.number == 1 and b == 0
-                leaves = xs if first else tuple(map(leaf, xs))
-                outputs = self.call(b, weights, leaves, m, statistics, target)
+                leaves = detached(xs) if first else tuple(map(leaf, xs))
+                outputs = self.call(b, tensors, leaves, m, statistics, target)
                 outputs = outputs[:1] if target is not None and b == len(self.modules) - 1 else outputs
-        dxs, gradients = self._differentiate((b,), outputs, dys, leaves, weights)
+        dxs, gradients = self.differentiate((b,), outputs, dys, leaves, tensors)
         return detached(leaves), dxs, gradients
 
-    def _differentiate(self, modules: Iterable[int], outputs: Streams, dys: Streams, leaves: Streams, weights: list) -> tuple[Streams, list]:
-        """Returns the gradients of the leaves and the weights. Meanwhile the modules have the weights, because torch.utils.checkpoint calls them again."""
+    def differentiate(self, modules: Sequence[int], outputs: Streams, dys: Streams, leaves: Streams,
+                       tensors: list) -> tuple[Streams, list]:
+        """Returns the gradients of the leaves and of the parameters, as PyTorch accumulates them: hooks on
+        parameters have acted. Meanwhile the parameters hold the tensors, which the graph and
+        torch.utils.checkpoint read."""
         pairs = [(y, dy) for y, dy in zip(outputs, dys) if dy is not None and isinstance(y, torch.Tensor) and y.requires_grad]
         inputs = [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
-        if not pairs:
-            return tuple(None for _ in leaves), [None] * len(weights)
-        with contextlib.ExitStack() as stack:
-            for b in modules:
-                stack.enter_context(self._with(b, weights, None))
-            try:
-                found = iter(torch.autograd.grad([y for y, _ in pairs], inputs + weights, [dy.to(y.dtype) for y, dy in pairs], allow_unused=True))
-            except RuntimeError as error:
-                reason = str(error).strip().split("\n")[0]
-                raise StageError(f"stage {self.number} ({self.name}): its backward fails: {reason}; expected modules for torch.autograd.grad") from error
-        dxs = tuple(next(found) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in leaves)
-        return dxs, list(found)
+        parameters = [(place, self.parameters[place]) for b in modules for place in self.places[b]]
+        gradients: list = [None] * len(self.parameters)
+        if not pairs or not inputs and not any(parameter.requires_grad for _, parameter in parameters):
+            return tuple(None for _ in leaves), gradients
+        for _, parameter in parameters:
+            parameter.grad = None
+        try:
+            with self.holding(modules, tensors, None):
+                torch.autograd.backward([y for y, _ in pairs], [dy.to(y.dtype) for y, dy in pairs])
+            for place, parameter in parameters:
+                gradients[place] = parameter.grad
+        except Exception as error:  # noqa: BLE001: a hook or a function of the user may raise anything
+            if isinstance(error, Error):
+                raise
+            reason = str(error).strip().split("\n")[0]
+            raise StageError(f"stage {self.number} ({self.name}): its backward fails: {reason}; expected modules whose outputs PyTorch can "
+                             "differentiate") from error
+        finally:
+            for _, parameter in parameters:
+                parameter.grad = None
+        return tuple(x.grad if isinstance(x, torch.Tensor) and x.requires_grad else None for x in leaves), gradients
+
+    def reference(self, m: int, xs: Streams, tensors: list, target: Any = None) -> Kept:
+        """Returns the graph of a pass with these weights, which changes nothing of the stage."""
+        kept = Kept(0, target=target)
+        self._graph(kept, m, xs, self.apart(tensors))
+        return kept
+
+    def reference_gradients(self, kept: Kept, dys: Streams) -> tuple[Streams, list]:
+        """Returns the gradients of the inputs and of the parameters. `dys`: the gradients of the outputs, or of the loss alone."""
+        leaves, tensors, outputs = kept.graph
+        return self.differentiate(range(len(self.modules)), outputs[:len(dys)], dys, leaves, tensors)
+
+    def apart(self, tensors: list) -> list:
+        """Returns the weights for a pass that changes nothing of the stage: copies if a forward sets its weights."""
+        return [t.clone() for t in tensors] if self.sets_weights else tensors
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Afterwards the parameters hold what they held before, in the same memory."""
+        tensors, values = list(self.current), [t.clone() for t in self.current]
+        try:
+            yield
+        finally:
+            for parameter, t, value in zip(self.parameters, tensors, values):
+                if not equal(t, value):
+                    t.copy_(value)
+                if parameter.data_ptr() != t.data_ptr():
+                    parameter.data = t
+            self.current[:] = tensors
 
     def head(self, m: int, xs: Streams, version: int, target: Any) -> tuple[Streams, Streams, Streams, list]:
         """F, loss and B in one action. Returns (loss, output), the inputs, their gradients and the gradients of the parameters."""
         kept = Kept(version, target=target)
         self._graph(kept, m, xs, self.weights(version))
-        leaves, weights, outputs = kept.graph
-        dxs, gradients = self._differentiate(range(len(self.modules)), outputs[:1], (torch.ones_like(outputs[0]),), leaves, weights)
+        leaves, tensors, outputs = kept.graph
+        dxs, gradients = self.differentiate(range(len(self.modules)), outputs[:1], (torch.ones_like(outputs[0]),), leaves, tensors)
         self.move_statistics(kept.statistics)
         return detached(outputs), xs, dxs, gradients
 
@@ -387,9 +474,12 @@ class Stage:
         update number `first`."""
         if keep_old:
             self.versions[self.updates] = Version(self.current, self.read)
-            for parameter in self.parameters:
-                parameter.data = parameter.data.clone()
+            for parameter, g in zip(self.parameters, self.sum):
+                if g is not None or parameter.requires_grad:
+                    parameter.data = parameter.data.clone()
             self._refresh()
+        self.check_owners()
+        self._keep_assigned(range(len(self.parameters)))
         active = self.mitigations if self.delay > 0 and self.updates >= first else []
         gradients = self.sum
         if clip is not None and any(g is not None for g in gradients):
@@ -423,6 +513,14 @@ class Stage:
         self.updates, self.counted, self.sum = self.updates + 1, 0, [None] * len(self.parameters)
         if active:
             self._mitigate(active, before, velocity)
+
+    def check_owners(self) -> None:
+        """Raises StageError if a module has another parameter than at the beginning."""
+        for b, owners in enumerate(self.owners):
+            for owner, name, place in owners:
+                if getattr(owner, name, None) is not self.parameters[place]:
+                    raise self.error(b, f"has another object as its parameter {name} than at the beginning, which no optimiser has; expected "
+                                        "new values in parameter.data")
 
     @staticmethod
     def _clipped(gradients: list, clip: float) -> list:
@@ -472,69 +570,6 @@ class Stage:
             if any(overrides(mitigation, name) for mitigation in active):
                 setattr(self, attribute, [tensors[key].detach() for key in self.names])
 
-    # --- checks ---
-
-    def check(self, xs: Streams, tensors: list, m: int, target: Any) -> tuple[Streams, int]:
-        """Runs the stage on a microbatch and checks it: twice the same outputs, no buffer changed that is not a running statistic, no parameter that is read or sent by
-        reference, a backward, inverses that give the inputs back. Counts the bytes of its graph. Returns the outputs and the FLOPs of a forward (0 if this
-        PyTorch does not count them)."""
-        parameters, graphs, flops = {memory_of(t) for t in tensors}, [], 0
-
-        def count(t: torch.Tensor) -> torch.Tensor:
-            found.add(memory_of(t))
-            return t.detach()
-
-        for b, module in enumerate(self.modules):
-            own = {id(buffer) for norm in self.norms[b] for buffer in norm.buffers(recurse=False)}
-            buffers = {name: buffer.clone() for name, buffer in module.named_buffers() if id(buffer) not in own}
-            weights, leaves, found = [leaf(t) for t in tensors], tuple(map(leaf, xs)), set()
-            with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
-                ys = self.call(b, weights, leaves, m, None, target)
-            graphs.append(sum(size for _, size in found - parameters - set(map(memory_of, tensors_in([xs, target])))))
-            after = dict(module.named_buffers())
-            changed = [name for name, before in buffers.items() if not torch.equal(after[name], before)]
-            if changed:
-                raise self.error(b, f"its forward changes the buffer {changed[0]}; expected a module without state besides running statistics of batch norms")
-            if any(memory_of(y) in parameters for y in tensors_in(ys)):
-                raise self.error(b, "returns a parameter, which later updates change; expected a copy of it, by clone()")
-            with torch.no_grad(), _flop_counter() as counter:
-                again = self.call(b, tensors, xs, m, None, target)
-            flops += counter.get_total_flops() if counter else 0
-            if not all(bool(torch.isfinite(y).all()) for y in ys if isinstance(y, torch.Tensor) and y.is_floating_point()):
-                raise self.error(b, "has outputs that are not finite on the first microbatch; expected finite weights and inputs")
-            if not self.same(ys, again):
-                raise self.error(b, "computes something else when it is called again with the same input; expected random numbers of torch, random or "
-                                    "numpy.random, which a recomputation repeats, and no state between calls")
-            ones = tuple(torch.ones_like(y) if has_gradient(y) else None for y in ys)
-            if self.slots[b] and not any(y.requires_grad for y in ys if isinstance(y, torch.Tensor)):
-                raise self.error(b, "has outputs without a gradient, so neither it nor the stages below would learn; expected no detach() and no no_grad()")
-            gradients = self._differentiate((b,), ys, ones, leaves, [*weights, *self.parameters])[1]
-            for name, gradient in zip(self.names, gradients[len(weights):]):
-                if gradient is not None:
-                    raise self.error(b, f"reads its parameter {name} by a reference of its own; expected the attribute of the module, which has the weights of a "
-                                        "version")
-            ys = detached(ys)
-            if self._inverts(b):
-                with torch.no_grad(), self._with(b, tensors, None), self._seeded(b, m):
-                    back = as_tuple(module.inverse(*ys))
-                if len(back) != len(xs) or not all(x.shape == z.shape and self._near(x, z, 1e-2) for x, z in zip(xs, back)):
-                    raise self.error(b, "its inverse does not give its input back; expected inverse(*forward(*x)) to equal x")
-            xs = ys
-        self.graph_bytes = (sum if self.keep == "graph" or self.loss else max)(graphs)
-        return xs, flops
-
-    def same(self, ys: Streams, again: Streams) -> bool:
-        """Returns whether two calls have computed the same outputs, within what the order of sums may change."""
-        kinds = {t.dtype for t in self.current}
-        tolerance = 2e-2 if self.autocast or kinds & {torch.float16, torch.bfloat16} else 1e-10 if kinds == {torch.float64} else 1e-5
-        return all(self._near(y.detach(), z, tolerance) for y, z in zip(ys, again) if isinstance(y, torch.Tensor))
-
-    @staticmethod
-    def _near(a: torch.Tensor, b: torch.Tensor, tolerance: float) -> bool:
-        if a.shape != b.shape or not a.is_floating_point():
-            return a.shape == b.shape and torch.equal(a, b)
-        return a.numel() == 0 or bool((a - b).abs().max() <= tolerance * a.abs().max())
-
     # --- evaluation and checkpoints ---
 
     def held(self, kind: str, versions: int, waiting: int) -> list[int]:
@@ -547,16 +582,19 @@ class Stage:
         gradients = waiting + min(self.counted, 1 + adds)  # a sum, and the one that was added to it
         further = versions + (self.read is not self.current) + (self.corrected is not None)
         graphs = self.graph_bytes * (kind == "B") + sum(self.graph_bytes + one.bytes for one in kept if one.graph)
-        return [weights, weights * gradients, self._momentum_bytes, self._buffer_bytes, sum(one.bytes for one in kept if not one.graph), weights * further, graphs]
+        learning = self._learning_bytes
+        return [weights, learning * gradients, self._momentum_bytes, self._buffer_bytes,
+                sum(one.bytes for one in kept if not one.graph), learning * further, graphs]
 
     def buffers(self) -> list[torch.Tensor]:
         return [buffer for module in self.modules for buffer in module.buffers()]
 
     def frozen(self) -> list[torch.Tensor]:
-        return [parameter.data for module in self.modules for parameter in module.parameters() if not parameter.requires_grad]
+        return [parameter.data for module in self.modules for parameter in module.parameters() if not has_gradient(parameter)]
 
     def state(self) -> dict:
-        return {"parameters": [p.data for p in self.parameters], "buffers": self.buffers() + self.frozen(), "optimizers": [one.state_dict() for one in self.optimizers],
+        return {"parameters": [p.data for p in self.parameters], "buffers": self.buffers() + self.frozen(), "requires_grad": [p.requires_grad for p in self.parameters],
+                "optimizers": [one.state_dict() for one in self.optimizers],
                 "mitigations": [mitigation.__dict__ for mitigation in self.mitigations], "updates": self.updates, "counted": self.counted, "sum": self.sum,
                 "versions": {number: (v.theta, v.read) for number, v in self.versions.items()},
                 "read": None if self.read is self.current else self.read, "corrected": self.corrected,
@@ -566,6 +604,8 @@ class Stage:
     def restore(self, state: dict) -> None:
         for parameter, value in zip(self.parameters, state["parameters"]):
             parameter.data = value.to(self.device).clone()
+        for parameter, learns in zip(self.parameters, state["requires_grad"]):
+            parameter.requires_grad_(learns)
         for buffer, value in zip(self.buffers() + self.frozen(), state["buffers"]):
             buffer.copy_(value)
         for one, saved in zip(self.optimizers, state["optimizers"]):
@@ -578,8 +618,6 @@ class Stage:
         self.read, self.corrected = state["read"] or self.current, state["corrected"]
         self.graph_bytes, self._momentum_bytes = state["graph_bytes"], state["momentum_bytes"]
         for m, (version, inputs, graph, target) in state["kept"].items():
-            if graph and version != self.updates and version not in self.versions:
-                continue  # the run ends before its backward
             kept = self.kept[m] = Kept(version, inputs, target=target, bytes=bytes_of(inputs))
             if graph:
                 self._graph(kept, m, inputs[0], self.weights(version))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import itertools
 import math
 import os
 import re
@@ -24,15 +23,23 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 import torch
 from torch import nn
 
+from . import facts, protocols, run_schema
 from . import mitigations as known
-from . import run_schema
-from .configs import read_config
-from .errors import Diverged, Error, StageError, Unreadable, Unwritable
-from .microbatches import Microbatches, moved, samples_of
+from .checkpoints import Checkpoints
+from .configs import keys_set_by, read_config
+from .errors import Diverged, Error, StageError
+from .evaluation import Batches, ObservedLoss, evaluate as run_evaluation, rehearse
+from .microbatches import Microbatches, parts_of, samples_of
 from .plan import Plan
 from .probe import Probe, Window, figures
 from .run_log import RunLog
-from .stage import Stage, Streams, as_tuple, bytes_of
+from .stage import Stage, Streams, as_tuple, bytes_of, equal
+from .stage_checks import check_stage, same_outputs
+
+
+# Keys that the trainer sets, and what a user knows them by.
+_ARGUMENTS = {"cluster.stages": "stages", "run.max_microbatches": "microbatches", "run.epochs": "epochs", "run.seed": "seed",
+              "data.batch": "data: samples of a microbatch", "data.limit": "data: samples of an epoch", "model.context": "data: labels of a window"}
 
 
 class Chain(nn.Sequential):
@@ -67,19 +74,6 @@ def cut(model: nn.Sequential, at: Sequence[int] | int) -> list:
     return stages
 
 
-def scores(output: torch.Tensor, target: torch.Tensor) -> tuple[float, float, int] | None:
-    """Returns how many labels are the class of the highest score and among the five highest, and the number of labels; None if the target is no class.
-    The classes are the last dimension of the output, or the second. Negative labels, which the losses of PyTorch ignore, do not count."""
-    if not isinstance(target, torch.Tensor) or target.is_floating_point() or not isinstance(output, torch.Tensor):
-        return None
-    if output.shape[:-1] != target.shape:
-        if output.dim() != target.dim() + 1 or output.shape[:1] + output.shape[2:] != target.shape:
-            return None
-        output = output.movedim(1, -1)
-    best = output.topk(min(5, output.shape[-1]), dim=-1).indices == target.unsqueeze(-1)
-    return float(best[..., 0].sum()), float(best.sum()), int((target >= 0).sum())
-
-
 class Trainer:
     """Trains stages by a plan.
 
@@ -105,27 +99,31 @@ class Trainer:
                  autocast: torch.dtype | None = None, scheduler: Callable | str | None = None, mitigations: Sequence[known.Mitigation] = (),
                  seed: int | None = None, plan: Plan | None = None, petra: str | None = None, checkpoint_every: int = 0, resume: bool = False,
                  overwrite: bool = False, on_epoch: Callable[[dict], None] | None = None) -> None:
-        self._check_types(stages, config, loss, optimizer, data, scheduler, mitigations, plan, clip)
-        self.data, self.evaluation, self.output, self.clip = data, evaluate, output, clip
+        self._check_types(stages, config, loss, optimizer, data, evaluate, scheduler, mitigations, plan, clip)
+        self._check_options(autocast, on_epoch, {"microbatches": (microbatches, 1), "epochs": (epochs, 1), "epoch": (epoch, 1), "seed": (seed, 0),
+                                                 "checkpoint_every": (checkpoint_every, 0)})
+        self.data, self.output, self.clip = data, output, clip
         self.checkpoint_every, self.on_epoch, self.ended = checkpoint_every, on_epoch, False
         if checkpoint_every and not output:
             raise Error("checkpoint_every: a checkpoint needs a folder; expected output=")
-        try:
-            self.device = torch.device(device)
-        except RuntimeError as error:
-            raise Error(f"device: {str(error).splitlines()[0]}") from None
+        self.device = self._device(device)
         modules = self._modules(stages, cut)
         if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.to(self.device).parameters()):
             raise Error("loss: has parameters, which no optimiser would have; expected them in the last stage")
         if autocast is torch.float16:
             raise Error("autocast: gradients in float16 need a scale of the loss, which the trainer lacks; expected torch.bfloat16")
-        self.microbatches = Microbatches(data, self.device, 1 if seed is None else seed)
+        self.microbatches = Microbatches(data, self.device, 1 if seed is None else seed, epoch)
         self.epoch_length = epoch or self.microbatches.length
+        self.batch = self._batch()
+        unused = [] if plan is None else [name for name, value in (("config", config), ("microbatches", microbatches), ("epochs", epochs), ("epoch", epoch)) if value]
+        if unused:
+            warnings.warn(f"{', '.join(unused)}: no effect beside plan=, which has them; expected {'{}' if unused == ['config'] else 'none of them'}", stacklevel=2)
         self.plan = plan or self._plan(config, len(modules), microbatches, epochs, petra, {} if seed is None else {"run__seed": seed})
         if self.plan.stages != len(modules):
             raise Error(f"the plan has {self.plan.stages} stages; expected {len(modules)}, one per stage of the network")
         self.config = read_config(self.plan.config)
         self.seed = self.microbatches.seed = int(self.config.get("run.seed", 1)) if seed is None else seed
+        self.evaluation = None if evaluate is None else Batches(evaluate, self.seed)
         if clip is None:
             self.clip = float(self.config.get("optim.clip", 0)) or None
         self.by_config, self.tracing = scheduler == "config", self.config.get("run.trace_actions") == "true"
@@ -134,10 +132,17 @@ class Trainer:
         self._refuse(method)
         if not len(self.plan.rows("U")):
             warnings.warn(f"no stage makes an update: method.accumulate is {self.plan.accumulate}, and the run has {self.plan.microbatches} microbatches", stacklevel=2)
-        self.stages = [Stage(number, modules_of, method["keep"], optimizer, self.device, self.seed, autocast, loss if number == len(modules) else None)
+        self.loss = ObservedLoss(loss)
+        self.stages = [Stage(number, modules_of, method["keep"], protocols.making(optimizer, number), self.device, self.seed, autocast,
+                             self.loss if number == len(modules) else None, self._outlives(number))
                        for number, modules_of in enumerate(modules, 1)]
         self._check_shared()
-        self.schedulers = [[] if scheduler is None or self.by_config else [scheduler(one) for one in stage.optimizers] for stage in self.stages]
+        protocols.check_optimizers(self.stages)
+        protocols.to_training(self.stages)
+        updates = [int(((self.plan.kind == "U") & (self.plan.stage == stage.number)).sum()) for stage in self.stages]
+        self.stepping = protocols.Schedulers(self.stages, None if self.by_config else scheduler, updates)
+        self.schedulers = self.stepping.of
+        self._warn(config if plan is None else {}, clip)
         wanted = [*known.of_config(self.config), *mitigations]
         if wanted and any(map(math.isnan, self.plan.delays)):
             raise Error(f"mitigations: the delay of {method['name']} with this config is not fixed; expected a method with a fixed delay")
@@ -164,15 +169,22 @@ class Trainer:
         self.peaks = [[0] * len(run_schema.CATEGORIES) for _ in self.stages]
         self.totals = [0] * len(self.stages)
         self._count_epochs()
+        self.training = facts.training_facts(self.stages, self.schedulers, self.config, self.by_config, {
+            "loss": loss, "clip": self.clip, "autocast": autocast, "batch": self.batch, "data": facts.data_facts(data, self.batch),
+            "evaluate": "none" if evaluate is None else facts.data_facts(evaluate, self.batch), "mitigations": list(mitigations), "seed": self.seed,
+            "device": self.device.type})
         self.log: RunLog | None = None
         rows = self._prepare()
-        self.microbatches.close()
+        if self.evaluation is not None:
+            rehearse(self.stages, self.evaluation, self.loss, self.device)
         self._open(rows, resume, overwrite)
+        self.microbatches.close()
 
     # --- set-up ---
 
     @staticmethod
-    def _check_types(stages: Any, config: Any, loss: Any, optimizer: Any, data: Any, scheduler: Any, mitigations: Any, plan: Any, clip: Any) -> None:
+    def _check_types(stages: Any, config: Any, loss: Any, optimizer: Any, data: Any, evaluate: Any, scheduler: Any, mitigations: Any, plan: Any,
+                     clip: Any) -> None:
         """Raises Error for an argument of a wrong type."""
         def expect(right: bool, name: str, value: Any, expected: str) -> None:
             if not right:
@@ -183,6 +195,8 @@ class Trainer:
         expect(callable(loss), "loss", loss, "a function of output and target")
         expect(callable(optimizer), "optimizer", optimizer, "a function: lambda parameters: torch.optim.SGD(parameters, lr=0.1)")
         expect(callable(data) or not isinstance(data, Mapping), "data", data, "a DataLoader, a list of microbatches or a function")
+        expect(evaluate is None or hasattr(evaluate, "__iter__") or hasattr(evaluate, "__getitem__"), "evaluate", evaluate,
+               "a DataLoader or a list of microbatches")
         expect(scheduler is None or scheduler == "config" or callable(scheduler), "scheduler", scheduler, 'a function of an optimiser, or "config"')
         expect(isinstance(mitigations, (list, tuple)) and all(isinstance(one, known.Mitigation) for one in mitigations), "mitigations", mitigations,
                "a list of Mitigations")
@@ -190,6 +204,28 @@ class Trainer:
         expect(clip is None or isinstance(clip, (int, float)), "clip", clip, "a number")
         if clip is not None and not clip > 0:
             raise Error(f"clip: {clip}; expected a norm above 0")
+
+    @staticmethod
+    def _check_options(autocast: Any, on_epoch: Any, integers: Mapping[str, tuple[Any, int]]) -> None:
+        """Raises Error for an option of a wrong type, or an integer below its minimum."""
+        for name, (value, minimum) in integers.items():
+            if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__") or not minimum <= int(value) < 2**63):
+                raise Error(f"{name}: {value}; expected an integer from {minimum} on")
+        if autocast is not None and not isinstance(autocast, torch.dtype):
+            raise Error(f"autocast: is a {type(autocast).__name__}; expected torch.bfloat16, or None")
+        if on_epoch is not None and not callable(on_epoch):
+            raise Error(f"on_epoch: is a {type(on_epoch).__name__}; expected a function of a dictionary")
+
+    @staticmethod
+    def _device(device: str | torch.device) -> torch.device:
+        try:
+            found = torch.device(device)
+            torch.zeros((), device=found)
+        except Exception as error:  # noqa: BLE001: a device that this PyTorch or this machine lacks
+            raise Error(f"device: {device}: {str(error).splitlines()[0].rstrip('.')}; expected cpu, or a device of this machine") from None
+        if found.type == "meta":
+            raise Error("device: meta has no values; expected cpu, or a device of this machine")
+        return found
 
     @staticmethod
     def _modules(stages: Any, at: Sequence[int] | int | None) -> list[list[nn.Module]]:
@@ -213,12 +249,55 @@ class Trainer:
                 raise Error("the length of the run is not known; expected microbatches=, or epochs= and data with a length (or epoch=)")
             microbatches = epochs * self.epoch_length
         self.epoch_length = self.epoch_length or microbatches
+        passes, samples = -(-microbatches // self.epoch_length), self.batch * self.epoch_length
+        if passes > run_schema.MAXIMUM_EPOCHS:
+            raise Error(f"microbatches: {microbatches} are {passes} epochs of {self.epoch_length}; expected at most {run_schema.MAXIMUM_EPOCHS} epochs: epoch= "
+                        "makes them longer")
+        if self.batch > run_schema.MAXIMUM_BATCH or samples > run_schema.MAXIMUM_SAMPLES:
+            raise Error(f"data: {self.epoch_length} microbatches of {self.batch} samples in an epoch; expected at most {run_schema.MAXIMUM_BATCH} and in all "
+                        f"{run_schema.MAXIMUM_SAMPLES} samples: epoch= makes it shorter")
         xs, target = self.microbatches.peek(0)
-        batch = getattr(self.data, "batch_size", None) or samples_of(xs)
-        if isinstance(target, torch.Tensor) and target.dim() == 2 and not target.is_floating_point():  # the log counts tokens and not samples
-            keys = {**keys, "data__set": "tokens", "model__context": target.shape[1]}
-        return Plan.of_config(config, petra=petra, cluster__stages=stages, run__max_microbatches=microbatches,
-                              run__epochs=-(-microbatches // self.epoch_length), data__batch=batch, data__limit=batch * self.epoch_length, **keys)
+        windows = self._is_windows(xs, target)  # the log counts tokens and not samples
+        keys = {"data__set": "tokens" if windows else "cifar10", **({"model__context": target.shape[1]} if windows else {}), **keys}
+        try:
+            return Plan.of_config(config, petra=petra, cluster__stages=stages, run__max_microbatches=microbatches, run__epochs=passes,
+                                  data__batch=self.batch, data__limit=samples, **keys)
+        except Error as error:  # it names arguments of this call, and no keys that the user has not set
+            raise Error(re.sub(r"^petra: --set ([\w.]+)=", lambda match: f"{_ARGUMENTS[match[1]]}: " if match[1] in _ARGUMENTS else match[0],
+                               str(error))) from None
+
+    def _batch(self) -> int:
+        """Returns the samples of a microbatch, whose last one may have fewer."""
+        loader = next((one for one in parts_of(self.data)[0] if isinstance(one, torch.utils.data.DataLoader)), None)
+        xs, target = self.microbatches.peek(0)
+        alone = isinstance(target, torch.Tensor) and not target.dim()  # a sample without a dimension for the batch
+        return getattr(loader, "batch_size", None) or (1 if alone else max(1, samples_of(xs)))
+
+    @staticmethod
+    def _is_windows(xs: Streams, target: Any) -> bool:
+        """Returns whether samples are windows of tokens: the input has integers, and a label for each."""
+        def integers(t: Any) -> bool:
+            return isinstance(t, torch.Tensor) and t.dim() == 2 and t.dtype in (torch.int64, torch.int32)
+
+        return integers(target) and target.shape[1] > 0 and any(integers(x) and x.shape == target.shape for x in xs)
+
+    def _warn(self, config: Any, clip: float | None) -> None:
+        """Warns, in one line each, of what has no effect."""
+        def warn(text: str) -> None:
+            warnings.warn(text, stacklevel=3)
+
+        used = {"optim.clip"} if clip is None else set()
+        if self.by_config:
+            used |= {"optim.lr", "optim.lr_scaling"}
+        sections = ("optim", "device", "model", "data", "stages", "profile", *(() if self.by_config else ("lr",)))
+        of_the_call = {f"run.{name}" for name in ("name", "output", "mode", "epochs", "max_microbatches", "checkpoint_every", "keep", "keep_checkpoint")}
+        without = [key for key in keys_set_by(config) if (key.split(".")[0] in sections or key in of_the_call or key == "cluster.stages") and key not in used]
+        if without:
+            named = ", ".join(without[:6]) + (f" and {len(without) - 6} more" if len(without) > 6 else "")
+            warn(f"config: {named}: no effect; the network, the optimiser, the data and the length are those of the call")
+        if self.plan.method["keep"] == "nothing" and not any(any(stage.reversible) for stage in self.stages):
+            warn(f"no stage is reversible, so the stages keep their inputs and compute again (checkpointing), although {self.plan.method['name']} keeps nothing "
+                 "of reversible stages; expected stages with inverse(), such as Coupling")
 
     def _refuse(self, method: Mapping[str, Any]) -> None:
         formats = ("cluster.message.up", "cluster.message.down", "method.keep_precision")
@@ -234,40 +313,53 @@ class Trainer:
             raise Error("method.keep: a graph of PyTorch has the weights of its forward, but the backward of this method reads others; expected method.keep: "
                         "input, or method.backward_weights: stashed")
 
+    def _outlives(self, number: int) -> bool:
+        """Returns whether a stage makes an update between the forward and the backward of a microbatch."""
+        own = self.plan.stage == number
+        updates = (own & (self.plan.kind == "U")).cumsum()
+        backward = own & (self.plan.kind == "B")
+        return bool((self.plan.weights[backward] < updates[backward]).any())
+
     def _check_shared(self) -> None:
         owners: dict[int, int] = {}
         for stage in self.stages:
             for name, parameter in zip(stage.names, stage.parameters):
+                if not parameter.requires_grad:
+                    continue
                 if id(parameter) in owners:
                     raise StageError(f"stage {stage.number} ({stage.name}): its parameter {name} is also one of stage {owners[id(parameter)]}; expected weights "
                                      "of one stage: untie them, or put both modules into one stage")
                 owners[id(parameter)] = stage.number
 
     def _place_uses(self) -> None:
-        """Finds, for each stage and version, the last row that needs it: a pass, an evaluation or a probe."""
+        """Finds, for each stage and version, the last row that needs it: a pass, an evaluation or a probe; the end of the run if
+        a microbatch is still in flight then."""
         self.method_last = self.plan.last_uses()
         self.last = [rows.copy() for rows in self.method_last]
         evaluations = self.plan.rows("E")
         ends = {int(self.plan.microbatch[row]): row for row in evaluations.tolist()}
         uses = [((int(self.plan.stage[row]), int(self.plan.weights[row])), ends[int(self.plan.microbatch[row])]) for row in evaluations.tolist()]
         self.evaluation_ends = set(ends.values())
+        backwards = set(zip(self.plan.stage[self.plan.kind == "B"].tolist(), self.plan.microbatch[self.plan.kind == "B"].tolist()))
+        forwards = self.plan.rows("F")
+        uses += [((stage, version), len(self.plan)) for stage, m, version in zip(*(column[forwards].tolist() for column in (self.plan.stage, self.plan.microbatch, self.plan.weights)))
+                 if (stage, m) not in backwards]  # a longer run that continues this one reads them
         for (stage, version), row in [*uses, *self.probe.uses.items()]:
             self.last[stage - 1][version] = max(self.last[stage - 1][version], row)
 
     def _count_epochs(self) -> None:
-        """Counts the losses and evaluations that each epoch will have. An epoch that the run does not complete has no row."""
+        """Counts the losses and evaluations that each epoch will have. An epoch that the run does not complete never has all of them, and no row."""
         plan = self.plan
         complete = plan.microbatches // max(1, plan.epoch_microbatches)
         self.open_epochs: dict[int, dict] = {}
         losing = "B" if plan.fused_head else "F"
-        of_losses = plan.epoch[(plan.kind == losing) & (plan.stage == plan.stages)]
-        for epoch in of_losses[of_losses < complete].tolist():
-            self.open_epochs.setdefault(epoch, {"losses": 0, "evaluations": 0})["losses"] += 1
+        for epoch in plan.epoch[(plan.kind == losing) & (plan.stage == plan.stages)].tolist():
+            self.open_epochs.setdefault(epoch, {"losses": int(epoch >= complete), "evaluations": 0})["losses"] += 1
         if self.evaluation is not None:
             for row in self.evaluation_ends:
                 self.open_epochs.setdefault(int(plan.epoch[row]), {"losses": 0, "evaluations": 0})["evaluations"] += 1
         for entry in self.open_epochs.values():
-            entry.update(sum=0.0, right=0.0, labels=0, samples=0, lr=math.nan, wall_s=0.0)
+            entry.update(sum=0.0, weight=0.0, right=0.0, labels=0.0, samples=0, lr=math.nan, wall_s=0.0)
 
     def _prepare(self) -> list[dict]:
         """Runs every stage once on the first microbatch. Returns the rows of /model/stages."""
@@ -277,11 +369,14 @@ class Trainer:
         for stage, delay in zip(self.stages, self.plan.header["stage"]):
             last = stage.number == len(self.stages)
             streams = bytes_of([x for x in xs if isinstance(x, torch.Tensor) and x.is_floating_point()])
-            back = streams + (bytes_of(xs) if stage.number > 1 and self.stages[stage.number - 2]._inverts(-1) else 0)
-            ys, flops = stage.check(xs, stage.weights(0), 0, target if last else None)
+            back = streams + (bytes_of(xs) if stage.number > 1 and self.stages[stage.number - 2].inverts(-1) else 0)
+            ys, flops = check_stage(stage, xs, 0, target if last else None)
+            if any(p.grad is not None for other in self.stages for p in other.parameters):
+                raise StageError(f"stage {stage.number} ({stage.name}): gives a gradient to a parameter of another stage; expected the parameters of its own "
+                                 "modules: join the stages that share it")
             if last and (ys[0].dim() or not ys[0].is_floating_point()):
                 raise StageError(f"stage {stage.number} ({stage.name}): the loss has shape {tuple(ys[0].shape)}; expected one number, the mean over the microbatch")
-            rows.append({"name": stage.name, "reversible": int(stage._inverts(0)), "parameters": sum(p.numel() for p in stage.parameters),
+            rows.append({"name": stage.name, "reversible": int(stage.inverts(0)), "parameters": sum(p.numel() for p in stage.parameters if p.requires_grad),
                          "forward_flops": flops // samples, "forward_bytes": 0 if last else bytes_of(ys), "backward_bytes": back if stage.number > 1 else 0,
                          "delay": int(delay["delay_microbatches"] or 0)})
             xs = ys
@@ -294,10 +389,12 @@ class Trainer:
         calls: list[list[tuple]] = [[], []]
         given = [x for x in self.microbatches.peek(0)[0] if isinstance(x, torch.Tensor)]
         copies = [x.clone() for x in given]
-        with torch.no_grad():
+        with torch.no_grad(), contextlib.ExitStack() as stack:
+            for stage in self.stages:
+                stack.enter_context(stage.unchanged())
             for m in range(min(2, self.plan.microbatches)):
                 xs, target = self.microbatches.peek(m)
-                if not all(map(torch.equal, given, copies)):
+                if not all(map(equal, given, copies)):
                     raise Error("data: microbatch 1 changes the tensors of microbatch 0; expected new ones for each microbatch")
                 for stage in self.stages:
                     own = target if stage.number == len(self.stages) else None
@@ -306,7 +403,7 @@ class Trainer:
                         calls[m].append((stage, b, before, own, xs))
             for stage, b, xs, own, ys in reversed(calls[0]) if calls[1] else ():
                 try:
-                    same = stage.same(ys, stage.call(b, stage.current, xs, 0, None, own))
+                    same = same_outputs(stage, ys, stage.call(b, stage.current, xs, 0, None, own))
                 except StageError:
                     same = False
                 if not same:
@@ -314,38 +411,25 @@ class Trainer:
                                          "an attribute, which belongs to another microbatch; expected this tensor as an input, as part of the messages")
 
     def _open(self, rows: list[dict], resume: bool, overwrite: bool) -> None:
-        state = None
-        if resume:
-            if not self.output:
+        self.checkpoints: Checkpoints | None = None
+        if not self.output:
+            if resume:
                 raise Error("resume: expected output=, the folder of the run")
-            state = self._load()
-        if state:
-            self._restore(state)
-        if self.output:
-            try:
-                os.makedirs(self.output, exist_ok=True)
-            except OSError as error:
-                raise Unwritable(f"{self.output}: cannot be created: {error.strerror}; expected a folder that can be written") from None
-            path = os.path.join(self.output, "run.h5")
-            if state:
-                self.log = RunLog.resume(path, state["log"])
-            else:
-                names = [(f"{stage.number:02d}/{name}", stage.number, 0) for stage in self.stages for name in stage.names]
-                self.log = RunLog(path, self.plan, self.seed, rows, f"PyTorch {torch.__version__} on {self.device}", f"PyTorch {torch.__version__}",
-                                  "petrapipe.Trainer", names if self.plan.probes else None, self.tracing, overwrite, *self._in_words())
+            return
+        self.checkpoints = Checkpoints(self)
+        names = [(f"{stage.number:02d}/{name}", stage.number, 0) for stage in self.stages for name in stage.names]
+        self.log = RunLog(self.output, self.plan, self.seed, rows, f"PyTorch {torch.__version__} on {self.device}", f"PyTorch {torch.__version__}",
+                          "petrapipe.Trainer", names if self.plan.probes else None, self.tracing, overwrite, **self._in_words(),
+                          state=self.checkpoints.restore() if resume else None)
 
-    def _in_words(self) -> tuple[str, str, str]:
-        """Returns descriptions of the network, the optimiser and the data for the log."""
-        groups = [(name, len(list(same))) for name, same in itertools.groupby(stage.name for stage in self.stages)]
-        network = ", ".join(name if count == 1 else f"{count} {name}" for name, count in groups)
-        one = next((one for stage in self.stages for one in stage.optimizers), None)
-        rates = [f"{key} {one.defaults[key]:g}" for key in ("lr", "momentum", "weight_decay") if one and one.defaults.get(key)]
-        data = self.data
-        if isinstance(data, torch.utils.data.DataLoader):
-            words = f"{type(data.dataset).__name__} in batches of {data.batch_size}"
-        else:
-            words = f"the function {getattr(data, '__name__', type(data).__name__)}" if callable(data) else f"a list of {len(data)} microbatches"
-        return network if len(network) <= 100 else network[:97] + "...", ", ".join([type(one).__name__ if one else "none", *rates]), words
+    def _in_words(self) -> dict[str, str]:
+        """Returns descriptions of the network, the optimiser and the data for the log, and what the training depends on."""
+        rates = self.plan.learning_rate[self.plan.rows("U")].tolist() if self.by_config else None
+        names = {type(one).__name__: None for some in self.schedulers for one in some}
+        more = [*names, *([f"clip {self.clip:g}"] if self.clip else [])]
+        return {"network": facts.network_in_words(self.stages), "optimiser": facts.optimiser_in_words(self.stages, rates, more),
+                "data": facts.data_in_words(self.data, self.batch),
+                "training": facts.lines_of({**self.training, "trainer.weights_seed": facts.weights_digest(self.stages)})}
 
     # --- the run ---
 
@@ -373,13 +457,15 @@ class Trainer:
                     del stage.versions[old]
                 self._measure(stage, kind)
                 self.row += 1
-                if self.checkpoint_every and self.output and len(self.losses) >= reported + self.checkpoint_every:
-                    reported = len(self.losses)
+                if self.checkpoint_every and len(self.losses) >= reported + self.checkpoint_every and self.checkpoints.due:
+                    reported, self.seconds = len(self.losses), time.monotonic() - self.started
                     self.save()
             self._finish(True)
+            protocols.to_evaluation(self.stages)
         except BaseException:
-            with contextlib.suppress(Error):  # the first error is the one to report
-                self._finish(False)
+            if not self.ended:
+                with contextlib.suppress(Error):  # the first error is the one to report
+                    self._finish(False)
             raise
         return self
 
@@ -388,6 +474,7 @@ class Trainer:
         xs = self._inputs(stage, m)
         target = self.targets.pop(m) if last else None
         self.probe.forwarded(stage, m, xs, target if last else self.targets.get(m))
+        self.loss.watch()
         ys = stage.forward(m, xs, version, target)
         if last:
             self._loss(row, m, ys, target)
@@ -407,6 +494,7 @@ class Trainer:
             xs = self._inputs(stage, m)
             target = self.targets.pop(m)
             self.probe.forwarded(stage, m, xs, target)
+            self.loss.watch()
             losses, xs, dxs, gradients = stage.head(m, xs, version, target)
             self._loss(row, m, losses, target)
         else:
@@ -415,7 +503,7 @@ class Trainer:
             xs, dxs, gradients = stage.backward(m, ys, dys, version, None if inverse < 0 else inverse, self.rules)
             self.probe.backwarded(stage, m, xs)
         if stage.number > 1:
-            self._post(self.down, stage.number - 1, m, (xs if self.stages[stage.number - 2]._inverts(-1) else (), dxs))
+            self._post(self.down, stage.number - 1, m, (xs if self.stages[stage.number - 2].inverts(-1) else (), dxs))
         if self.plan.method["split_backward"]:
             self.held[stage.number, m] = gradients
         else:
@@ -430,31 +518,33 @@ class Trainer:
         self.probe.updating(stage, m)
         keep = bool(self.last[stage.number - 1][stage.updates] > row)
         rate = float(self.plan.learning_rate[row]) if self.by_config else None
-        stage.update(keep, self.clip, rate, self.plan.warmup_microbatches // self.plan.accumulate)
-        for one in self.schedulers[stage.number - 1]:
-            one.step()
+        try:
+            stage.update(keep, self.clip, rate, self.plan.warmup_microbatches // self.plan.accumulate)
+        except Error:
+            raise
+        except Exception as error:  # noqa: BLE001: an optimiser or a mitigation of the user
+            raise StageError(f"stage {stage.number} ({stage.name}): update {stage.updates + 1} fails: {protocols.reason_of(error)}; expected an optimiser "
+                             "that needs the gradients alone") from error
+        self.stepping.step(stage)
         return stage.updates - 1
 
     def _loss(self, row: int, m: int, losses: Streams, target: Any) -> None:
-        value = float(losses[0])
-        self.losses[m] = value
+        found, value = self.loss.counts(target), float(losses[0])
+        self.losses[m] = value if found.weight else math.nan  # no label counts
         if not math.isfinite(value):
             raise Diverged(self._why(m, value))
-        epoch, lr, now = int(self.plan.epoch[row]), next(self.stages[-1].groups())["lr"], time.monotonic() - self.started
+        epoch, lr, now = int(self.plan.epoch[row]), float(next(self.stages[-1].groups())["lr"]), time.monotonic() - self.started
         if self.by_config:
             lr = self._rate_of(m, lr)
-        found = scores(losses[1], target)
-        top1 = found[0] / found[2] if found else math.nan
-        if self.log:
-            self.log.train(microbatch=m, epoch=m // max(1, self.plan.epoch_microbatches), lr=lr, loss=value, top1=top1, wall_s=now,
+        if self.log and found.weight:
+            self.log.train(microbatch=m, epoch=m // max(1, self.plan.epoch_microbatches), lr=lr, loss=value, top1=found.top1, wall_s=now,
                            virtual_s=1e-9 * int(self.plan.start_ns[row]))
         entry = self.open_epochs.get(epoch)
         if not entry:
             return
-        samples = samples_of(target)
-        labels = found[2] if found else samples
-        entry.update(losses=entry["losses"] - 1, sum=entry["sum"] + labels * value, right=entry["right"] + (found[0] if found else math.nan),
-                     labels=entry["labels"] + labels, samples=entry["samples"] + samples, lr=lr, wall_s=now)
+        entry.update(losses=entry["losses"] - 1, sum=entry["sum"] + found.weight * value, weight=entry["weight"] + found.weight,
+                     right=entry["right"] + found.right, labels=entry["labels"] + found.labels, samples=entry["samples"] + samples_of(target), lr=lr,
+                     wall_s=now)
         self._close_epochs()
 
     def _rate_of(self, m: int, other: float) -> float:
@@ -492,48 +582,16 @@ class Trainer:
         version = int(self.plan.weights[row])
         if self.evaluation is not None:
             taken = self.snapshots.setdefault(m, [None] * len(self.stages))
-            taken[stage.number - 1] = (version, [buffer.clone() for buffer in stage.buffers()])
+            taken[stage.number - 1] = (version, [buffer.clone() for buffer in stage.buffers()], protocols.evaluation_weights(stage))
             if row in self.evaluation_ends:
                 self._evaluate(int(self.plan.epoch[row]), self.snapshots.pop(m))
         return version
 
     def _evaluate(self, epoch: int, taken: list) -> None:
         before = time.monotonic()
-        modes = [(part, part.training) for stage in self.stages for module in stage.modules for part in module.modules()]
-        held = [[buffer.clone() for buffer in stage.buffers()] for stage in self.stages]
-        loss, right, five, labels, count, classes = 0.0, 0.0, 0.0, 0, 0, True
-        try:
-            for stage, (_, buffers) in zip(self.stages, taken):
-                for module in stage.modules:
-                    module.eval()
-                for buffer, value in zip(stage.buffers(), buffers):
-                    buffer.copy_(value)
-            with torch.no_grad():
-                for i, (value, answer) in enumerate(self.evaluation):
-                    xs, target = as_tuple(moved(value, self.device)), moved(answer, self.device)
-                    for stage, (version, _) in zip(self.stages, taken):
-                        xs = stage.through(stage.weights(version, "theta"), xs, i, None, target if stage.number == len(self.stages) else None)
-                    found = scores(xs[1], target)
-                    size = found[2] if found else samples_of(target)
-                    loss, count = loss + float(xs[0]) * size, count + size
-                    if found:
-                        right, five, labels = right + found[0], five + found[1], labels + found[2]
-                    else:
-                        classes = False
-        finally:
-            for part, training in modes:
-                part.training = training
-            for stage, buffers in zip(self.stages, held):
-                for buffer, value in zip(stage.buffers(), buffers):
-                    buffer.copy_(value)
-        if not count:
-            raise Error("evaluate: has no microbatch; expected an iterable that can be read again, such as a DataLoader or a list")
-        mean = loss / count
-        if not math.isfinite(mean):
-            raise Diverged(f"the evaluation after epoch {epoch} has the loss {mean}; expected a lower learning rate, or clip=")
+        found = run_evaluation(self.stages, taken, self.evaluation, self.loss, self.device, epoch)
         entry = self.open_epochs[epoch]
-        entry.update(evaluations=entry["evaluations"] - 1, eval_loss=mean, eval_top1=right / labels if classes else math.nan,
-                     eval_top5=five / labels if classes else math.nan, wall_s=time.monotonic() - self.started)
+        entry.update(evaluations=entry["evaluations"] - 1, wall_s=time.monotonic() - self.started, **found)
         self.evaluating += time.monotonic() - before
         self._close_epochs()
 
@@ -547,17 +605,16 @@ class Trainer:
             if entry["losses"] or entry["evaluations"]:
                 return
             del self.open_epochs[epoch]
-            labels = entry["labels"]
             spent = max(1e-9, entry["wall_s"] - self.epoch_started - self.evaluating)
-            row = {"epoch": epoch, "train_loss": entry["sum"] / labels if labels else math.nan, "train_top1": entry["right"] / labels if labels else math.nan,
-                   "eval_loss": entry.get("eval_loss", math.nan), "eval_top1": entry.get("eval_top1", math.nan),
-                   "eval_top5": entry.get("eval_top5", math.nan), "lr": entry["lr"], "wall_s": entry["wall_s"],
-                   "samples_per_s": entry["samples"] / spent if labels else math.nan}
+            row = {"epoch": epoch, "train_loss": entry["sum"] / entry["weight"] if entry["weight"] else math.nan,
+                   "train_top1": entry["right"] / entry["labels"] if entry["labels"] else math.nan, "eval_loss": entry.get("eval_loss", math.nan),
+                   "eval_top1": entry.get("eval_top1", math.nan), "eval_top5": entry.get("eval_top5", math.nan), "lr": entry["lr"],
+                   "wall_s": entry["wall_s"], "samples_per_s": entry["samples"] / spent if entry["samples"] else math.nan}
             self.epoch_started, self.evaluating = entry["wall_s"], 0.0
             self.epochs.append(row)
+            self.stepping.end_epoch(row["train_loss"] if self.evaluation is None else row["eval_loss"])
             if self.log:
                 self.log.epoch(**row)
-                self.log.flush()
             if self.on_epoch:
                 self.on_epoch(row)
 
@@ -595,61 +652,13 @@ class Trainer:
 
     @property
     def checkpoint(self) -> str:
-        return os.path.join(self.output or ".", "checkpoint.pt")
+        return self._checkpoints().path
 
     def save(self) -> None:
         """Writes checkpoint.pt, from which a run with resume=True continues to the same bits on the same machine."""
-        if self.log:
-            self.log.flush()
-        state = {"version": 1, "signature": self._signature(), "row": self.row, "stages": [stage.state() for stage in self.stages],
-                 "schedulers": [[one.state_dict() for one in some] for some in self.schedulers], "up": self.up, "down": self.down, "targets": self.targets,
-                 "held": self.held, "snapshots": self.snapshots, "probe": self.probe.state(), "losses": self.losses, "epochs": self.epochs,
-                 "open_epochs": self.open_epochs, "epoch_started": self.epoch_started, "evaluating": self.evaluating, "peaks": self.peaks, "waiting": self.waiting,
-                 "totals": self.totals, "seconds": time.monotonic() - self.started, "probes": self.probes, "log": self.log.state() if self.log else None}
-        temporary = self.checkpoint + ".tmp"
-        try:
-            torch.save(state, temporary)
-            os.replace(temporary, self.checkpoint)
-        except (OSError, RuntimeError) as error:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise Unwritable(f"{self.checkpoint}: cannot be written: {str(error).splitlines()[0]}; expected room on the disk") from None
+        self._checkpoints().save()
 
-    def _signature(self) -> dict[str, str]:
-        """Returns what a checkpoint must have in common with the trainer that reads it."""
-        found = {"config": self.plan.config, "clip": str(self.clip), "seed": str(self.seed), "evaluate": str(self.evaluation is not None)}
-        for stage in self.stages:
-            shapes = [(name, tuple(t.shape), str(t.dtype)) for name, t in zip(stage.names, stage.current)]
-            found[f"stage {stage.number}"] = re.sub(" at 0x[0-9a-f]+", "", f"{stage.modules} {shapes} {stage.autocast}")
-            found[f"the optimiser of stage {stage.number}"] = str([(type(one).__name__, sorted(one.defaults.items(), key=str)) for one in stage.optimizers])
-            found[f"the mitigations of stage {stage.number}"] = str([type(one).__name__ for one in stage.mitigations])
-        return found
-
-    def _load(self) -> dict:
-        try:
-            try:
-                state = torch.load(self.checkpoint, map_location=self.device, weights_only=False)
-            except TypeError:  # PyTorch 1.12 and older
-                state = torch.load(self.checkpoint, map_location=self.device)
-        except Exception as error:  # noqa: BLE001: a damaged file raises anything
-            reason = getattr(error, "strerror", None) or str(error).split("\n")[0]
-            raise Unreadable(f"{self.checkpoint}: cannot be read: {reason}; expected the checkpoint of a run with checkpoint_every=") from None
-        if not isinstance(state, dict) or state.get("version") != 1:
-            raise Unreadable(f"{self.checkpoint}: is no checkpoint of this version; expected that of a run with checkpoint_every=")
-        mine, theirs = self._signature(), state["signature"]
-        other = [name for name in mine if mine[name] != theirs.get(name)]
-        if other or len(mine) != len(theirs):
-            raise Error(f"{self.checkpoint}: {other[0] if other else 'the number of stages'} differs from that of its run; expected the same config, network, "
-                        "optimisers and options")
-        return state
-
-    def _restore(self, state: dict) -> None:
-        for stage, saved in zip(self.stages, state["stages"]):
-            stage.restore(saved)
-        for some, saved in zip(self.schedulers, state["schedulers"]):
-            for one, value in zip(some, saved):
-                one.load_state_dict(value)
-        for name in ("row", "up", "down", "targets", "held", "snapshots", "losses", "epochs", "open_epochs", "epoch_started", "evaluating", "peaks", "totals", "waiting",
-                     "seconds", "probes"):
-            setattr(self, name, state[name])
-        self.probe.restore(state["probe"])
+    def _checkpoints(self) -> Checkpoints:
+        if not self.checkpoints:
+            raise Error("checkpoint: needs a folder; expected output=")
+        return self.checkpoints

@@ -361,9 +361,13 @@ int32_t petra_windows_offset(uint64_t seed, uint32_t epoch, int32_t context) {
 }
 
 petra_status petra_windows_check(const petra_config *config) {
+  enum { CONTEXT_MAX = 65536 };
   const char *set = petra_config_choice_name("data.set", (int)config->data.set);
   if (config->data.augment)
     return petra_config_fail(config, "data.augment", "changes images, but data.set: %s has tokens; expected []", set);
+  if (config->model.context > CONTEXT_MAX)
+    return petra_config_fail(config, "model.context", "%lld tokens; expected at most %d with data.set: %s",
+                             (long long)config->model.context, CONTEXT_MAX, set);
   return PETRA_OK;
 }
 

@@ -198,8 +198,18 @@ static petra_status check_draws(const petra_config *config) {
   return PETRA_OK;
 }
 
+/* Counts of the samples and labels of a model's microbatch have 32 bits. (Networks in PyTorch have cluster.stages.) */
+static petra_status check_batch(const petra_config *config) {
+  enum { MAXIMUM = 65536 };
+  if (config->data.batch > MAXIMUM)
+    return petra_config_fail(config, "data.batch", "%lld samples; expected at most %d with a model",
+                             (long long)config->data.batch, MAXIMUM);
+  return PETRA_OK;
+}
+
 petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
   *plan = (petra_plan){.config = config};
+  PETRA_TRY(check_batch(config));
   PETRA_TRY(petra_optim_check(config));
   PETRA_TRY(petra_lr_check(config));
   PETRA_TRY(petra_dataset_shape_of(config, &plan->data));

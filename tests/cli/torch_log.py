@@ -16,7 +16,7 @@ from program import PETRA, ProgramTest, main
 ROOT = os.path.abspath(os.environ.get("srcdir") or ".")
 sys.path.insert(0, os.path.join(ROOT, "analysis"))
 os.environ["PYTHON"] = sys.executable
-from petrapipe import run_schema  # noqa: E402
+from petrapipe import run_schema, seals  # noqa: E402
 from petrapipe.errors import Error  # noqa: E402
 from petrapipe.plan import Plan  # noqa: E402
 from petrapipe.run_log import RunLog  # noqa: E402
@@ -140,7 +140,7 @@ class Schema(ProgramTest):
                 self.assertEqual((file.attrs.get_id(name).dtype, file.attrs.get_id(name).shape), (kind, shape), name)
                 if name != "created":
                     self.assertEqual(file.attrs[name], value, name)
-            self.assertEqual(set(file.attrs), set(root))
+            self.assertEqual(set(file.attrs), {*root, "run_id"})
             for name, values in {**of, **{f"probe/{name}": values for name, values in figures.items()}}.items():
                 if name != "memory/backend_bytes":
                     numpy.testing.assert_array_equal(file[name][()], values, name)
@@ -298,17 +298,51 @@ class Readers(ProgramTest):
         log.flush()
         rows = self.good_json("inspect", "mine")["microbatches"]
         self.assertGreater(rows, 10)
+        losses = [row for row in range(len(plan)) if plan.stage[row] == plan.stages and plan.kind[row] == "B"]
+        first = losses[0]
         self.assertEqual(self.state("mine"), "running")
         for overwrite in (False, True):
             with self.assertRaisesRegex(Error, "another run is writing"):
                 self.create("mine", plan, overwrite=overwrite)
         self.bad(1, "mine: another run is writing to this folder", "train", "small.yaml", "--output", "mine", "--overwrite")
+        self.fill(log, plan, first=len(plan) // 2, end=losses[rows + 4] + 1)
         log.close(False)
         self.assertEqual(self.state("mine"), "stopped")
         with self.assertRaisesRegex(Error, "exists; expected another output"):
             self.create("mine", plan)
+        # A new run replaces the earlier one, and what else of it is there, with its first loss.
+        self.write("mine/checkpoint.pt", b"")
+        self.write("mine/checkpoint/stage-01-0123456789abcdef.h5", b"")
         self.create("mine", plan, overwrite=True).close(False)
-        self.assertEqual(self.good_json("inspect", "mine")["microbatches"], 0)
+        log = self.create("mine", plan, overwrite=True)
+        self.assertEqual(self.good_json("inspect", "mine")["microbatches"], rows + 5)
+        self.fill(log, plan, end=first + 1)
+        self.assertEqual(sorted(os.listdir(self.path("mine"))), ["checkpoint", "run.h5"])
+        self.assertEqual(os.listdir(self.path("mine/checkpoint")), [])
+        self.assertEqual(self.good_json("inspect", "mine")["microbatches"], 1)
+
+    def test_seal(self):
+        """The seal is that of the program, at every moment of a run: a flipped bit is found."""
+        plan = self.plan()
+        log = self.create("mine", plan)
+        for end in (len(plan) // 2, len(plan)):
+            whole = self.read("mine/run.h5")
+            self.assertEqual(seals.check(self.path("mine/run.h5")), seals.WHOLE)
+            for bit in (3, 8 * 600 + 1, 8 * (len(whole) - 1)):
+                self.write("damaged/run.h5", whole[:bit // 8] + bytes([whole[bit // 8] ^ 1 << bit % 8]) + whole[bit // 8 + 1:])
+                self.bad(1, "damaged or truncated", "inspect", "damaged")
+                with self.assertRaisesRegex(Error, "damaged or truncated"):
+                    seals.check(self.path("damaged/run.h5"))
+            self.fill(log, plan, first=0 if end < len(plan) else len(plan) // 2, end=end)
+            log.flush()
+        log.close(True)
+        self.their_run()
+        for name in ("theirs/run.h5", "theirs/weights.h5"):
+            image = self.read(name)
+            self.assertEqual(seals.seal_of(image[512:]), image[:512], name)
+            self.assertEqual(seals.check(self.path(name)), seals.WHOLE)
+        self.unseal("theirs/run.h5")
+        self.assertEqual(seals.check(self.path("theirs/run.h5")), seals.NONE)
 
     def test_resume(self):
         """Rows after a checkpoint are written again, and the result is the log of a run that was not interrupted."""
@@ -321,7 +355,8 @@ class Readers(ProgramTest):
         self.fill(log, plan, first=half, end=half + 50)
         log.flush()
         del log  # killed: what was flushed remains
-        log = RunLog.resume(self.path("mine"), state)
+        log = self.create("mine", plan, state=state)
+        log.flush()
         self.assertEqual(len(Run(self.path("mine")).columns("trace/actions")["kind"]), half)
         self.fill(log, plan, first=half)
         log.close(True)
@@ -329,10 +364,9 @@ class Readers(ProgramTest):
             one, other = (Run(self.path(name)).columns(group) for name in ("whole", "mine"))
             for name, values in one.items():
                 numpy.testing.assert_array_equal(values, other[name], name)
-        with self.assertRaisesRegex(Error, "expected at least the 1000000 of the checkpoint"):
-            RunLog.resume(self.path("mine"), {**state, "train": 10**6})
-        with self.assertRaisesRegex(Error, "cannot be written"):
-            RunLog.resume(self.path("nothing"), state)
+        del state["rows"]["train"]["lr"]
+        with self.assertRaisesRegex(Error, "has other columns of /train"):
+            self.create("other", plan, state=state)
 
     def test_refusals(self):
         log = self.create("mine", self.plan())

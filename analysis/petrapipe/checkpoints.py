@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""checkpoint.pt: a run in flight, from which another trainer with the same arguments continues to the same bits.
+
+A run may become longer, as with `petra train --resume`, if the actions that it has performed are also the first ones
+of the longer run, and if nothing is gone that the longer run still needs."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import time
+import types
+import warnings
+import weakref
+from typing import Any
+
+import numpy
+
+from . import signature
+from .errors import Error, Unreadable
+from .plain_file import packed, read
+from .run_log import CHECKPOINT, replace, run_id_of
+from .seals import digest
+
+VERSION = 2
+EXPECTED = "the checkpoint of a run with checkpoint_every="
+SYNC_SHARE = 20  # a checkpoint waits for the disk if 20 times the duration of the last such one has passed since
+# Attributes of a trainer that a checkpoint has as they are.
+PLAIN = ("row", "up", "down", "targets", "held", "snapshots", "epochs", "epoch_started", "evaluating", "peaks", "totals", "waiting", "seconds", "probes")
+FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial, weakref.ref)
+
+
+def without_functions(value: Any) -> Any:
+    """Returns dictionaries, and lists of them, without the entries that are functions: a new object has its own."""
+    if type(value) is dict:
+        return {key: without_functions(one) for key, one in value.items() if not isinstance(one, FUNCTIONS)}
+    return [without_functions(one) for one in value] if type(value) is list else value
+
+
+def with_functions(value: Any, own: Any) -> Any:
+    """Returns what `without_functions` has left, with the functions of an object's own state."""
+    if type(value) is dict and type(own) is dict:
+        found = {key: with_functions(one, own.get(key)) for key, one in value.items()}
+        return {**found, **{key: one for key, one in own.items() if key not in found and isinstance(one, FUNCTIONS)}}
+    if type(value) is list and type(own) is list and len(value) == len(own):
+        return list(map(with_functions, value, own))
+    return value
+
+
+class Checkpoints:
+    """The checkpoints of a trainer with a folder. Raises Error if `checkpoint_every` is set and the trainer has an object that is neither a tensor nor
+    plain data."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer, self.written, self._sync_again_s = trainer, False, 0.0
+        self.path = os.path.join(trainer.output, CHECKPOINT)
+        self.signature = signature.of_trainer(trainer)
+        self._facts = json.dumps([self.signature.facts, self.signature.code])
+        self._digest, self._digested = digest(), 0
+        plan = trainer.plan
+        reads = numpy.flatnonzero((plan.stage == 1) & (plan.kind == ("B" if plan.fused_head and plan.stages == 1 else "F")))
+        self._last_read = int(reads[-1]) if len(reads) else -1
+        if trainer.checkpoint_every:
+            self._check_plain()
+
+    def _check_plain(self) -> None:
+        xs, target = self.trainer.microbatches.peek(0)
+        packed(xs, "data: the input of microbatch 0")
+        packed(target, "data: the target of microbatch 0")
+        for stage, schedulers in zip(self.trainer.stages, self.trainer.schedulers):
+            for one in stage.mitigations:
+                packed(without_functions(vars(one)), f"stage {stage.number}: mitigation {type(one).__name__}")
+            for one in [*stage.optimizers, *schedulers]:
+                packed(without_functions(one.state_dict()), f"stage {stage.number}: the state of {type(one).__name__}")
+
+    @property
+    def due(self) -> bool:
+        """Whether a checkpoint is worth its time. When the last microbatch has been read, the run ends soon, and a longer run would go on otherwise."""
+        return not self.written or self.trainer.row <= self._last_read
+
+    # --- writing ---
+
+    def save(self) -> None:
+        """Writes the checkpoint. Raises Unwritable, and then the earlier one is still there."""
+        trainer = self.trainer
+        if not trainer.log.begun:
+            trainer.log.flush()
+        losses = trainer.losses
+        state = {"version": VERSION, "signature": self._facts, "actions": self._actions(trainer.row),
+                 **{name: getattr(trainer, name) for name in PLAIN}, "losses": [numpy.array([*losses], int), numpy.array([*losses.values()], float)],
+                 "sums": trainer.open_epochs, "probe": trainer.probe.state(), "begun": _begun(trainer.probe, trainer.row),
+                 "stages": without_functions([stage.state() for stage in trainer.stages]),
+                 "schedulers": without_functions([[one.state_dict() for one in some] for some in trainer.schedulers]), "log": trainer.log.state()}
+        parts, now = packed(state, "the checkpoint"), time.monotonic()
+        sync = now >= self._sync_again_s
+        replace(self.path, parts, sync)
+        if sync:
+            self._sync_again_s = now + SYNC_SHARE * (time.monotonic() - now)
+        self.written = True
+
+    def _actions(self, end: int) -> str:
+        """Returns a digest of the first `end` actions of the plan: of all that determines their numbers."""
+        plan = self.trainer.plan
+        if end < self._digested:
+            self._digest, self._digested = digest(), 0
+        rows = slice(self._digested, end)
+        columns = [plan.kind[rows].astype("U1").view(numpy.uint32), *(getattr(plan, name)[rows] for name in ("stage", "microbatch", "weights", "inverse_weights", "epoch")),
+                   plan.learning_rate[rows].view(numpy.int64) if self.trainer.by_config else numpy.zeros(end - self._digested)]
+        self._digest.update(numpy.stack([column.astype("<i8") for column in columns], 1).tobytes())
+        self._digested = end
+        return f"{self._digest.intdigest():016x}"
+
+    # --- reading ---
+
+    def restore(self) -> dict:
+        """Brings the trainer to the state of the checkpoint. Returns the state of its log."""
+        state = read(self.path, self.trainer.device, EXPECTED)
+        if not isinstance(state, dict) or state.get("version") != VERSION:
+            raise Unreadable(f"{self.path}: cannot be read: it is no checkpoint of this version; expected {EXPECTED}")
+        try:
+            wrong = [name for name in PLAIN if type(state[name]) is not type(getattr(self.trainer, name))] + ["schedulers"] * (type(state["schedulers"]) is not list)
+            if wrong:
+                raise TypeError(f"{wrong[0]} is a {type(state[wrong[0]]).__name__}")
+            self._compare(state)
+            self._check_flow(state)
+            self._put_back(state)
+        except Error:
+            raise
+        except Exception as error:  # noqa: BLE001: contents that someone has changed raise anything
+            raise Unreadable(f"{self.path}: cannot be read: its content was changed ({type(error).__name__}: {' '.join(str(error).split())}); expected "
+                             f"{EXPECTED}") from None
+        self.written = True
+        return state["log"]
+
+    def _compare(self, state: dict) -> None:
+        """Raises Error if the checkpoint is one of another run."""
+        log = os.path.join(os.path.dirname(self.path), "run.h5")
+        if os.path.exists(log):
+            try:
+                run_id = run_id_of(log)
+            except Unreadable as error:
+                warnings.warn(f"{error}; the log in {self.path} replaces it", stacklevel=5)
+            else:
+                if run_id != state["log"]["run_id"]:
+                    raise Error(f"{self.path}: belongs to another run than {log}, which has written no checkpoint; expected the checkpoint of that run, or "
+                                "overwrite=True to begin anew")
+        facts, code = json.loads(state["signature"])
+        other = self.signature.difference(facts)
+        if other:
+            raise Error(f"{self.path}: {other}; expected the same config, network, optimisers, data and options")
+        changed = self.signature.changed_code(code)
+        if changed:
+            warnings.warn(f"{self.path}: the code of {changed[0]} is not that of its run" + (f", nor is that of {len(changed) - 1} others" if changed[1:] else ""),
+                          stacklevel=5)
+        row, plan = state["row"], self.trainer.plan
+        if row > len(plan) or self._actions(row) != state["actions"]:
+            raise Error(f"{self.path}: was written after {row} actions, which are not the first ones of this run; expected a run of the same length, a longer "
+                        "run, or one from the beginning")
+
+    def _check_flow(self, state: dict) -> None:
+        """Compares what is in flight with the plan: raises Unreadable if something is missing that the run had, and Error if a longer run needs weights or
+        references that a run of the earlier length did not keep."""
+        trainer, plan, row = self.trainer, self.trainer.plan, state["row"]
+        last = plan.stages
+        key = plan.stage[:row] * (plan.microbatches + 1) + plan.microbatch[:row]
+        done = {kind: set(key[plan.kind[:row] == kind].tolist()) for kind in "FBWU"}
+
+        def of(kind: str, stage: int) -> set:
+            return {one % (plan.microbatches + 1) for one in done[kind] if one // (plan.microbatches + 1) == stage}
+
+        forwards = [of("B" if plan.fused_head and stage == last else "F", stage) for stage in range(1, last + 1)]
+        backwards = [of("B", stage) for stage in range(1, last + 1)]
+        ends = [of("W", stage) for stage in range(1, last + 1)] if plan.method["split_backward"] else backwards
+        expected = {"up": {(j + 1, m) for j in range(1, last) for m in forwards[j - 1] - forwards[j]},
+                    "down": {(j, m) for j in range(1, last) for m in backwards[j] - backwards[j - 1]}, "targets": forwards[0] - forwards[-1],
+                    "held": {(j, m) for j in range(1, last + 1) for m in backwards[j - 1] - ends[j - 1]}}
+        right = all(set(state[name]) == value for name, value in expected.items()) and len(state["stages"]) == last
+        for stage, saved, here, back, end in zip(trainer.stages, state["stages"], forwards, backwards, ends):
+            updates = len(of("U", stage.number))
+            tensors = [tensors for pair in saved["versions"].values() for tensors in pair] + [saved["parameters"]]
+            shapes = [[t.shape for t in one] for one in tensors]
+            right = right and (saved["updates"], saved["counted"]) == (updates, len(end) - updates * plan.accumulate) and set(saved["kept"]) == here - back
+            right = right and all(one == [p.shape for p in stage.parameters] for one in shapes)
+            needed = {int(version) for version in numpy.flatnonzero(trainer.last[stage.number - 1] >= row) if version < updates}
+            if needed - set(saved["versions"]):
+                raise Error(f"{self.path}: has no longer the weights after {min(needed - set(saved['versions']))} updates of stage {stage.number}, which this longer run "
+                            "reads; expected a run of the same length, or one from the beginning")
+        if not right:
+            raise Unreadable(f"{self.path}: cannot be read: its content was changed (the microbatches in flight are not those of its run); expected {EXPECTED}")
+        self._check_probe(state)
+
+    def _check_probe(self, state: dict) -> None:
+        """Compares the windows of the probe that have begun. Windows that have not are those of this run."""
+        probe, row, saved = self.trainer.probe, state["row"], state["probe"]["windows"]
+        mine, theirs = _begun(probe, row), state["begun"]
+        for first in {*mine, *theirs}:
+            ends = mine.get(first) is None or max(place for place, *_ in mine[first]) < row
+            if (first in saved) == ends or first in theirs and theirs[first] != mine.get(first):
+                raise Error(f"{self.path}: the probe at microbatch {first} compares with other weights than in the shorter run; expected a run of the same length, or "
+                            "one from the beginning")
+        own = probe.state()["windows"]
+        state["probe"]["windows"] = {first: saved[first] if first in mine else own[first] for first in own if first not in mine or first in saved}
+
+    def _put_back(self, state: dict) -> None:
+        trainer = self.trainer
+        for stage, saved in zip(trainer.stages, state["stages"]):
+            stage.restore(with_functions(saved, stage.state()))
+        for some, saved in zip(trainer.schedulers, state["schedulers"]):
+            for one, value in zip(some, saved):
+                one.load_state_dict(with_functions(value, one.state_dict()))
+        for name in PLAIN:
+            setattr(trainer, name, state[name])
+        trainer.losses = dict(zip(*(values.tolist() for values in state["losses"])))
+        trainer.probe.restore(state["probe"])
+        trainer.open_epochs = self._open_epochs(state)
+
+    def _open_epochs(self, state: dict) -> dict:
+        """Returns the sums of the epochs that are not complete, with the losses and evaluations that they still get in this run."""
+        trainer, plan, row = self.trainer, self.trainer.plan, state["row"]
+        found = {}
+        for epoch, entry in trainer.open_epochs.items():
+            losing = numpy.flatnonzero((plan.kind[:row] == ("B" if plan.fused_head else "F")) & (plan.stage[:row] == plan.stages) & (plan.epoch[:row] == epoch))
+            evaluated = sum(1 for end in trainer.evaluation_ends if end < row and plan.epoch[end] == epoch) if trainer.evaluation is not None else 0
+            left = entry["losses"] - len(losing), entry["evaluations"] - evaluated
+            if not any(left):
+                continue
+            sums = state["sums"].get(epoch, {})
+            if not sums and (len(losing) or evaluated):
+                raise Error(f"{self.path}: epoch {epoch} has ended, and this longer run adds to it; expected a run of the same length, or one from the beginning")
+            found[epoch] = {**entry, **sums, "losses": left[0], "evaluations": left[1]}
+        return found
+
+
+def _begun(probe: Any, end: int) -> dict[int, list]:
+    """Returns the passes of each window of which a microbatch has begun before row `end`: (row, microbatch, name, stage, versions)."""
+    microbatch = probe.plan.microbatch[:end]
+    found: dict[int, list] = {first: [] for first, window in probe.windows.items() if ((microbatch >= first) & (microbatch < first + window.count)).any()}
+    for row, passes in probe.passes.items():
+        for one in passes:
+            if one.window.first in found:
+                found[one.window.first].append((row, one.m, one.name, one.of, tuple(one.versions)))
+    return {first: sorted(passes) for first, passes in found.items()}
