@@ -65,6 +65,7 @@ class Transformers(Weights):
         self.initial("r.h5")
         self.convert("r.h5", "r.npz")
         self.refused("--heads is for a GPT or Llama, and none has these tensors", "r.npz", "c.h5", "--heads", "2")
+        self.unseal("a.h5")
         with h5py.File(self.path("a.h5"), "r+") as file:
             del file.attrs["model"]
         self.refused("a.h5: its attribute model is ''", "a.h5", "c.npz")
