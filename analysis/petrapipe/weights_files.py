@@ -108,7 +108,7 @@ def read_hdf5(path: str) -> tuple[dict[str, numpy.ndarray], str]:
 
     try:
         with h5py.File(path, "r") as file:
-            if not isinstance(file.get("parameters"), h5py.Group):
+            if not isinstance(file.get("parameters", getlink=True), h5py.HardLink) or not isinstance(file["parameters"], h5py.Group):
                 raise Error(f"{path}: not a weights file: no group /parameters")
             file["parameters"].visititems(take)
             label = file.attrs.get("model", "")

@@ -352,6 +352,11 @@ class Damage(Weights):
             status, _, error = self.ask(about, "d.h5", "out.npz")
             self.assertEqual((status, "/parameters/01/tokens/weight" in error), (2, True), f"{about}: {error}")
         self.write("d.h5", whole)
+        with h5py.File(self.path("d.h5"), "r+") as file:
+            del file["parameters"]
+            file["parameters"] = h5py.ExternalLink(self.path("w.h5"), "/parameters")
+        self.assertIn("no group /parameters", self.ask("a link into another file", "d.h5", "out.npz")[2])
+        self.write("d.h5", whole)
         layout = h5py.VirtualLayout((64, 12), "f4")
         layout[:] = h5py.VirtualSource(self.path("w.h5"), "parameters/01/tokens/weight", (64, 12))
         with h5py.File(self.path("d.h5"), "r+") as file:
