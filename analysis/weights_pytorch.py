@@ -7,8 +7,7 @@
     analysis/weights_pytorch.py gpt2.safetensors gpt2.h5 --heads 12
     analysis/weights_pytorch.py llama/model.safetensors llama.h5 --context 1024
 
-Needs h5py, numpy and xxhash (Debian: python3-h5py, python3-xxhash), torch for .pt and .pth (python3-torch), and safetensors for
-.safetensors. petrapipe/weights.py describes the tensors.
+Needs h5py, numpy and xxhash (Debian: python3-h5py, python3-xxhash), torch for .pt and .pth, and safetensors for .safetensors.
 """
 
 import sys
