@@ -7,7 +7,7 @@
     analysis/weights_pytorch.py gpt2.safetensors gpt2.h5 --heads 12
     analysis/weights_pytorch.py llama/model.safetensors llama.h5 --context 1024
 
-Needs h5py and numpy (Debian: python3-h5py), torch for .pt and .pth (python3-torch), and safetensors for .safetensors. petrapipe/weights.py describes the tensors.
+Needs h5py, numpy and xxhash (Debian: python3-h5py, python3-xxhash), torch for .pt and .pth, and safetensors for .safetensors.
 """
 
 import sys
@@ -16,4 +16,4 @@ from entry import run
 
 if __name__ == "__main__":
     endings = {".pt": "torch", ".pth": "torch", ".safetensors": "safetensors"}
-    run("petrapipe.weights", "numpy", "h5py", *{module for word in sys.argv[1:] for ending, module in endings.items() if word.endswith(ending)})
+    run("petrapipe.weights", "numpy", "h5py", "xxhash", *{module for word in sys.argv[1:] for ending, module in endings.items() if word.endswith(ending)})

@@ -95,6 +95,16 @@ packages_install() {
   packages_installed=yes
 }
 
+# python_packages FOLDER: installs what tests need and Debian 12 lacks, unless $PYTHON has it. tests/cli/python adds the folder to
+# PYTHONPATH. The tests that need a package are skipped if it cannot be installed.
+python_packages() {
+  if ! PYTHONPATH=$1 "$PYTHON" -c 'import safetensors' 2>/dev/null; then
+    say "installing in $1: safetensors"
+    "$PYTHON" -m pip install --quiet --disable-pip-version-check --root-user-action ignore --retries 1 --timeout 10 --only-binary :all: --no-deps --target "$1" \
+      'safetensors>=0.4' >"$1.log" 2>&1 || say "pip could not install safetensors ($1.log): the tests that need it are skipped"
+  fi
+}
+
 # run_logged LOG COMMAND...: runs it with its output in LOG; shows the end of it if it fails.
 run_logged() {
   log=$1

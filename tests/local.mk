@@ -134,7 +134,7 @@ LONG_CLI_TESTS = \
   tests/cli/damage.py tests/cli/damaged_logs.py tests/cli/profile_costs.py tests/cli/simulate.py tests/cli/cycles.py
 CLI_TESTS = \
   tests/cli/bad_input.py tests/cli/no_memory.py tests/cli/data.py tests/cli/host.py tests/cli/schedule_file.py tests/cli/torch_csv.py tests/cli/random_runs.py \
-  tests/cli/simulate_results.py tests/cli/replicas.py tests/cli/rehearsal.py tests/cli/reproducible.py tests/cli/weights_torch.py \
+  tests/cli/simulate_results.py tests/cli/replicas.py tests/cli/rehearsal.py tests/cli/reproducible.py tests/cli/weights_torch.py tests/cli/weights_transformers.py tests/cli/weights_damage.py \
   tests/cli/runs.py tests/cli/control_characters.py tests/cli/placement.py tests/cli/data_images.py tests/cli/fit.py \
   tests/cli/local_learning.py tests/cli/memory.py tests/cli/quantised.py tests/cli/methods.py tests/cli/plan_json.py tests/cli/precision.py tests/cli/random_orders.py tests/cli/random_times.py tests/cli/searched_orders.py tests/cli/inspect_memory.py \
   tests/cli/data_sample.py tests/cli/get_data.py tests/cli/plans.py tests/cli/bench_device.py tests/cli/tick_model.py \
@@ -176,7 +176,7 @@ ARCHIVE_TESTS = $(filter-out tests/check_analysis tests/check_figures,$(SOURCE_T
 SCRIPT_TESTS = tests/cli/pages.py tests/cli/report.py tests/cli/report_beside.py tests/cli/damaged_logs.py tests/cli/package.py tests/cli/gpu_kit.py tests/cli/bundle.py tests/cli/get_data.py tests/cli/torch_log.py tests/check_completion \
   tests/check_config_doc tests/check_log_doc tests/check_grids
 NUMBER_TESTS = tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/reproducible.py tests/cli/simulate_results.py \
-  tests/cli/random_times.py tests/cli/searched_orders.py tests/cli/precision.py tests/cli/memory.py tests/cli/weights_torch.py tests/cli/torch_runtime.py \
+  tests/cli/random_times.py tests/cli/searched_orders.py tests/cli/precision.py tests/cli/memory.py tests/cli/weights_torch.py tests/cli/weights_transformers.py tests/cli/weights_damage.py tests/cli/torch_runtime.py \
   tests/cli/torch_examples.py tests/cli/torch_trainer.py tests/cli/torch_modules.py tests/cli/torch_protocols.py tests/cli/torch_files.py tests/test_cpu_avx2 \
   tests/reference/pipeline_simpy.py
 # The programs that ARCHIVE_TESTS run. The others are compiled from the same files as in the builds before.

@@ -10,7 +10,7 @@ from types import ModuleType
 from .errors import MissingModule
 
 # Debian's packages of modules. The others are not in Debian 12.
-DEBIAN = {name: f"python3-{name}" for name in ("h5py", "matplotlib", "numpy", "pandas", "plotly", "torch")}
+DEBIAN = {name: f"python3-{name}" for name in ("h5py", "matplotlib", "numpy", "pandas", "plotly", "torch", "xxhash")}
 
 
 def modules(*names: str) -> list[ModuleType]:

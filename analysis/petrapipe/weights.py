@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Mapping
 from . import weights_transformers as transformers
 from .errors import Error
 from .modules import modules
+from .run_log import replace
 from .text import brief, shown
-from .weights_files import ENDINGS, petra_file, read_petra, read_state, replace, state_file
+from .weights_files import ENDINGS, petra_file, read_petra, read_state, state_file
 
 if TYPE_CHECKING:
     import numpy
@@ -311,7 +312,7 @@ def read_network(path: str) -> tuple[Network | transformers.Transformer, dict[st
 def to_state(source: str, target: str) -> str:
     """Writes the weights of the file weights.h5 `source` as a state_dict. Returns one line about them."""
     network, state = read_network(source)
-    replace(target, state_file(os.path.splitext(target)[1], state))
+    replace(target, [state_file(os.path.splitext(target)[1], state)], sync=False)
     return f"{shown(target)}: {network}{', invertible' if getattr(network, 'downsample', '') == 'invertible' else ''}; {len(state)} tensors"
 
 
@@ -340,7 +341,7 @@ def to_petra(source: str, target: str, key: str | None = None, names: str | None
     if llama:
         notes += transformers.compare_with_config(source, config, network)
     values = values_of(network, state)
-    replace(target, petra_file(network, values))
+    replace(target, [petra_file(network, values)], sync=False)
     return "; ".join([f"{shown(target)}: {len(values)} tensors", *notes]) + f"\nits network: {network.settings()}"
 
 

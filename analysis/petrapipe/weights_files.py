@@ -11,13 +11,16 @@ import io
 import os
 import pickle
 import re
+import signal
+import subprocess
+import sys
 import tarfile
 import warnings
 import zipfile
 from typing import TYPE_CHECKING, Any, Mapping
 
-from . import weights_release as release
-from .errors import Error, Unwritable
+from . import seals, weights_release as release
+from .errors import Error
 from .modules import modules
 from .text import brief
 
@@ -55,18 +58,57 @@ def floats(value: numpy.ndarray) -> numpy.ndarray:
 # --- weights.h5 ---
 
 def read_petra(path: str) -> tuple[dict[str, numpy.ndarray], str]:
-    """Returns ({name: array} of /parameters, the attribute `model`, "" if there is none)."""
+    """Returns ({name: array} of /parameters, the attribute `model`, "" if there is none). A file without a seal is read by
+    another process first, as the program does: the HDF5 library may crash in a damaged file, or never end."""
+    modules("h5py")
+    if seals.check(path) != seals.WHOLE:
+        try:
+            limit_s, limit_bytes = 10 + os.path.getsize(path) // 10**7, 10**9 + 4 * os.path.getsize(path)
+            done = subprocess.run([sys.executable, "-B", "-c", TRY, path, str(limit_s), str(limit_bytes), *sys.path], check=False, capture_output=True,
+                                  stdin=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
+        except OSError as error:
+            raise Error(f"{path}: cannot be read: {reason(error)}") from None
+        if done.returncode:
+            raise Error(f"{path}: damaged: the HDF5 library cannot read it ({ending_of(done)}); expected a weights file")
+    return read_hdf5(path)
+
+
+# Reads the file of the first argument, with limits in seconds of the processor and in bytes; the other arguments are sys.path.
+TRY = """
+import resource, sys
+path, seconds, size, *sys.path[:] = sys.argv[1:]
+for kind, limit in (resource.RLIMIT_CORE, 0), (resource.RLIMIT_CPU, int(seconds)), (resource.RLIMIT_DATA, int(size)):
+    resource.setrlimit(kind, (limit, limit))
+from petrapipe import errors, weights_files
+try:
+    weights_files.read_hdf5(path)
+except errors.Error:
+    pass  # the process that wants the file finds the same
+"""
+
+
+def ending_of(done: subprocess.CompletedProcess) -> str:
+    """Returns how a process ended, in words."""
+    if done.returncode < 0:
+        return "it takes too long" if -done.returncode in (signal.SIGXCPU, signal.SIGKILL) else f"it crashes with signal {-done.returncode}"
+    return brief((done.stderr.decode(errors="replace").strip().splitlines() or [f"status {done.returncode}"])[-1])
+
+
+def read_hdf5(path: str) -> tuple[dict[str, numpy.ndarray], str]:
+    """Reads a file for `read_petra`, within this process."""
     h5py, = modules("h5py")
     values = {}
 
     def take(name, item):
+        if not isinstance(name, str):
+            raise Error(f"{path}: /parameters/{brief(name)} is no name in UTF-8")
         if isinstance(item, h5py.Dataset):
             check_stored(path, f"/parameters/{name}", item)
             values[name] = floats(item[()])
 
     try:
         with h5py.File(path, "r") as file:
-            if not isinstance(file.get("parameters"), h5py.Group):
+            if not isinstance(file.get("parameters", getlink=True), h5py.HardLink) or not isinstance(file["parameters"], h5py.Group):
                 raise Error(f"{path}: not a weights file: no group /parameters")
             file["parameters"].visititems(take)
             label = file.attrs.get("model", "")
@@ -94,7 +136,7 @@ def check_stored(path: str, name: str, item: h5py.Dataset) -> None:
 
 
 def petra_file(network: Any, values: Mapping[str, numpy.ndarray]) -> bytes:
-    """Returns a file weights.h5 with these values, by their names in it."""
+    """Returns a sealed file weights.h5 with these values, by their names in it."""
     h5py, numpy = modules("h5py", "numpy")
     labels = {1: ["channel"], 2: ["out", "in"], 4: ["out", "in", "kh", "kw"]}
     with h5py.File("weights.h5", "w", libver="earliest", driver="core", backing_store=False) as file:
@@ -107,7 +149,8 @@ def petra_file(network: Any, values: Mapping[str, numpy.ndarray]) -> bytes:
             for axis, label in enumerate(labels[value.ndim]):
                 data.dims[axis].label = label
         file.flush()
-        return file.id.get_file_image()
+        content = file.id.get_file_image()
+    return seals.seal_of(content) + content
 
 
 # --- .safetensors ---
@@ -320,18 +363,3 @@ def state_file(ending: str, values: Mapping[str, numpy.ndarray]) -> bytes:
         torch, = modules("torch")
         torch.save({name: torch.from_numpy(value.copy()) for name, value in values.items()}, file)
     return file.getvalue()
-
-
-def replace(path: str, content: bytes) -> None:
-    """Writes a file beside `path`, which then replaces it: `path` is the complete new file or the old one."""
-    folder, name = os.path.split(path)
-    aside = os.path.join(folder, f".{name}.tmp")
-    try:
-        with open(aside, "wb") as file:
-            file.write(content)
-        os.replace(aside, path)
-    except OSError as error:
-        raise Unwritable(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        if os.path.exists(aside):
-            os.unlink(aside)

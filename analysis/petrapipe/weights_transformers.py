@@ -243,7 +243,7 @@ def refuse_others(path: str, names: Iterable[str], has_table: bool) -> None:
     if (has_table or layer) and (part := PART.search(path)) and part[2] != "1":
         raise Error(f"{path}: part {part[1]} of a model in {part[2]} files; expected one file with all of its tensors")
     if layer and not has_table:
-        raise Error(f"{path}: has {brief(layer)} and no {' or '.join(dict.fromkeys(table_of(*which) for which in TRUNKS if which[1] == 'additive'))}: a "
+        raise Error(f"{path}: has {brief(layer)} and no {' or '.join(table_of(kind, 'additive') for kind in TABLES)}: a "
                     "part of a transformer, or one that petra does not have; expected all tensors of a GPT2LMHeadModel or LlamaForCausalLM in one file")
 
 

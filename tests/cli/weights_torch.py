@@ -2,9 +2,6 @@
 """analysis/weights_pytorch.py and model.new_head: weights to a state_dict and back, what is refused, fine-tuning with another head; the
 logits of petra and of PyTorch, with the Python of PETRA_TEST_TORCH_PYTHON, which has torch, numpy and h5py."""
 
-import contextlib
-import io
-import json
 import os
 import subprocess
 import sys
@@ -12,13 +9,11 @@ import sys
 import h5py
 import numpy
 
-from program import ProgramTest, main
+from program import main
+from weights_case import ANALYSIS, FILES, OPTIONS, TOKENS, TORCH, Weights, of_network, of_tokens
+import petrapipe  # by the path of weights_case
+from petrapipe import modules, weights, weights_release
 
-ANALYSIS = os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis"))
-sys.path.insert(0, ANALYSIS)
-import entry  # noqa: E402: from the folder of the scripts
-import petrapipe  # noqa: E402
-from petrapipe import modules, weights, weights_release  # noqa: E402
 
 NETWORKS = [("revnet", 18, "cifar", "conv"), ("revnet", 34, "imagenet", "conv"), ("revnet", 50, "cifar", "conv"),
             ("revnet", 18, "cifar", "invertible"), ("resnet", 18, "cifar", "conv"), ("resnet", 34, "cifar", "conv"),
@@ -26,81 +21,13 @@ NETWORKS = [("revnet", 18, "cifar", "conv"), ("revnet", 34, "imagenet", "conv"),
             ("revnet", 3, "cifar", "conv", "constant"), ("revnet", 8, "imagenet", "conv", "constant")]
 MORE = [("revnet", 50, "imagenet", "conv"), ("revnet", 34, "imagenet", "invertible"), ("resnet", 18, "imagenet", "conv")]
 LOGITS = os.path.join(os.path.dirname(ANALYSIS), "tests/reference/torch_logits.py")
-TORCH = os.environ.get("PETRA_TEST_TORCH_PYTHON")
-
-
-def of_network(family, depth, stem, downsample, shape="pyramid", bottleneck="standard", width=2):
-    values = {"family": family, "depth": depth, "stem": stem, "downsample": downsample, "width": width, "shape": shape, "bottleneck": bottleneck}
-    return [text for key, value in values.items() for text in ("--set", f"model.{key}={value}")]
-
-
-# (family, coupling, first part of the names in a state_dict)
-TOKENS = [("gpt", "additive", "transformer"), ("revgpt", "additive", "reversible"), ("revgpt", "leapfrog", "leapfrog"),
-          ("llama", "additive", "model"), ("revllama", "additive", "reversible"), ("revllama", "leapfrog", "leapfrog")]
-
-
-# Options for the numbers that the state_dict of a GPT or Llama does not contain.
-OPTIONS = [("--heads", "2"), ("--heads", "2", "--rotary-base", "100", "--context", "5")]
-
-
-def of_tokens(family, coupling="additive"):
-    """A GPT or Llama of 3 blocks, whose heads are no function of its width."""
-    values = {"model.family": family, "model.depth": 3, "model.width": 12, "model.heads": 2, "model.context": 5, "data.set": "grammar"}
-    values |= {"model.kv_heads": 1, "model.hidden": 20, "model.rotary_base": 100} if "llama" in family else {}
-    values |= {"model.coupling": coupling} if coupling != "additive" else {}
-    return [text for key, value in values.items() for text in ("--set", f"{key}={value}")]
-
-
-class Weights(ProgramTest):
-    def initial(self, name, *options):
-        self.good("init", "small.yaml", "--output", "initial", "--quiet", *options)
-        os.replace(self.path("initial/weights.h5"), self.path(name))
-        return self.tensors(name)
-
-    def tensors(self, name):
-        found = {}
-        with h5py.File(self.path(name), "r") as file:
-            file["parameters"].visititems(lambda key, item: found.update({key: item[()]}) if isinstance(item, h5py.Dataset) else None)
-        return found
-
-    def equal(self, a, b):
-        self.assertEqual(list(a), list(b))
-        for name in a:
-            self.assertEqual(a[name].dtype, b[name].dtype, name)
-            numpy.testing.assert_array_equal(a[name], b[name], name)
-
-    def convert(self, *arguments):
-        """What the script prints."""
-        before, sys.argv = sys.argv, ["weights_pytorch.py", *(self.path(word) if "." in word else word for word in arguments)]
-        out = io.StringIO()
-        try:
-            with contextlib.redirect_stdout(out):
-                entry.end(weights.main)
-        finally:
-            sys.argv = before
-        return out.getvalue()
-
-    def refused(self, words, *arguments):
-        error = io.StringIO()
-        with contextlib.redirect_stderr(error), self.assertRaises(SystemExit) as end:
-            self.convert(*arguments)
-        print(error.getvalue().strip())
-        self.assertEqual(end.exception.code, 2)
-        self.assertEqual(len(error.getvalue().splitlines()), 1, error.getvalue())
-        for word in [words] if isinstance(words, str) else words:
-            self.assertIn(word, error.getvalue())
-        self.assertFalse([name for name in os.listdir(self.folder) if ".tmp" in name])
-
-    def state(self, name="model.npz"):
-        with numpy.load(self.path(name)) as file:
-            return {key: file[key] for key in file.files}
 
 
 class Conversion(Weights):
     def test_there_and_back(self):
         for network in NETWORKS:
             before = self.initial("a.h5", *of_network(*network))
-            for file in "model.npz", "model.safetensors":
+            for file in FILES:
                 self.convert("a.h5", file)
                 text = self.convert(file, "b.h5")
                 self.equal(self.tensors("b.h5"), before)
@@ -112,173 +39,10 @@ class Conversion(Weights):
     def test_double(self):
         before = self.initial("a.h5", *self.set_options(device__backend="ref", device__precision="fp64"))
         self.assertEqual({value.dtype.itemsize for value in before.values()}, {8})
-        for file in "model.npz", "model.safetensors":
+        for file in FILES:
             self.convert("a.h5", file)
             self.convert(file, "b.h5")
             self.equal(self.tensors("b.h5"), before)
-
-    def test_tokens_there_and_back(self):
-        for family, coupling, trunk in TOKENS:
-            before, llama = self.initial("a.h5", *of_tokens(family, coupling)), "llama" in family
-            label = f"{family}-3 width 12, 2 heads" + (" (1 of keys and values), hidden 20, rotary base 100" if llama else "") + ", context 5"
-            label += ", leapfrog coupling" if coupling == "leapfrog" else ""
-            for file in "model.npz", "model.safetensors":
-                self.assertEqual(self.convert("a.h5", file).split(": ")[1], f"{label}, 64 classes; {30 if llama else 41} tensors\n")
-                text = self.convert(file, "b.h5", *OPTIONS[llama])
-                self.equal(self.tensors("b.h5"), before)
-            state = self.state()
-            self.assertEqual({name.split(".")[0] for name in state}, {trunk, "lm_head"})
-            # petra takes it with the settings that are printed, finds the same, and not as the other family.
-            settings = ["--set", "data.set=grammar", *text.splitlines()[1].split(": ")[1].split(), "--set", "model.weights=b.h5"]
-            self.equal(self.initial("c.h5", *settings), before)
-            other = family.removeprefix("rev") if family.startswith("rev") else f"rev{family}"
-            self.bad(2, [f"weights of {label}", f"expected those of {other}-3"], "init", "small.yaml", *settings, "--set", f"model.family={other}",
-                     "--set", "model.coupling=additive", "--set", "method.name=backprop", "--output", "out")
-            if llama:
-                parts = [state[f"{trunk}.layers.1.self_attn.{part}_proj.weight"] for part in "qkv"]
-                numpy.testing.assert_array_equal(numpy.concatenate(parts), before["04/qkv/weight"])
-                self.assertEqual([len(part) for part in parts], [12, 6, 6])
-                continue
-            # Conv1D has (in, out); rows of c_attn are q, k, v one behind the other in both.
-            numpy.testing.assert_array_equal(state[f"{trunk}.h.1.attn.c_attn.weight"].T, before["04/qkv/weight"])
-            self.assertEqual(state[f"{trunk}.h.2.mlp.c_proj.weight"].shape, (48, 12))
-
-    def test_names_are_those_of_gpt_2(self):
-        """Files as they were published: the trunk alone, with its masks and without a head."""
-        before = self.initial("a.h5", *of_tokens("gpt"))
-        self.convert("a.h5", "model.npz")
-        layer = ["ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"]
-        names = {f"h.{i}.{part}.{kind}" for i in range(3) for part in layer for kind in ("weight", "bias")}
-        names |= {"wte.weight", "wpe.weight", "ln_f.weight", "ln_f.bias"}
-        state = self.state()
-        self.assertEqual(set(state), {f"transformer.{name}" for name in names} | {"lm_head.weight"})
-        bare = {name.removeprefix("transformer."): value for name, value in state.items()}
-        del bare["lm_head.weight"]
-        bare |= {"h.0.attn.bias": numpy.ones((1, 1, 5, 5), "f4"), "h.0.attn.masked_bias": numpy.float32(-1e4)}
-        numpy.savez(self.path("bare.npz"), **bare)
-        self.assertIn("; the head's matrix is a copy of the table of tokens\n", self.convert("bare.npz", "b.h5", "--heads", "2"))
-        self.equal(self.tensors("b.h5"), {**before, "08/fc/weight": before["01/tokens/weight"]})
-        for words, *options in (("--heads N",), ("5 heads for 12 features", "--heads", "5")):
-            self.refused(["model.npz: ", words], "model.npz", "c.h5", *options)
-        attention = "transformer.h.1.attn.c_attn.weight"
-        for words, name, others in (("no tensor transformer.ln_f.bias", "transformer.ln_f.bias", {}), ("layers [0, 2]", "transformer.h.1.", {}),
-                                    ("has shape (36, 12), expected (12, 36)", attention, {attention: state[attention].T})):
-            numpy.savez(self.path("wrong.npz"), **{key: value for key, value in state.items() if not key.startswith(name)}, **others)
-            self.refused(["wrong.npz: ", words], "wrong.npz", "c.h5", "--heads", "2")
-        self.initial("r.h5")
-        self.convert("r.h5", "r.npz")
-        self.refused("--heads is for a GPT or Llama, and none has these tensors", "r.npz", "c.h5", "--heads", "2")
-        with h5py.File(self.path("a.h5"), "r+") as file:
-            del file.attrs["model"]
-        self.refused("a.h5: its attribute model is ''", "a.h5", "c.npz")
-
-    def test_long_description(self):
-        """Weights whose attribute `model` is about as long as it can be are those of their network."""
-        options = of_tokens("revllama", "leapfrog") + ["--set", "model.rotary_base=1234570", "--set", "model.context=65536"]
-        before = self.initial("a.h5", *options)
-        self.equal(self.initial("b.h5", *options, "--set", "model.weights=a.h5"), before)
-        self.assertIn("rotary base 1234570, context 65536, leapfrog coupling, 64 classes; 30 tensors", self.convert("a.h5", "a.npz"))
-
-    def llama(self, trunk="model."):
-        """A Llama with 2 layers of width 8, 4 heads of which 2 are of keys and values, 20 features in the MLP, by the names of Hugging Face."""
-        random = numpy.random.default_rng(1)
-        shapes = {"embed_tokens": (9, 8), "norm": (8,)}
-        for layer in "01":
-            shapes |= {f"layers.{layer}.self_attn.{part}_proj": (rows, 8) for part, rows in (("q", 8), ("k", 4), ("v", 4), ("o", 8))}
-            shapes |= {f"layers.{layer}.mlp.{part}_proj": shape for part, shape in (("gate", (20, 8)), ("up", (20, 8)), ("down", (8, 20)))}
-            shapes |= {f"layers.{layer}.{part}_layernorm": (8,) for part in ("input", "post_attention")}
-        names = {f"{trunk}{name}.weight": shape for name, shape in shapes.items()} | {"lm_head.weight": (9, 8)}
-        return {name: random.normal(size=shape).astype("f4") for name, shape in names.items()}
-
-    def test_names_are_those_of_llama(self):
-        state = self.llama()
-        numpy.savez(self.path("model.npz"), **state)
-        text = self.convert("model.npz", "b.h5", "--heads", "4", "--context", "7")
-        self.assertIn("b.h5: 15 tensors; there is no config.json", text)
-        self.assertIn("model.family=llama --set model.depth=2 --set model.width=8 --set model.heads=4 --set model.kv_heads=2 --set model.hidden=20 "
-                      "--set model.rotary_base=10000 --set model.context=7\n", text)
-        values, layer = self.tensors("b.h5"), "model.layers.1"
-        self.assertEqual({name for name in values if name[:2] in ("01", "04", "05", "06")}, {
-            "01/tokens/weight", "04/norm/scale", "04/qkv/weight", "04/proj/weight", "05/norm/scale", "05/gate_up/weight", "05/down/weight", "06/norm/scale",
-            "06/fc/weight"})
-        for name, parts in (("04/qkv/weight", [f"{layer}.self_attn.{part}_proj.weight" for part in "qkv"]),
-                            ("05/gate_up/weight", [f"{layer}.mlp.{part}_proj.weight" for part in ("gate", "up")]),
-                            ("05/norm/scale", [f"{layer}.post_attention_layernorm.weight"]), ("06/norm/scale", ["model.norm.weight"])):
-            numpy.testing.assert_array_equal(values[name], numpy.concatenate([state[part] for part in parts]), name)
-        self.convert("b.h5", "c.npz")
-        self.equal({name: self.state("c.npz")[name] for name in state}, state)
-        # A file of the trunk alone, with a buffer of older programs; its head is the table.
-        bare = {name: value for name, value in self.llama("").items() if name != "lm_head.weight"}
-        numpy.savez(self.path("bare.npz"), **bare, **{"layers.0.self_attn.rotary_emb.inv_freq": numpy.ones(1, "f4")})
-        self.assertIn("; the head's matrix is a copy of the table of tokens; there is", self.convert("bare.npz", "d.h5", "--heads", "4"))
-        self.equal(self.tensors("d.h5"), {**values, "06/fc/weight": values["01/tokens/weight"]})
-
-    def test_llamas_refused(self):
-        state = self.llama()
-        numpy.savez(self.path("model.npz"), **state)
-        for words, *options in (("--heads N",), ("3 heads for 8 features", "--heads", "3"), ("8 heads of 1 features; expected an even", "--heads", "8"),
-                                ("k_proj.weight has 4 rows; expected those of a number of heads, each of 8 features, that divides 1", "--heads", "1"),
-                                ("rotary base 0; expected a number, 1 .. 1e12", "--heads", "4", "--rotary-base", "0"), ("model.context would be 0; petra has at least 1", "--heads", "4", "--context", "0")):
-            self.refused(["model.npz: ", words], "model.npz", "b.h5", *options)
-        keys, gate, bias = (f"model.layers.1.{name}" for name in ("self_attn.k_proj.weight", "mlp.gate_proj.weight", "self_attn.k_proj.bias"))
-        for words, others in ((f"no tensor {gate}", {gate: None}), ("no tensor model.layers.0.mlp.gate_proj.weight", {gate.replace("1", "0"): None}),
-                              (f"{keys} has shape (8, 8), expected (4, 8)", {keys: numpy.ones((8, 8), "f4")}),
-                              (f"{keys.replace('1', '0')} has shape (4,); expected a matrix", {keys.replace("1", "0"): numpy.ones(4, "f4")}),
-                              (f"{bias} is not a tensor of this network", {bias: numpy.ones(4, "f4")}),
-                              ("layers [0, 1, 3]: no Llama has these", {gate.replace("1", "3"): state[gate]})):
-            numpy.savez(self.path("wrong.npz"), **{name: value for name, value in {**state, **others}.items() if value is not None})
-            self.refused(["wrong.npz: ", words], "wrong.npz", "b.h5", "--heads", "4")
-        self.initial("r.h5")
-        self.convert("r.h5", "r.npz")
-        self.refused("--rotary-base and --context are for a Llama, and none has these tensors", "r.npz", "c.h5", "--context", "5")
-        self.refused("--key, --names, --heads, --rotary-base and --context are for reading", "r.h5", "c.npz", "--context", "5")
-
-    def test_config_json(self):
-        """What is beside the tensors of a Llama, as transformers writes it."""
-        state, config = self.llama(), {"model_type": "llama", "num_attention_heads": 4, "hidden_size": 8, "rms_norm_eps": 1e-5, "head_dim": 2, "hidden_act": "silu"}
-        self.write("model.safetensors", weights.state_file(".safetensors", state))
-        new, old = {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}}, {"rope_theta": 1e6, "rope_scaling": None}
-        for more, base in ((new, "500000"), (old, "1000000"), ({}, "10000")):
-            self.write("config.json", json.dumps({**config, **more}))
-            text = self.convert("model.safetensors", "b.h5")
-            self.assertIn(f"--set model.heads=4 --set model.kv_heads=2 --set model.hidden=20 --set model.rotary_base={base} --set model.context=128\n", text)
-            self.assertEqual(text, self.convert("model.safetensors", "b.h5", "--heads", "4", "--rotary-base", base))
-        for words, *options in (("--heads is 2, and config.json beside the file says 4", "--heads", "2"),
-                                ("--rotary-base is 7, and config.json beside the file says 10000", "--rotary-base", "7")):
-            self.refused(["model.safetensors: ", words], "model.safetensors", "c.h5", *options)
-        for words, more in (("rms_norm_eps is 1e-06; expected 1e-05", {"rms_norm_eps": 1e-6}), ("model_type is gemma", {"model_type": "gemma"}),
-                            ("rope_parameters or rope_scaling is llama3; expected default", {"rope_parameters": {"rope_type": "llama3", "factor": 8}}),
-                            ("rope_parameters or rope_scaling is linear", {"rope_scaling": {"type": "linear", "factor": 2}}),
-                            ("attention_bias is True; expected False", {"attention_bias": True}), ("mlp_bias is True", {"mlp_bias": True}),
-                            ("head_dim is 4; expected 2", {"head_dim": 4}), ("sliding_window is 4096; expected null", {"sliding_window": 4096}),
-                            ("layer_types is ['full_attention', 'sliding_attention']", {"layer_types": ["full_attention", "sliding_attention"]}),
-                            ("hidden_act is gelu", {"hidden_act": "gelu"}), ("partial_rotary_factor is 0.5", {"partial_rotary_factor": 0.5}),
-                            ("num_attention_heads is four; expected a number", {"num_attention_heads": "four"}),
-                            ("its tensors have num_key_value_heads 2, and config.json beside the file says 1", {"num_key_value_heads": 1}),
-                            ("its tensors have num_hidden_layers 2, and", {"num_hidden_layers": 3}), ("its tensors have vocab_size", {"vocab_size": 3})):
-            self.write("config.json", json.dumps({**config, **more}))
-            self.refused(["config.json", words], "model.safetensors", "c.h5", "--heads", "4")
-        self.write("config.json", json.dumps({"head_dim": 2, "rms_norm_eps": 1e-5}))
-        self.convert("model.safetensors", "c.h5", "--heads", "4")
-        for words, text in (("config.json: cannot be read: ", "{"), ("config.json: no JSON object", "[]")):
-            self.write("config.json", text)
-            self.refused(words, "model.safetensors", "c.h5", "--heads", "4")
-        # Other networks have no such file.
-        self.initial("g.h5", *of_tokens("gpt"))
-        self.convert("g.h5", "gpt.safetensors")
-        self.convert("gpt.safetensors", "c.h5", "--heads", "2")
-        numpy.savez(self.path("model.npz"), **state)
-        self.refused("config.json: no JSON object", "model.npz", "c.h5", "--heads", "4")
-        os.remove(self.path("config.json"))
-        text = self.convert("model.npz", "c.h5", "--heads", "4", "--rotary-base", "7")
-        self.assertIn("there is no config.json beside the file, so that rms_norm_eps is assumed to be 1e-05 and the rotary positions to be unscaled, "
-                      "with the base 7\n", text)
-        for words, *options in (("rotary base 0.5; expected a number, 1 .. 1e12", "--rotary-base", "5e-1"), ("rotary base 1e+13; expected", "--rotary-base", "1e13"),
-                                ("model.context would be 70000; petra has at most 65536", "--context", "70000")):
-            self.refused(["model.npz: ", words], "model.npz", "c.h5", "--heads", "4", *options)
-        table = "model.embed_tokens.weight"
-        numpy.savez(self.path("large.npz"), **{**state, table: numpy.ones((65537, 8), "f4")})
-        self.refused("large.npz: data.vocabulary would be 65537; petra has at most 65536", "large.npz", "c.h5", "--heads", "4")
 
     def test_names_are_torchvisions(self):
         # resnet18 and resnet50 of torchvision have 62 and 161 parameters, and a mean and a variance for each of 20 and 53 batch norms.
