@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Callable, Iterator, Mapping
 
 from . import weights_transformers as transformers
 from .errors import Error

@@ -242,6 +242,7 @@ class Files(ProgramTest):
         self.line(
             lambda: make(self.run_folder,
                          checkpoint_every=8,
+                         evaluate=None,
                          data=lambda m: (microbatch(m)[0], Target()),
                          loss=lambda y, target: nn.functional.cross_entropy(y, target.values)),
             "data: the target of microbatch 0: is a", "Target")
