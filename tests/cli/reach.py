@@ -283,7 +283,7 @@ class Real(ReachTest):
                 ("bare.yaml: sets no key of the section cluster that is read from it, such as cluster.engines", "run", "--loss", "2", "--on", "bare.yaml"),
                 ("empty.yaml: contains no key; expected a config", "run", "--loss", "2", "--on", "empty.yaml"),
                 ("cut.yaml: sets no key of the section cluster that", "run", "--loss", "2", "--on", "cut.yaml"),
-                ("empty.yaml: sets no key that is read from it, such as data.set", "run", "--loss", "2", "--as", "empty.yaml"),
+                ("empty.yaml: contains no key; expected a config", "run", "--loss", "2", "--as", "empty.yaml"),
                 ("ten.yaml: sets no key that is read from it", "run", "--loss", "2", "--as", "ten.yaml"),
                 ("with --as images.yaml: run/run.h5: data.set: grammar has tokens", "run", "--loss", "2", "--as", "images.yaml"),
                 ("--loss was given twice; expected it once", "run", "--loss", "2", "--loss", "3"),

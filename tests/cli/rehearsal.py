@@ -100,7 +100,7 @@ class Rehearsal(ProgramTest):
 
     def test_what_is_refused(self):
         for words, *options in [["petra-arrival runs actions as messages arrive", "--set", "method.name=petra-arrival"],
-                                ["cluster.engines=2: 2: a device of cluster.stages", "--set", "cluster.engines=2"],
+                                ["cluster.engines=2: a device of cluster.stages", "--set", "cluster.engines=2"],
                                 ["expected no --resume", "--resume"],
                                 ["measured: cluster.stages compute nothing", "--set", "cluster.cost.model=measured"],
                                 ["3 processes for 2 stages", "--set", "cluster.stages=2"]]:
