@@ -6,9 +6,9 @@
 #include <string.h>
 
 /* `key` has an effect only if the choice `others[0]` is one of `values` or, without values, if any of `others` does not
- * have its default. */
+ * have its default. A message names the first two. */
 typedef struct need {
-  const char *key, *others[2], *values[2];
+  const char *key, *others[3], *values[2];
 } need;
 
 static const need needs[] = {
@@ -32,7 +32,7 @@ static const need needs[] = {
     {"cluster.cost.efficiency.elementwise_bytes", {"cluster.cost.model"}, {"kernels"}},
     {"cluster.host.share", {"cluster.host.action_s", "cluster.host.kernel_s"}, {NULL}},
     {"cluster.host.ahead", {"cluster.host.action_s", "cluster.host.kernel_s"}, {NULL}},
-    {"cluster.link.sharing", {"cluster.link.bandwidth_Bps", "cluster.card_Bps"}, {NULL}},
+    {"cluster.link.sharing", {"cluster.link.bandwidth_Bps", "cluster.card_Bps", "cluster.cost.profile"}, {NULL}},
     {"cluster.node_link.preset", {"cluster.node_size"}, {NULL}},
     {"cluster.jitter.scale", {"cluster.jitter.model"}, {NULL}},
     {"cluster.stragglers.factor", {"cluster.stragglers.stages"}, {NULL}},
@@ -43,7 +43,7 @@ static const need needs[] = {
 
 static petra_status is_met(const petra_config *config, const need *n, bool *out) {
   *out = false;
-  for (int i = 0; !n->values[0] && i < 2 && n->others[i] && !*out; i++)
+  for (int i = 0; !n->values[0] && i < 3 && n->others[i] && !*out; i++)
     PETRA_TRY(petra_config_changed(config, n->others[i], out));
   const petra_config_key *other = &petra_config_keys[petra_config_key_find(n->others[0])];
   for (int i = 0; i < 2 && n->values[i]; i++)
