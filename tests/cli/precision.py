@@ -57,7 +57,8 @@ class Precision(ProgramTest):
             self.assertEqual("\nnumbers  bf16 inside blocks, messages fp32\n" in self.good("inspect", f"sim-{arithmetic}"), arithmetic == "bf16")
         self.assertEqual(up["fp32"], up["bf16"])
         # Costs that name no arithmetic, and bytes that the config gives.
-        self.assertNotIn("messages fp32", self.good("simulate", self.config, "--set", "cluster.cost.arithmetic=bf16"))
+        code, out, error = self.run_petra("simulate", self.config, "--set", "cluster.cost.arithmetic=bf16")
+        self.assertEqual((code, "messages fp32" in out, "cluster.cost.arithmetic=bf16: has no effect" in error), (0, False, True))
         self.assertNotIn("messages fp32", self.good("simulate", self.config, "--set", "cluster.stages=3", "--set", "device.precision=bf16"))
         bytes_up = {}
         for precision in "fp32", "bf16":
