@@ -22,12 +22,12 @@ import stat
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 from .configs import read_config
-from .errors import Error, Unreadable
+from .errors import Error, MissingModule, Unreadable
 from .modules import modules
 
 h5py, numpy = modules("h5py", "numpy")
 
-from . import log_check, run_schema  # noqa: E402: it needs these modules
+from . import log_check, run_schema, seals  # noqa: E402: it needs these modules
 from .log_check import LEGENDS  # noqa: E402
 
 if TYPE_CHECKING:
@@ -54,6 +54,12 @@ def open_log(path: str) -> h5py.File:
         return h5py.File(path, "r")  # this process has it open with a lock
 
 
+def _check_seal(path: str) -> None:
+    """Compares a log with its seal (docs/hdf5-schema.md), if this Python has xxhash."""
+    with contextlib.suppress(MissingModule):
+        seals.check(path)
+
+
 @contextlib.contextmanager
 def opened(path: str, checked: bool = False) -> Iterator[h5py.File]:
     """Opens the log of a run and checks it (log_check.py), unless it was `checked`. Raises Unreadable with one line if something
@@ -61,6 +67,8 @@ def opened(path: str, checked: bool = False) -> Iterator[h5py.File]:
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise Unreadable(f"{path}: not readable as a run log: not a regular file")
+        if not checked:
+            _check_seal(path)
         with open_log(path) as file:
             if not checked:
                 log_check.check(file, path)

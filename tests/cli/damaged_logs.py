@@ -558,7 +558,7 @@ class Damaged(ProgramTest):
         path = self.path("train/run.h5")
         whole = runs.Run(path).columns("train")
         count = len(whole["loss"])
-        with h5py.File(path, "r+") as file:
+        with self.edited("train/run.h5") as file:
             for name in "microbatch", "loss", "epoch":
                 file["train"][name].resize(count + 3, axis=0)
         with self.assertRaisesRegex(
@@ -567,7 +567,7 @@ class Damaged(ProgramTest):
             f"expected {count}|{count} entries of microbatch; expected {count + 3}",
         ):
             runs.Run(path)
-        with h5py.File(path, "r+") as file:
+        with self.edited("train/run.h5") as file:
             file.attrs.modify("complete", numpy.int32(0))
             for name in file["train"]:
                 file["train"][name].resize(count + 3, axis=0)
@@ -576,6 +576,21 @@ class Damaged(ProgramTest):
             {name: values.tolist() for name, values in found.items()},
             {name: values.tolist() for name, values in whole.items()},
         )
+
+    def test_flipped_bits(self):
+        """The seal covers every byte."""
+        if not importlib.util.find_spec("xxhash"):
+            self.skipTest("no xxhash (Debian: python3-xxhash)")
+        self.write("probed.yaml", PROBED)
+        self.good("train", "probed.yaml", "--output", "train", "--quiet")
+        path = self.path("train/run.h5")
+        with open(path, "rb") as file:
+            whole = file.read()
+        for place in range(0, len(whole), max(1, len(whole) // COUNT)):
+            with open(path, "wb") as file:
+                file.write(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1:])
+            with self.assertRaisesRegex(petrapipe.Unreadable, "damaged or truncated|its seal is of version"):
+                runs.Run(path)
 
     def test_summaries(self):
         """A summary of a sweep with another cell, column or line gives a result or one line."""

@@ -3,6 +3,7 @@
 
 import bisect
 import collections
+import contextlib
 import fcntl
 import json
 import os
@@ -117,6 +118,16 @@ class ProgramTest(unittest.TestCase):
         """Overwrites the seal: what is read now is a file that others made."""
         with open(self.path(name), "r+b") as file:
             file.write(bytes(512))
+
+    @contextlib.contextmanager
+    def edited(self, name):
+        """Opens an HDF5 file for changes, and takes its seal away."""
+        import h5py
+        with h5py.File(self.path(name), "r+") as file:
+            yield file
+            sealed = file.userblock_size > 0
+        if sealed:
+            self.unseal(name)
 
     def start(self, *arguments, overwrite=True, **options):
         options.setdefault("stdout", subprocess.PIPE)

@@ -146,7 +146,7 @@ class Report(ProgramTest):
         options = ["--quiet", "--set", "run.trace_actions=true"]
         self.good("train", "small.yaml", *options, *self.set_options(data__limit=192, probe__per_epoch=2), "--output", "runs/mine")
         self.good("simulate", "small.yaml", *options, "--output", "runs/priced")
-        with h5py.File(self.path("runs/mine/run.h5"), "r+") as run:  # what an executed run has besides
+        with self.edited("runs/mine/run.h5") as run:  # what an executed run has besides
             run["pace/microbatch_s"] = [0.2, 0.1, 0.05, numpy.nan]
             run["pace/stage_s"], run["pace/busy"] = numpy.full((10, 4), 0.01), numpy.full((1, 4), 0.5)
             made_up_log.complete(run)
@@ -217,7 +217,7 @@ class Report(ProgramTest):
         """Of an executed run that of the wall, of a rehearsal too, which is no simulation."""
         for backend, mode, clock, simulated in (("cpu (oneDNN)", "execute", "wall", False), ("none: actions are slept", "execute", "wall", False),
                                                 ("none: costs only", "execute", "virtual", True), ("cpu (oneDNN)", "emulate", "virtual", False)):
-            with h5py.File(self.path("runs/priced/run.h5"), "r+") as run:
+            with self.edited("runs/priced/run.h5") as run:
                 run.attrs["backend"], run.attrs["config"] = backend, f"run: {{mode: {mode}}}\n"
             data = report_data.RunData(self.path("runs/priced/run.h5"), "priced")
             self.assertEqual((data.run.clock(), data.simulated), (clock, simulated))
@@ -232,7 +232,7 @@ class Report(ProgramTest):
         self.good("train", "small.yaml", "--quiet", *self.set_options(run__max_microbatches=4, method__name="backprop"), "--output", "runs/short")
         data = report_data.RunData(self.path("runs/short/run.h5"), "short")
         self.assertEqual(report_data.loss_curve(data)[0], [0.125, 0.25, 0.375, 0.5])
-        with h5py.File(self.path("runs/mine/run.h5"), "r+") as run:  # as earlier versions wrote it
+        with self.edited("runs/mine/run.h5") as run:  # as earlier versions wrote it
             del run.attrs["microbatches_per_epoch"]
         self.assertEqual(report_data.RunData(self.path("runs/mine/run.h5"), "mine").run.microbatches_per_epoch(), 24)
 
@@ -402,7 +402,7 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
             self.skipTest("no matplotlib (Debian: python3-matplotlib)")
         from matplotlib import image
         write_actions(self.path("narrow/run.h5"), 80, stages=1, length=1, gap=1)
-        with h5py.File(self.path("narrow/run.h5"), "r+") as run:
+        with self.edited("narrow/run.h5") as run:
             start = 10**6 * numpy.arange(80)
             run["trace/actions/start_ns"][:], run["trace/actions/end_ns"][:], run["trace/actions/kind"][:] = start, start + 1000, numpy.arange(80) % 2
         lines = [[sys.executable, os.path.join(ROOT, "analysis/plot_timeline.py"), "narrow", "-o", "python.png"]]

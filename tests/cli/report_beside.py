@@ -93,7 +93,7 @@ class Beside(ProgramTest):
         self.assertNotIn("wall time (s)", columns)  # these runs were emulated on this machine
 
     def test_wall_time_of_an_executed_run(self):
-        with h5py.File(self.path("runs/petra/run.h5"), "r+") as file:
+        with self.edited("runs/petra/run.h5") as file:
             file.attrs["config"] = file.attrs["config"].replace("mode: emulate", "mode: execute")
             wall_s = file["train/wall_s"][:]
         found = self.sections("petra", "backprop")["training"]["figures"]
@@ -256,7 +256,7 @@ class Beside(ProgramTest):
         """The attribute `training` of a run in PyTorch is printed, and its lines are compared
         like keys."""
         for name, rate in ("petra", "0.1"), ("backprop", "0.2"):
-            with h5py.File(self.path(f"runs/{name}/run.h5"), "r+") as file:
+            with self.edited(f"runs/{name}/run.h5") as file:
                 file.attrs["backend"], file.attrs["training"] = (
                     "PyTorch 9.9 on cpu",
                     f"lr of group 1: {rate}\nclip: <none>",

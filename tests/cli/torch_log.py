@@ -17,7 +17,6 @@ ROOT = os.path.abspath(os.environ.get("srcdir") or ".")
 sys.path.insert(0, os.path.join(ROOT, "analysis"))
 os.environ["PYTHON"] = sys.executable
 from petrapipe import run_schema, seals  # noqa: E402
-from petrapipe import seals  # noqa: E402
 from petrapipe.errors import Error  # noqa: E402
 from petrapipe.plan import Plan  # noqa: E402
 from petrapipe.run_log import RunLog  # noqa: E402
@@ -274,10 +273,7 @@ class Readers(ProgramTest):
                 del file.attrs["training"]
             if training is not None:
                 file.attrs["training"] = training
-        with open(self.path(f"{name}/run.h5"), "r+b") as file:
-            content = file.read()[seals.BYTES:]
-            file.seek(0)
-            file.write(seals.seal_of(content))
+        self.unseal(f"{name}/run.h5")
 
     LINES = "autocast: off\nloader.seed: {1}\noptimiser.0.clip: 1\noptimiser.0.lr: {0}\nscheduler: none\ntorch.seed: {1}\n"
 
