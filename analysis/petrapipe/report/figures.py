@@ -487,11 +487,11 @@ def seconds_to_target(found: Sequence[plot_reach.Reach]) -> dict:
                     "line": {"dash": "dash", "width": 1, "color": "#888888"}}
             shown_of = view(reach_traces(reach, cluster, factor), x=axis("seconds of the virtual clock", type="log"), y=axis(label), shapes=[line],
                             showlegend=True)
-            shown_of["note"] = ". ".join(shown(words) for words in (
+            shown_of["note"] = ". ".join(shown(words[:1].upper() + words[1:]) for words in (
                 f"Network: {reach.network}", reach.model and f"Model {reach.model}", plot_reach.spread_of(reach)) if words)
             figures.append(figure(f"{shown(plot_reach.title_of(cluster))}: {shown(reach.target['text'])}", {"": shown_of}))
             tables += [reach_table(reach, cluster)] if cluster["rows"] else []
-            warnings += [shown(f"{plot_reach.title_of(cluster)}: {cluster['unlike']}")] if cluster.get("unlike") else []
+            warnings += [shown(f"Unlike groups on {plot_reach.title_of(cluster)}: {cluster['unlike']}")] if cluster.get("unlike") else []
     made = section("reach", "Seconds to a target", "A line is the mean of the smoothed losses over the seeds of a group, a band the 95 % interval of this "
                    "mean if there are more than three; a large point is where all seeds of a group reach the target (geometric mean), with its 95 % "
                    "interval; the small points of two or three seeds are the seeds.", figures, "")
