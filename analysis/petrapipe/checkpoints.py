@@ -181,8 +181,8 @@ class Checkpoints:
             else:
                 if run_id != state["log"]["run_id"]:
                     raise Error(
-                        f"{self.path}: belongs to another run than {log}, which has written no "
-                        "checkpoint; expected the checkpoint of that run, or "
+                        f"{self.path}: belongs to another run than {log}; "
+                        "expected the checkpoint of that run, or "
                         "overwrite=True to begin anew")
         facts, code = json.loads(state["signature"])
         other = self.signature.difference(facts)
@@ -295,7 +295,7 @@ class Checkpoints:
         for epoch, entry in trainer.open_epochs.items():
             own = (plan.kind[:row] == losing) & (plan.stage[:row] == plan.stages)
             losses = int((own & (plan.epoch[:row] == epoch)).sum())
-            ends = trainer.evaluation_ends if trainer.evaluation is not None else ()
+            ends = trainer.evaluation_ends
             evaluated = sum(end < row and plan.epoch[end] == epoch for end in ends)
             left = entry["losses"] - losses, entry["evaluations"] - evaluated
             if not any(left):

@@ -237,7 +237,7 @@ def data_facts(data: Any, batch: int) -> str:
 # --- stages ---
 
 def network_facts(stage: Stage) -> str:
-    """Returns the modules of a stage in words, with a digest of their code, shapes and settings."""
+    """Returns the classes of the modules of a stage, with a digest of their code, shapes and settings."""
     words = " ".join(re.sub(" at 0x[0-9a-f]+", "", repr(module)) for module in stage.modules)
     tensors = [(name, tuple(t.shape), str(t.dtype), t.requires_grad)
                for module in stage.modules
@@ -245,7 +245,7 @@ def network_facts(stage: Stage) -> str:
     plain = [_attributes(part) for module in stage.modules for part in module.modules()]
     words = " ".join(words.split())
     found = digest(f"{words} {tensors} {plain}")
-    return f"{words if len(words) <= _LONG else words[:_LONG] + '...'} [{found}]"
+    return f"{short(stage.name)} [{found}]"
 
 
 def _attributes(part: nn.Module) -> str:

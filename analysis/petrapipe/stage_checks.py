@@ -62,6 +62,8 @@ def _check_module(stage: Stage, b: int, xs: Streams, m: int, target: Any) -> tup
     leaves, initial = tuple(map(leaf, xs)), _values(stage, b)
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
         ys = stage.call(b, tensors, leaves, m, None, target)
+    if any(parameter.grad is not None for parameter in stage.parameters):
+        raise stage.error(b, "calls backward() in its forward, and the gradients of its parameters would be lost; expected this term in the loss, or in the outputs")
     size = sum(size for _, size in found - parameters - set(map(memory_of, tensors_in([xs, target]))))
     after = dict(module.named_buffers())
     changed = [name for name, before in buffers.items() if not equal(after[name], before)]

@@ -32,6 +32,7 @@ from .microbatches import Microbatches, parts_of, samples_of
 from .plan import Plan
 from .probe import Probe, Window, figures
 from .run_log import RunLog
+from .signature import digest_of
 from .stage import Stage, Streams, as_tuple, bytes_of, equal
 from .stage_checks import check_stage, same_outputs
 
@@ -133,6 +134,7 @@ class Trainer:
         self.stages = [Stage(number, modules_of, method["keep"], protocols.making(optimizer, number), self.device, self.seed, autocast,
                              self.loss if number == len(modules) else None, self._outlives(number))
                        for number, modules_of in enumerate(modules, 1)]
+        self.shares_frozen = False
         self._check_shared()
         protocols.check_optimizers(self.stages)
         protocols.to_training(self.stages)
@@ -267,15 +269,16 @@ class Trainer:
         return bool(len(self.plan.probes)) or bool(((kinds[:-1] == "F") & (kinds[1:] != "B")).any())
 
     def _check_shared(self) -> None:
+        """Raises StageError if two stages would train a parameter. They may share one that is frozen."""
         owners: dict[int, int] = {}
         for stage in self.stages:
             for name, parameter in zip(stage.names, stage.parameters):
-                if not parameter.requires_grad:
-                    continue
-                if id(parameter) in owners:
-                    raise StageError(f"stage {stage.number} ({stage.name}): its parameter {name} is also one of stage {owners[id(parameter)]}; expected weights "
+                owner = owners.setdefault(id(parameter), stage.number)
+                if owner != stage.number and parameter.requires_grad:
+                    raise StageError(f"stage {stage.number} ({stage.name}): its parameter {name} is also one of stage {owner}; expected weights "
                                      "of one stage: untie them, or put both modules into one stage")
-                owners[id(parameter)] = stage.number
+                if owner != stage.number:
+                    self.shares_frozen = True
 
     def _place_uses(self) -> None:
         """Finds, for each stage and version, the last row that needs it: a pass, an evaluation or a probe; the end of the run if
@@ -294,16 +297,16 @@ class Trainer:
             self.last[stage - 1][version] = max(self.last[stage - 1][version], row)
 
     def _count_epochs(self) -> None:
-        """Counts the losses and evaluations that each epoch will have. An epoch that the run does not complete never has all of them, and no row."""
+        """Counts the losses and the places of evaluations that each epoch will have, also if no evaluation is given: the epoch ends there, after its
+        updates. An epoch that the run does not complete never has all of them, and no row."""
         plan = self.plan
         complete = plan.microbatches // max(1, plan.epoch_microbatches)
         self.open_epochs: dict[int, dict] = {}
         losing = "B" if plan.fused_head else "F"
         for epoch in plan.epoch[(plan.kind == losing) & (plan.stage == plan.stages)].tolist():
             self.open_epochs.setdefault(epoch, {"losses": int(epoch >= complete), "evaluations": 0})["losses"] += 1
-        if self.evaluation is not None:
-            for row in self.evaluation_ends:
-                self.open_epochs.setdefault(int(plan.epoch[row]), {"losses": 0, "evaluations": 0})["evaluations"] += 1
+        for row in self.evaluation_ends:
+            self.open_epochs.setdefault(int(plan.epoch[row]), {"losses": 0, "evaluations": 0})["evaluations"] += 1
         for entry in self.open_epochs.values():
             entry.update(sum=0.0, weight=0.0, right=0.0, labels=0.0, samples=0, lr=math.nan, wall_s=0.0)
 
@@ -375,7 +378,8 @@ class Trainer:
         more = [*names, *([f"clip {self.clip:g}"] if self.clip else [])]
         return {"network": facts.network_in_words(self.stages), "optimiser": facts.optimiser_in_words(self.stages, rates, more),
                 "data": facts.data_in_words(self.data, self.batch),
-                "training": facts.lines_of({**self.training, "trainer.weights_seed": facts.weights_digest(self.stages)})}
+                "training": facts.lines_of({**self.training, "trainer.weights_seed": facts.weights_digest(self.stages),
+                                          "trainer.data_seed": digest_of(self.microbatches.peek(0))})}
 
     # --- the run ---
 
@@ -461,6 +465,8 @@ class Trainer:
         return stage.updates
 
     def _update(self, row: int, stage: Stage, m: int) -> int:
+        if self.shares_frozen:  # and perhaps it is frozen no longer
+            self._check_shared()
         self.probe.updating(stage, m)
         keep = bool(self.last[stage.number - 1][stage.updates] > row)
         rate = float(self.plan.learning_rate[row]) if self.by_config else None
@@ -531,6 +537,9 @@ class Trainer:
             taken[stage.number - 1] = (version, [buffer.clone() for buffer in stage.buffers()], protocols.evaluation_weights(stage))
             if row in self.evaluation_ends:
                 self._evaluate(int(self.plan.epoch[row]), self.snapshots.pop(m))
+        elif row in self.evaluation_ends and int(self.plan.epoch[row]) in self.open_epochs:
+            self.open_epochs[int(self.plan.epoch[row])]["evaluations"] -= 1
+            self._close_epochs()
         return version
 
     def _evaluate(self, epoch: int, taken: list) -> None:

@@ -369,6 +369,8 @@ MODULES = {  # name -> the function F of two couplings, or the couplings
 }
 REFUSED = {  # name -> the function F of the first coupling, words of the refusal
     "a decay in the forward": (lambda: Linear(decay), "changes its parameter function.weight at every call"),
+    "a backward in the forward": (lambda: Linear(lambda layer, x: layer.weight.square().sum().backward() if torch.is_grad_enabled() else None),
+                                  "calls backward() in its forward"),
     "spectral norm": (lambda: parametrizations.spectral_norm(Linear()), "changes the buffer"),
     "instance norm with statistics": (lambda: Transposed(nn.InstanceNorm1d(WIDTH, affine=True, track_running_stats=True)), "changes the buffer"),
     "observer": (Observed, "changes the buffer function.largest"),
@@ -646,6 +648,18 @@ class Modules(ProgramTest):
                     Trainer(stages, config, loss, optimizer=sgd, data=BATCHES, epochs=2, petra="./petra").run()
                     found.append(weights(stages))
                 self.assertTrue(all(map(torch.equal, *found)), method)
+
+    def test_a_frozen_parameter_of_two_stages(self):
+        """It may be shared, but not thawed: both stages would train it."""
+        def stages():
+            made = network(Linear)
+            made[2].function.weight = made[1].function.weight.requires_grad_(False)
+            return made
+
+        self.trained(stages(), "petra")
+        with self.assertRaises(StageError) as caught:
+            self.trained(stages(), "petra", act=lambda m, stages: stages[1].function.weight.requires_grad_(m > 4))
+        self.assertIn("stage 3 (Coupling): its parameter function.weight is also one of stage 2", str(caught.exception))
 
     def test_values_assigned_during_the_run(self):
         """parameter.data = … and in-place changes between two microbatches stay."""

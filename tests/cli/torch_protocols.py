@@ -183,6 +183,15 @@ class Protocols(ProgramTest):
             trainer = self.trainer(epochs=3, evaluate=evaluate, scheduler=plateau).run()
             rates.append([next(stage.groups())["lr"] for stage in trainer.stages])
         self.assertEqual(rates, [[0.025, 0.025]] * 2)
+        # An epoch ends where its evaluation would be; in petra, microbatches are in flight there.
+        for method, least in (("backprop", 6), ("1f1b", 6), ("petra", 4)):
+            for evaluate in (None, batches(1)):
+                updates = []
+                trainer = self.trainer(method=method, epochs=2, evaluate=evaluate,
+                                       on_epoch=lambda row, found=updates: found.append(
+                                           min(stage.updates for stage in trainer.stages)))
+                trainer.run()
+                self.assertEqual(updates[0], least, (method, evaluate))
         for steps, good in ((6, True), (5, False)):
 
             def cycle(optimizer):
