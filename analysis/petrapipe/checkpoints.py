@@ -70,7 +70,7 @@ class Checkpoints:
         self._last_read = int(reads[-1]) if len(reads) else -1
         first_rows = numpy.full(plan.microbatches, len(plan))
         numpy.minimum.at(first_rows, plan.microbatch, numpy.arange(len(plan)))
-        # Of each window of the probe, the row with which it begins, its passes, and its last row,
+        # Each window of the probe has the row with which it begins, its passes, and its last row,
         # in which a pass comes or a stage updates.
         updates, self._windows, self._window_ends = plan.rows("U"), {}, {}
         for first, window in probe.windows.items():

@@ -194,7 +194,7 @@ def _bytes(value: torch.Tensor) -> bytes:
 
 def described(value: Any) -> str:
     """Returns a value in words, in one line: numbers by repr, objects by their class and public
-    attributes, functions by their full name and a digest of their code and of what they read."""
+    attributes, functions by their full name and a digest of their code and of the values that it reads."""
     return "none" if value is None else short(_Describer().text(value), 400)
 
 

@@ -43,7 +43,7 @@ NAMES = {
     },
 }
 
-# Of the groups that only the program writes: "TYPE UNIT DIMENSION ..." by name.
+# The groups that only the program writes: "TYPE UNIT DIMENSION ..." by name.
 _OTHERS = """
 epoch/eval_loss_recalibrated <f8 nat epoch
 epoch/eval_top1_recalibrated <f8 1 epoch

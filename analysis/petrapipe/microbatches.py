@@ -124,7 +124,7 @@ class Microbatches:
         return self.data[m % self.length]
 
     def _start(self, place: int) -> None:
-        """Begins a pass with microbatch `place`. What has set_epoch is told the number of the pass, which samplers that shuffle by themselves need."""
+        """Begins a pass with microbatch `place`. Objects with set_epoch receive the number of the pass: samplers that shuffle need it."""
         self._begin, self._passes = place, place // self.pass_length if self.pass_length else self._passes + 1 if place else 0
         for part in parts_of(self.data)[0]:
             if callable(getattr(part, "set_epoch", None)):

@@ -150,7 +150,7 @@ class _Writer:
 
 def packed(value: Any, name: str) -> list[bytes | memoryview]:
     """Returns the parts of a file with a value of tensors and plain data. Raises Error with `name`
-    and the place of what is neither."""
+    and the place of an object that is neither."""
     writer = _Writer()
     try:
         tree = writer.plain(value)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 ATTRIBUTES = ("created", "command", "backend", "petra_version", "git_commit", *log_check.OPTIONAL_TEXTS)
 # Keys of the config from which readers compute.
 WHOLE_KEYS = ("method.accumulate", "method.chunks", "data.batch", "cluster.stages", "cluster.replicas")
-# What h5py raises if it cannot read an object.
+# The errors that h5py raises if it cannot read an object.
 READ_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError)
 
 

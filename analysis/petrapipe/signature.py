@@ -130,7 +130,7 @@ class Signature:
         return None
 
     def changed_code(self, theirs: Mapping[str, str]) -> list[str]:
-        """Returns the names of what has other code. Codes of two versions of Python cannot be
+        """Returns the names of functions and classes with other code. Codes of two versions of Python cannot be
         compared."""
         if theirs.get("Python") != self.code.get("Python"):
             return []

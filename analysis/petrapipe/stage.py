@@ -332,7 +332,7 @@ class Stage:
 
     def _saving(self, own: set) -> Any:
         """Within it a graph keeps the values of parameters, not the parameters, if an update or another pass may come
-        before its backward. What they change in place would otherwise count as a change of what the graph has saved.
+        before its backward. A change in place would otherwise count as a change of tensors that the graph has saved.
         `own`: the memory of the parameters of the graph."""
         if not self.outlived:
             return contextlib.nullcontext()

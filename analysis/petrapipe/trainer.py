@@ -78,7 +78,7 @@ class Trainer:
     loss: loss(output, target), the mean over the microbatch. Top-1 is known if it calls cross_entropy, nll_loss or multi_margin_loss of PyTorch.
     optimizer: called with the list of a stage's parameters; returns a torch optimiser or a list of them. Its train() and eval() are called if it has both.
     data: a DataLoader or another iterable that can be read again; a list of microbatches (input, target); or a function from the number of a microbatch,
-        from 0, to (input, target). What has set_epoch is told the number of each epoch.
+        from 0, to (input, target). Objects with set_epoch receive the number of each epoch.
     microbatches, epochs: the length of the run; `epoch` the number of microbatches of an epoch if `data` has no length.
     evaluate: an iterable of (input, target) for the evaluation at the end of an epoch.
     clip: the maximum norm of the gradient of a stage. autocast: a dtype for torch.autocast.

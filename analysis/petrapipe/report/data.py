@@ -55,7 +55,7 @@ class RunData:
 
     def __init__(self, path: str, name: str) -> None:
         self.run, self.name = runs.Run(path), shown(name)
-        # What a trainer in PyTorch trained with is compared too, instead of keys that it does not use.
+        # The lines of `training` of a run in PyTorch are compared too, instead of keys without effect.
         lines = (line.partition(": ") for line in self.run.attributes["training"].splitlines())
         self.training = {shown(key): shown(value) for key, _, value in lines if key}
         self.keys = {shown(key): shown(value) for key, value in self.run.settings().items()}
