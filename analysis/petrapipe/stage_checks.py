@@ -119,7 +119,7 @@ def _find_foreign(stage: Stage, b: int) -> None:
 
 
 def _values(stage: Stage, b: int) -> dict[str, torch.Tensor]:
-    """Returns copies of what the parameters of module b hold."""
+    """Returns copies of the values of the parameters of module b."""
     return {stage.names[place]: stage.parameters[place].detach().clone() for place in stage.places[b]}
 
 

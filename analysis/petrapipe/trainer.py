@@ -236,7 +236,7 @@ class Trainer:
         return integers(target) and target.shape[1] > 0 and any(integers(x) and x.shape == target.shape for x in xs)
 
     def _warn(self, config: Any, clip: float | None) -> None:
-        """Warns, in one line each, of what has no effect."""
+        """Warns of settings without effect, in one line each."""
         def warn(text: str) -> None:
             warnings.warn(text, stacklevel=3)
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 ENDINGS = (".pt", ".pth", ".npz", ".safetensors")
 DEFLATE = 1032  # Deflate, the compression of zip and HDF5 files, makes at most so many bytes of one.
-# Of the storages of PyTorch, by the names of their classes.
+# The storages of PyTorch, by the names of their classes.
 ELEMENT_BYTES = {"ComplexDoubleStorage": 16, "ComplexFloatStorage": 8, "DoubleStorage": 8, "FloatStorage": 4, "HalfStorage": 2,
                  "BFloat16Storage": 2, "LongStorage": 8, "IntStorage": 4, "ShortStorage": 2, "CharStorage": 1, "ByteStorage": 1,
                  "BoolStorage": 1, "UntypedStorage": 1, "QInt32Storage": 4, "QInt8Storage": 1, "QUInt8Storage": 1,

@@ -79,7 +79,7 @@ static inline int64_t petra_plan_microbatch_samples(const petra_config *config) 
   return config->cluster.replicas * config->data.batch;
 }
 
-/* What a run takes, and how much an update sees. Runs that differ in devices or samples are not alike: a ratio of their
+/* The devices of a run, and the samples of an update. Runs that differ in devices or samples are not alike: a ratio of their
  * times or updates says little. */
 typedef struct petra_plan_size {
   int64_t devices;        /* of all replicas; 0: not known, as all of it */

@@ -70,7 +70,7 @@ class Noisy(Numbered):
 
 
 class Shuffling(torch.utils.data.Sampler):
-    """Another order in each epoch, if it is told the epoch."""
+    """Another order in each epoch, if it receives the epoch."""
     def __init__(self):
         self.epoch, self.told = 0, []
 

@@ -29,7 +29,7 @@ COUNT = int(os.environ.get("PETRA_TEST_DAMAGE", "6"))
 HANG_S, MOST_BYTES = 120, 3 << 30
 PYTHON = sys.executable if importlib.util.find_spec("torch") else TORCH
 
-# Converts the files that it is told of, one after the other: arguments in, status and standard error out.
+# Converts the files of its arguments, one after the other: arguments in, status and standard error out.
 WORKER = """
 import contextlib, io, json, os, resource, sys, traceback
 sys.path.insert(0, sys.argv[1])
