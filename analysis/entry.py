@@ -28,8 +28,18 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 LOOK = "import importlib as i, importlib.util as u, sys; [i.import_module(n) for n in sys.argv[1].split()]; sys.exit(not all(map(u.find_spec, sys.argv[2].split())))"
 
 # A stream writes this instead of a byte or a character that its encoding lacks.
-codecs.register_error("petra", lambda error: (shown(error.object[error.start:error.end]) if any(0xd800 <= ord(character) <= 0xdfff for character in
-                      error.object[error.start:error.end]) else "?" * (error.end - error.start), error.end))
+codecs.register_error(
+    "petra",
+    lambda error: (
+        shown(error.object[error.start : error.end])
+        if any(
+            0xD800 <= ord(character) <= 0xDFFF
+            for character in error.object[error.start : error.end]
+        )
+        else "?" * (error.end - error.start),
+        error.end,
+    ),
+)
 
 
 def run(module, *needed, wished=()):
@@ -45,6 +55,7 @@ def run(module, *needed, wished=()):
     def chosen():
         choose_python(needed, wished)
         importlib.import_module(module).main()
+
     end(chosen)
 
 
@@ -79,7 +90,14 @@ def choose_python(needed, wished):
     for more in dict.fromkeys((tuple(wished), ())):
         if wanted or chosen or has_modules(needed, more):
             break
-        found = next((python for python in dict.fromkeys(other_pythons()) if has_modules(needed, more, python)), None)
+        found = next(
+            (
+                python
+                for python in dict.fromkeys(other_pythons())
+                if has_modules(needed, more, python)
+            ),
+            None,
+        )
         if found:
             restart_in(found)
     modules(*needed)
@@ -91,7 +109,9 @@ def restart_in(python):
     try:
         os.execvp(python, [python, *(["-B"] if sys.dont_write_bytecode else []), *sys.argv])
     except OSError as error:
-        raise CannotStart(f"{python} cannot be started: {error.strerror}; expected the path of a Python in PETRA_PYTHON") from None
+        raise CannotStart(
+            f"{python} cannot be started: {error.strerror}; expected the path of a Python in PETRA_PYTHON"
+        ) from None
 
 
 class CannotStart(Error):
@@ -102,7 +122,11 @@ class CannotStart(Error):
 
 def other_pythons():
     """Yields the Python that configure found, for an installed script and for one of the sources built in build/; then those on PATH and Debian's."""
-    for folder in os.path.dirname(os.path.abspath(sys.argv[0])), HERE, os.path.join(os.path.dirname(HERE), "build/analysis"):
+    for folder in (
+        os.path.dirname(os.path.abspath(sys.argv[0])),
+        HERE,
+        os.path.join(os.path.dirname(HERE), "build/analysis"),
+    ):
         try:
             with open(os.path.join(folder, "python"), encoding="utf-8") as file:
                 yield file.read().strip()
@@ -122,8 +146,15 @@ def has_modules(needed, wished, python=None):
     """Returns whether this Python, or another, loads the modules `needed` and finds those `wished`, which may be slow to load."""
     if python is not None:
         try:
-            return subprocess.run([python, "-c", LOOK, " ".join(needed), " ".join(wished)], stdin=subprocess.DEVNULL, capture_output=True,
-                                  check=False).returncode == 0
+            return (
+                subprocess.run(
+                    [python, "-c", LOOK, " ".join(needed), " ".join(wished)],
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    check=False,
+                ).returncode
+                == 0
+            )
         except OSError:
             return False
     try:

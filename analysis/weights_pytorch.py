@@ -16,4 +16,15 @@ from entry import run
 
 if __name__ == "__main__":
     endings = {".pt": "torch", ".pth": "torch", ".safetensors": "safetensors"}
-    run("petrapipe.weights", "numpy", "h5py", "xxhash", *{module for word in sys.argv[1:] for ending, module in endings.items() if word.endswith(ending)})
+    run(
+        "petrapipe.weights",
+        "numpy",
+        "h5py",
+        "xxhash",
+        *{
+            module
+            for word in sys.argv[1:]
+            for ending, module in endings.items()
+            if word.endswith(ending)
+        },
+    )

@@ -47,7 +47,9 @@ def run(command, clock, environment):
     if left == 0:
         return None
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
-        child = subprocess.Popen(command, stdout=out, stderr=error, text=True, env=environment, start_new_session=True)
+        child = subprocess.Popen(
+            command, stdout=out, stderr=error, text=True, env=environment, start_new_session=True
+        )
         end = None if left is None else time.monotonic() + left
         pid = 0
         try:
@@ -59,7 +61,9 @@ def run(command, clock, environment):
                 time.sleep(0 if pid else 0.05)
         finally:
             if not pid:  # also where this script is ended
-                os.killpg(child.pid, signal.SIGKILL)  # a session of its own: the compilers that it has started as well
+                os.killpg(
+                    child.pid, signal.SIGKILL
+                )  # a session of its own: the compilers that it has started as well
                 os.wait4(child.pid, 0)
                 child.returncode = -signal.SIGKILL
         child.returncode = os.waitstatus_to_exitcode(status)
@@ -73,10 +77,18 @@ def run(command, clock, environment):
 
 def ours(o, job, clock, environment):
     depth, width, precision, method = job
-    warmup = BLOCKS[depth] if method == "petra" else 3  # from the first loss on: until all stages have something to do
+    warmup = (
+        BLOCKS[depth] if method == "petra" else 3
+    )  # from the first loss on: until all stages have something to do
     command = [o.bench_tick, "--ticks", str(o.ticks), "--warmup", str(warmup)]
-    for setting in (f"model.width={width}", f"model.depth={depth}", f"device.precision={precision}", f"method.name={method}",
-                    f"data.batch={o.batch}", f"device.threads={o.threads}"):
+    for setting in (
+        f"model.width={width}",
+        f"model.depth={depth}",
+        f"device.precision={precision}",
+        f"method.name={method}",
+        f"data.batch={o.batch}",
+        f"device.threads={o.threads}",
+    ):
         command += ["--set", setting]
     found = run(command, clock, environment)
     if not found:
@@ -85,14 +97,43 @@ def ours(o, job, clock, environment):
     o.backend = lines[0].split("; ", 1)[1]
     medians = {line[:34].strip(): float(line[34:].split()[1]) for line in lines[2:]}
     # The convolutions are those of `petra`, which does each forward twice.
-    return medians["tick, ms"], medians["tick / convolutions"] if method == "petra" else None, found[1]
+    return (
+        medians["tick, ms"],
+        medians["tick / convolutions"] if method == "petra" else None,
+        found[1],
+    )
 
 
 def peer(o, job, clock, environment, compiled):
     depth, width, precision, method = job
-    ticks = ["--ticks", "1", "--blocks", "1" if o.prepare else str(o.ticks), "--warmup", "1" if o.prepare else "3"]
-    command = [o.peer, "-W", "ignore", "-B", PEER, "--device", "cpu", "--batches", str(o.batch), "--precisions", precision, "--width", str(width),
-               "--depth", str(depth), "--method", method, "--filled"] + ticks
+    ticks = [
+        "--ticks",
+        "1",
+        "--blocks",
+        "1" if o.prepare else str(o.ticks),
+        "--warmup",
+        "1" if o.prepare else "3",
+    ]
+    command = [
+        o.peer,
+        "-W",
+        "ignore",
+        "-B",
+        PEER,
+        "--device",
+        "cpu",
+        "--batches",
+        str(o.batch),
+        "--precisions",
+        precision,
+        "--width",
+        str(width),
+        "--depth",
+        str(depth),
+        "--method",
+        method,
+        "--filled",
+    ] + ticks
     found = run(command + ["--compile"] * compiled, clock, environment)
     match = found and re.search(r"ms=([\d.]+)", found[0])
     if not match:
@@ -106,18 +147,40 @@ def measure(o, clock):
     environment = {**os.environ, "OMP_NUM_THREADS": str(o.threads), "OMP_WAIT_POLICY": o.wait}
     if o.wait == "default":
         del environment["OMP_WAIT_POLICY"]
-    jobs = [(depth, width, precision, method) for depth in o.depths for width in o.widths for precision in ("fp32", "bf16")
-            for method in ("petra", "backprop")]
+    jobs = [
+        (depth, width, precision, method)
+        for depth in o.depths
+        for width in o.widths
+        for precision in ("fp32", "bf16")
+        for method in ("petra", "backprop")
+    ]
     found = {job: {} for job in jobs}
     first = [] if o.prepare else [OURS, EAGER] if o.peer else [OURS]
-    phases = [(depth, names) for depth in o.depths for names in (first, [COMPILED] if o.peer and o.compile else [])]
-    order = [(job, who) for depth, names in phases for job in jobs if job[0] == depth for who in names]
+    phases = [
+        (depth, names)
+        for depth in o.depths
+        for names in (first, [COMPILED] if o.peer and o.compile else [])
+    ]
+    order = [
+        (job, who) for depth, names in phases for job in jobs if job[0] == depth for who in names
+    ]
     for job, who in o.rounds * order:
-        one = ours(o, job, clock, environment) if who == OURS else peer(o, job, clock, environment, who == COMPILED)
+        one = (
+            ours(o, job, clock, environment)
+            if who == OURS
+            else peer(o, job, clock, environment, who == COMPILED)
+        )
         if one:
             found[job].setdefault(who, []).append(one)
-    return {job: {who: tuple(None if column[0] is None else statistics.median(column) for column in zip(*rows)) for who, rows in by.items()}
-            for job, by in found.items()}
+    return {
+        job: {
+            who: tuple(
+                None if column[0] is None else statistics.median(column) for column in zip(*rows)
+            )
+            for who, rows in by.items()
+        }
+        for job, by in found.items()
+    }
 
 
 def cells(job, by, rival):
@@ -128,11 +191,19 @@ def cells(job, by, rival):
 
 
 def table(o, found):
-    commit = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    commit = subprocess.run(
+        ["git", "-C", HERE, "rev-parse", "--short", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
     rounds = f"{o.rounds} round{'s' * (o.rounds > 1)}, each the median of {o.ticks} ticks"
-    lines = [f"{o.threads} thread{'s' * (o.threads > 1)}, batch {o.batch}, {rounds}; commit {commit or 'not known'}; {o.backend or 'bench_tick did not run'}"
-             f"{f'; PyTorch {o.pytorch}' if o.pytorch else '; without PyTorch'}. Ratio: PyTorch's time over petra's. MB: peak of the process's "
-             "resident memory.", ""]
+    lines = [
+        f"{o.threads} thread{'s' * (o.threads > 1)}, batch {o.batch}, {rounds}; commit {commit or 'not known'}; {o.backend or 'bench_tick did not run'}"
+        f"{f'; PyTorch {o.pytorch}' if o.pytorch else '; without PyTorch'}. Ratio: PyTorch's time over petra's. MB: peak of the process's "
+        "resident memory.",
+        "",
+    ]
     head = ["network", "width", "precision", "tick of", "ms", "over its convolutions", "MB"]
     for who in (EAGER, COMPILED) if o.peer else ():
         head += [f"{who}: ms", "ratio", "MB"]
@@ -141,7 +212,11 @@ def table(o, found):
         depth, width, precision, method = job
         mine = by.get(OURS)
         row = [f"RevNet-{depth}", str(width), precision, f"`{method}`"]
-        row += [f"{mine[0]:.1f}", "" if mine[1] is None else f"{mine[1]:.2f}", f"{mine[2]:.0f}"] if mine else ["not measured", "", ""]
+        row += (
+            [f"{mine[0]:.1f}", "" if mine[1] is None else f"{mine[1]:.2f}", f"{mine[2]:.0f}"]
+            if mine
+            else ["not measured", "", ""]
+        )
         for who in (EAGER, COMPILED) if o.peer else ():
             row += cells(job, by, who)
         lines.append("| " + " | ".join(row) + " |")
@@ -161,21 +236,37 @@ def replace_between_marks(path, name, text):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("bench_tick")
     parser.add_argument("--peer", help="a Python that has PyTorch")
-    parser.add_argument("--write", metavar="FILE", help="a page with the marks, such as bench/RESULTS.md")
+    parser.add_argument(
+        "--write", metavar="FILE", help="a page with the marks, such as bench/RESULTS.md"
+    )
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     parser.add_argument("--prepare", action="store_true", help="only compiles")
     parser.add_argument("--wait", default="default", choices=("default", "active", "passive"))
     parser.add_argument("--minutes", default=10, type=float, help="0: no limit")
     for name, value in ("widths", "16,64"), ("depths", "18,50"):
-        parser.add_argument(f"--{name}", default=value, type=lambda text: [int(word) for word in text.split(",")])
-    for name, value in ("rounds", 1), ("ticks", 3), ("batch", 64), ("threads", len(os.sched_getaffinity(0))):
+        parser.add_argument(
+            f"--{name}", default=value, type=lambda text: [int(word) for word in text.split(",")]
+        )
+    for name, value in (
+        ("rounds", 1),
+        ("ticks", 3),
+        ("batch", 64),
+        ("threads", len(os.sched_getaffinity(0))),
+    ):
         parser.add_argument(f"--{name}", default=value, type=int)
     o = parser.parse_args()
     o.bench_tick, o.backend, o.pytorch = os.path.abspath(o.bench_tick), None, None
-    if o.peer and subprocess.run([o.peer, "-W", "ignore", "-c", "import torch"], capture_output=True, check=False).returncode:
+    if (
+        o.peer
+        and subprocess.run(
+            [o.peer, "-W", "ignore", "-c", "import torch"], capture_output=True, check=False
+        ).returncode
+    ):
         print(f"cpu_table: {o.peer} has no PyTorch: no comparison", file=sys.stderr)
         o.peer = None
     return o

@@ -26,21 +26,60 @@ LLAMA = {"model.kv_heads": 2, "model.hidden": 352}
 
 
 def settings(o, precision):
-    values = {"data.set": "text", "data.path": os.path.abspath(o.text), "data.batch": BATCH, "model.family": o.family, "model.depth": DEPTH,
-              "model.width": WIDTH, "model.heads": HEADS, "model.context": CONTEXT, "method.name": "backprop", "optim.name": "adamw",
-              "optim.lr": RATE, "optim.lr_scaling": "none", "device.backend": "cpu", "device.threads": o.threads,
-              "device.precision": precision, **(LLAMA if o.family == "llama" else {})}
+    values = {
+        "data.set": "text",
+        "data.path": os.path.abspath(o.text),
+        "data.batch": BATCH,
+        "model.family": o.family,
+        "model.depth": DEPTH,
+        "model.width": WIDTH,
+        "model.heads": HEADS,
+        "model.context": CONTEXT,
+        "method.name": "backprop",
+        "optim.name": "adamw",
+        "optim.lr": RATE,
+        "optim.lr_scaling": "none",
+        "device.backend": "cpu",
+        "device.threads": o.threads,
+        "device.precision": precision,
+        **(LLAMA if o.family == "llama" else {}),
+    }
     return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
 
 
 def run(command):
-    return subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(
+        command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ).stdout
 
 
 def peer(o, precision, *more):
-    numbers = {"batch": BATCH, "context": CONTEXT, "depth": DEPTH, "width": WIDTH, "heads": HEADS, "lr": RATE, "threads": o.threads}
+    numbers = {
+        "batch": BATCH,
+        "context": CONTEXT,
+        "depth": DEPTH,
+        "width": WIDTH,
+        "heads": HEADS,
+        "lr": RATE,
+        "threads": o.threads,
+    }
     options = [word for key, value in numbers.items() for word in (f"--{key}", str(value))]
-    out = run([o.peer, "-W", "ignore", PEER, o.text, "--family", o.family, "--precision", precision, "--fused", *options, *map(str, more)])
+    out = run(
+        [
+            o.peer,
+            "-W",
+            "ignore",
+            PEER,
+            o.text,
+            "--family",
+            o.family,
+            "--precision",
+            precision,
+            "--fused",
+            *options,
+            *map(str, more),
+        ]
+    )
     return [json.loads(line) for line in out.splitlines()]
 
 
@@ -49,7 +88,16 @@ def tick(o, who, precision):
     if who == THEIRS:
         row = peer(o, precision, "--no-eval", "--microbatches", o.ticks + 10)[0]
         return row["tick_ms"], row["torch"]
-    out = run([os.path.join(o.build, "bench/bench_tick"), *settings(o, precision), "--ticks", str(o.ticks), "--warmup", "10"])
+    out = run(
+        [
+            os.path.join(o.build, "bench/bench_tick"),
+            *settings(o, precision),
+            "--ticks",
+            str(o.ticks),
+            "--warmup",
+            "10",
+        ]
+    )
     lines = out.splitlines()
     row = next(line for line in lines if line.startswith("tick, ms"))
     return float(row.split()[-2]), lines[0].split("; ", 1)[1]
@@ -63,9 +111,13 @@ def ticks(o):
                 ms, about[who] = tick(o, who, precision)
                 found.setdefault((precision, who), []).append(ms)
                 print(f"{precision} {who}: {ms:.2f} ms", file=sys.stderr)
-    lines = [f"{o.threads} threads, {o.rounds} rounds, each the median of {o.ticks} ticks (least to largest round); {about[OURS]}; PyTorch "
-             f"{about[THEIRS]}, eager, fused AdamW. Ratio: PyTorch's time over petra's.", "",
-             "| precision | petra: ms | PyTorch: ms | ratio |", "|---|---|---|---|"]
+    lines = [
+        f"{o.threads} threads, {o.rounds} rounds, each the median of {o.ticks} ticks (least to largest round); {about[OURS]}; PyTorch "
+        f"{about[THEIRS]}, eager, fused AdamW. Ratio: PyTorch's time over petra's.",
+        "",
+        "| precision | petra: ms | PyTorch: ms | ratio |",
+        "|---|---|---|---|",
+    ]
     for precision in o.precisions:
         rows = [found[precision, who] for who in (OURS, THEIRS)]
         cells = [f"{statistics.median(row):.1f} ({min(row):.1f} to {max(row):.1f})" for row in rows]
@@ -81,10 +133,28 @@ def warmup(o):
 
 def train(o, precision):
     """Rows of epochs."""
-    schedule = {"run.epochs": o.epochs, "lr.schedule": "cosine", "lr.epochs": o.epochs, "lr.warmup_epochs": warmup(o), "lr.milestones": "[]"}
+    schedule = {
+        "run.epochs": o.epochs,
+        "lr.schedule": "cosine",
+        "lr.epochs": o.epochs,
+        "lr.warmup_epochs": warmup(o),
+        "lr.milestones": "[]",
+    }
     more = [word for key, value in schedule.items() for word in ("--set", f"{key}={value}")]
     with tempfile.TemporaryDirectory() as folder:
-        out = run([os.path.join(o.build, "petra"), "train", "-", *settings(o, precision), *more, "--output", folder, "--overwrite", "--json"])
+        out = run(
+            [
+                os.path.join(o.build, "petra"),
+                "train",
+                "-",
+                *settings(o, precision),
+                *more,
+                "--output",
+                folder,
+                "--overwrite",
+                "--json",
+            ]
+        )
     return json.loads(out)["epochs"]
 
 
@@ -92,25 +162,51 @@ def losses(o):
     rows = {}
     for precision in o.precisions:
         rows[precision, OURS] = train(o, precision)
-        rows[precision, THEIRS] = peer(o, precision, "--epochs", o.epochs, "--schedule-epochs", o.epochs, "--warmup-epochs", warmup(o))
+        rows[precision, THEIRS] = peer(
+            o,
+            precision,
+            "--epochs",
+            o.epochs,
+            "--schedule-epochs",
+            o.epochs,
+            "--warmup-epochs",
+            warmup(o),
+        )
     names = [(precision, who) for precision in o.precisions for who in (OURS, THEIRS)]
-    lines = ["", f"Loss in nats a byte after {'each of ' if o.epochs > 1 else ''}{o.epochs} epoch{'s' * (o.epochs > 1)}, training / validation:", "",
-             "| epoch | " + " | ".join(f"{who}, {precision}" for precision, who in names) + " |", "|---" * (1 + len(names)) + "|"]
+    lines = [
+        "",
+        f"Loss in nats a byte after {'each of ' if o.epochs > 1 else ''}{o.epochs} epoch{'s' * (o.epochs > 1)}, training / validation:",
+        "",
+        "| epoch | " + " | ".join(f"{who}, {precision}" for precision, who in names) + " |",
+        "|---" * (1 + len(names)) + "|",
+    ]
     for e in range(o.epochs):
-        cells = [f"{rows[name][e]['train_loss']:.4f} / {rows[name][e]['eval_loss']:.4f}" for name in names]
+        cells = [
+            f"{rows[name][e]['train_loss']:.4f} / {rows[name][e]['eval_loss']:.4f}"
+            for name in names
+        ]
         lines.append(f"| {e + 1} | " + " | ".join(cells) + " |")
     return lines
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("build")
     parser.add_argument("text")
     parser.add_argument("--peer", required=True, help="a Python that has PyTorch")
     parser.add_argument("--family", default="gpt", choices=("gpt", "llama"))
     parser.add_argument("--precisions", default="fp32,bf16", type=lambda text: text.split(","))
-    parser.add_argument("--write", metavar="FILE", help="a page with the marks, such as bench/RESULTS.md")
-    for name, value in (("rounds", 3), ("ticks", 50), ("threads", len(os.sched_getaffinity(0))), ("epochs", 0)):
+    parser.add_argument(
+        "--write", metavar="FILE", help="a page with the marks, such as bench/RESULTS.md"
+    )
+    for name, value in (
+        ("rounds", 3),
+        ("ticks", 50),
+        ("threads", len(os.sched_getaffinity(0))),
+        ("epochs", 0),
+    ):
         parser.add_argument(f"--{name}", default=value, type=int)
     o = parser.parse_args()
     text = "\n".join((ticks(o) if o.rounds else []) + (losses(o) if o.epochs else []))

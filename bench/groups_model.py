@@ -43,7 +43,9 @@ def list_schedule(durations, workers):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("one")
     parser.add_argument("two", nargs="?")
     parser.add_argument("--power", type=float)
@@ -56,15 +58,26 @@ def main():
     power = arguments.power
     if arguments.two:
         power = math.log2(serial / sum(map(sum, tick_groups(read(arguments.two, 2)))))
-    print(f"tick on one core {1e3 * serial:.1f} ms; two threads are {2 ** power:.2f} times as fast (p = {power:.2f}); "
-          f"longest actions: {1e3 * sum(map(max, one)):.1f} ms, {serial / sum(map(max, one)):.1f} times less")
-    print(f"{'cores':>5} {'one group':>10} {'best':>10} {'groups x threads':>17} {'gain':>6} {'over 1 core':>12}")
+    print(
+        f"tick on one core {1e3 * serial:.1f} ms; two threads are {2**power:.2f} times as fast (p = {power:.2f}); "
+        f"longest actions: {1e3 * sum(map(max, one)):.1f} ms, {serial / sum(map(max, one)):.1f} times less"
+    )
+    print(
+        f"{'cores':>5} {'one group':>10} {'best':>10} {'groups x threads':>17} {'gain':>6} {'over 1 core':>12}"
+    )
     for cores in map(int, arguments.cores.split(",")):
+
         def tick(groups):
-            return sum(list_schedule(durations, groups) for durations in one) / (cores // groups) ** power
+            return (
+                sum(list_schedule(durations, groups) for durations in one)
+                / (cores // groups) ** power
+            )
+
         best = min(range(1, cores + 1), key=tick)
-        print(f"{cores:5} {1e3 * tick(1):10.2f} {1e3 * tick(best):10.2f} {best:10} x {cores // best:4} "
-              f"{tick(1) / tick(best):6.2f} {serial / tick(best):12.2f}")
+        print(
+            f"{cores:5} {1e3 * tick(1):10.2f} {1e3 * tick(best):10.2f} {best:10} x {cores // best:4} "
+            f"{tick(1) / tick(best):6.2f} {serial / tick(best):12.2f}"
+        )
 
 
 main()

@@ -27,6 +27,7 @@ WARMUP = 10  # ticks that are not timed
 
 # --- petra's random streams ---
 
+
 def words(seed, purpose, epoch, index, blocks):
     """The first 4 `blocks` numbers of 32 bits of a stream, four in a row: Philox4x32-10."""
     mask = 0xFFFFFFFF
@@ -34,7 +35,9 @@ def words(seed, purpose, epoch, index, blocks):
     def multiply(a, factor):  # high and low 32 bits of the product
         return ((a >> 16) * factor + ((a & 0xFFFF) * factor >> 16)) >> 16, (a * factor) & mask
 
-    c = [torch.arange(blocks)] + [torch.full((blocks,), n) for n in (purpose << 24 | index >> 32, epoch, index & mask)]
+    c = [torch.arange(blocks)] + [
+        torch.full((blocks,), n) for n in (purpose << 24 | index >> 32, epoch, index & mask)
+    ]
     key = [seed & mask, seed >> 32]
     for _ in range(10):
         (high0, low0), (high1, low1) = multiply(c[0], 0xD2511F53), multiply(c[2], 0xCD9E8D57)
@@ -47,7 +50,15 @@ def normal(seed, index, shape, deviation):
     """Initial values of a tensor, by Box and Muller."""
     w = words(seed, INIT, 0, index, math.prod(shape))
     uniform = [((w[:, i] << 21) | (w[:, i + 1] >> 11)).double() * 2.0**-53 for i in (0, 2)]
-    return (deviation * torch.sqrt(-2 * torch.log(1 - uniform[0])) * torch.cos(2 * math.pi * uniform[1])).float().view(shape)
+    return (
+        (
+            deviation
+            * torch.sqrt(-2 * torch.log(1 - uniform[0]))
+            * torch.cos(2 * math.pi * uniform[1])
+        )
+        .float()
+        .view(shape)
+    )
 
 
 class Below:
@@ -72,6 +83,7 @@ def permutation(seed, epoch, count):
 
 # --- the text ---
 
+
 class Text:
     def __init__(self, o):
         with open(o.text, "rb") as file:
@@ -82,7 +94,7 @@ class Text:
         self.batches = self.windows // o.batch  # the last, partial one is dropped
 
     def batch(self, tokens, starts):
-        rows = torch.stack([tokens[s:s + self.o.context + 1] for s in starts])
+        rows = torch.stack([tokens[s : s + self.o.context + 1] for s in starts])
         return rows[:, :-1], rows[:, 1:]
 
     def epoch(self, epoch):
@@ -90,16 +102,21 @@ class Text:
         offset = Below(o.seed, WINDOW, epoch, 4).draw(o.context)
         order = permutation(o.seed, epoch, self.windows)
         for first in range(0, self.batches * o.batch, o.batch):
-            yield self.batch(self.train, [offset + i * o.context for i in order[first:first + o.batch]])
+            yield self.batch(
+                self.train, [offset + i * o.context for i in order[first : first + o.batch]]
+            )
 
     def evaluation(self):
         o = self.o
         count = (len(self.eval) - 1) // o.context
         for first in range(0, count, o.batch):
-            yield self.batch(self.eval, [i * o.context for i in range(first, min(first + o.batch, count))])
+            yield self.batch(
+                self.eval, [i * o.context for i in range(first, min(first + o.batch, count))]
+            )
 
 
 # --- the network ---
+
 
 def make_norm(o):
     return (torch.nn.RMSNorm if o.family == "llama" else torch.nn.LayerNorm)(o.width, NORM_EPSILON)
@@ -118,11 +135,23 @@ class Half(torch.nn.Module):
     def __init__(self, o, attention):
         super().__init__()
         llama, width = o.family == "llama", o.width
-        self.heads, self.kv_heads, self.attention, self.llama = o.heads, o.kv_heads if llama else o.heads, attention, llama
+        self.heads, self.kv_heads, self.attention, self.llama = (
+            o.heads,
+            o.kv_heads if llama else o.heads,
+            attention,
+            llama,
+        )
         inner = o.hidden if llama else 4 * width
-        first, second = (width + 2 * self.kv_heads * width // o.heads, width) if attention else ((1 + llama) * inner, inner)
+        first, second = (
+            (width + 2 * self.kv_heads * width // o.heads, width)
+            if attention
+            else ((1 + llama) * inner, inner)
+        )
         self.ln = make_norm(o)
-        self.first, self.proj = torch.nn.Linear(width, first, bias=not llama), torch.nn.Linear(second, width, bias=not llama)
+        self.first, self.proj = (
+            torch.nn.Linear(width, first, bias=not llama),
+            torch.nn.Linear(second, width, bias=not llama),
+        )
         if llama and attention:
             self.cosine, self.sine = rotation(o)
 
@@ -136,7 +165,9 @@ class Half(torch.nn.Module):
         q, k, v = (part.unflatten(2, (-1, width)).transpose(1, 2) for part in parts)
         if self.llama:
             q, k = self.rotate(q).to(v.dtype), self.rotate(k).to(v.dtype)
-        h = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.kv_heads < self.heads)
+        h = F.scaled_dot_product_attention(
+            q, k, v, is_causal=True, enable_gqa=self.kv_heads < self.heads
+        )
         return h.transpose(1, 2).reshape(shape)
 
     def forward(self, x):
@@ -164,11 +195,17 @@ class Network(torch.nn.Module):
     def initialise(self, o):
         """Weights N(0, 0.02^2), those of second layers divided by the root of 2 depth; biases 0. A tensor's stream is numbered by its
         block, from 1, and its place in it."""
-        smaller, of_norm = DEVIATION / math.sqrt(2 * o.depth), 2 if self.positions else 1  # parameters of a norm
+        smaller, of_norm = (
+            DEVIATION / math.sqrt(2 * o.depth),
+            2 if self.positions else 1,
+        )  # parameters of a norm
         drawn = [(1, 0, self.tokens, DEVIATION), (2 * o.depth + 2, of_norm, self.fc, DEVIATION)]
         drawn += [(1, 1, self.positions, DEVIATION)] if self.positions else []
         for block, half in enumerate(self.halves, 2):
-            drawn += [(block, of_norm, half.first, DEVIATION), (block, 2 * of_norm, half.proj, smaller)]
+            drawn += [
+                (block, of_norm, half.first, DEVIATION),
+                (block, 2 * of_norm, half.proj, smaller),
+            ]
         for block, place, module, deviation in drawn:
             module.weight.copy_(normal(o.seed, 256 * block + place, module.weight.shape, deviation))
             if getattr(module, "bias", None) is not None:
@@ -183,6 +220,7 @@ class Network(torch.nn.Module):
 
 # --- training ---
 
+
 def rate(o, index, batches):
     """petra's lr.schedule: cosine with a linear warm-up; constant without --schedule-epochs."""
     warmup, end = o.warmup_epochs * batches, o.schedule_epochs * batches
@@ -196,8 +234,13 @@ class Trainer:
     def __init__(self, o):
         self.o, self.text, self.network = o, Text(o), Network(o)
         parameters = list(self.network.parameters())
-        groups = [{"params": [p for p in parameters if p.dim() > 1]}, {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0}]
-        self.optimiser = torch.optim.AdamW(groups, o.lr, weight_decay=o.weight_decay, fused=o.fused or None)
+        groups = [
+            {"params": [p for p in parameters if p.dim() > 1]},
+            {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0},
+        ]
+        self.optimiser = torch.optim.AdamW(
+            groups, o.lr, weight_decay=o.weight_decay, fused=o.fused or None
+        )
         self.index = 0
 
     def cast(self):
@@ -223,8 +266,15 @@ class Trainer:
             losses.append(self.tick(tokens, labels))
             times.append(1e3 * (time.perf_counter() - start))
         seconds, timed = time.perf_counter() - begin, times[WARMUP:] or times
-        row = {"epoch": number + 1, "train_loss": statistics.fmean(losses), "train_s": seconds, "ticks": len(times),
-               "tick_ms": statistics.median(timed), "least_ms": min(timed), "most_ms": max(timed)}
+        row = {
+            "epoch": number + 1,
+            "train_loss": statistics.fmean(losses),
+            "train_s": seconds,
+            "ticks": len(times),
+            "tick_ms": statistics.median(timed),
+            "least_ms": min(timed),
+            "most_ms": max(timed),
+        }
         if self.o.evaluate:
             row["eval_loss"] = self.evaluate()
         return row | ({"losses": losses} if self.o.losses else {})
@@ -240,12 +290,27 @@ class Trainer:
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     p.add_argument("text")
     p.add_argument("--family", default="gpt", choices=("gpt", "llama"))
     p.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
-    for name, value in (("epochs", 1), ("batch", 16), ("context", 128), ("depth", 4), ("width", 128), ("heads", 4), ("kv-heads", 2), ("hidden", 352), ("threads", 2), ("seed", 1),
-                        ("warmup-epochs", 0), ("schedule-epochs", 0), ("microbatches", 0)):
+    for name, value in (
+        ("epochs", 1),
+        ("batch", 16),
+        ("context", 128),
+        ("depth", 4),
+        ("width", 128),
+        ("heads", 4),
+        ("kv-heads", 2),
+        ("hidden", 352),
+        ("threads", 2),
+        ("seed", 1),
+        ("warmup-epochs", 0),
+        ("schedule-epochs", 0),
+        ("microbatches", 0),
+    ):
         p.add_argument(f"--{name}", default=value, type=int)
     for name, value in (("lr", 1e-3), ("weight-decay", 0.01), ("eval-share", 0.1)):
         p.add_argument(f"--{name}", default=value, type=float)
@@ -256,7 +321,12 @@ def main():
     torch.set_num_threads(o.threads)
     trainer = Trainer(o)
     for number in range(o.epochs):
-        print(json.dumps(trainer.epoch(number) | {"precision": o.precision, "torch": torch.__version__}), flush=True)
+        print(
+            json.dumps(
+                trainer.epoch(number) | {"precision": o.precision, "torch": torch.__version__}
+            ),
+            flush=True,
+        )
         if o.microbatches and trainer.index == o.microbatches:
             break
 

@@ -5,6 +5,7 @@
   peer_pytorch_sequence.py [threads [batch [positions [features [heads [words [repetitions [bf16]]]]]]]]
 
 Eager, in fp32 or with bf16 tensors and weights (without the conversions of autocast), each gradient by itself through autograd. The loss is one operation in petra: its two passes are added."""
+
 import sys
 import time
 
@@ -35,7 +36,9 @@ class Table:
 
     def backward(self, name, times, inputs, output):
         gradient = torch.randn_like(output)
-        self.add(name, times, lambda: torch.autograd.grad(output, inputs, gradient, retain_graph=True))
+        self.add(
+            name, times, lambda: torch.autograd.grad(output, inputs, gradient, retain_graph=True)
+        )
 
 
 def leaf(*shape):
@@ -64,32 +67,47 @@ def attention(qkv, heads):
 
 def main():
     bf16 = sys.argv[-1] == "bf16"
-    given = [int(word) for word in sys.argv[1:len(sys.argv) - bf16]]
+    given = [int(word) for word in sys.argv[1 : len(sys.argv) - bf16]]
     if bf16:
         torch.set_default_dtype(torch.bfloat16)
-    threads, n, t, c, heads, words, repetitions = given + DEFAULTS[len(given):]
+    threads, n, t, c, heads, words, repetitions = given + DEFAULTS[len(given) :]
     torch.set_num_threads(threads)
     table = Table(repetitions)
     x, scale, shift, qkv, h = leaf(n, t, c), leaf(c), leaf(c), leaf(n, t, 3 * c), leaf(n, t, 4 * c)
-    table.forward("layer_norm forward", 2 * BLOCKS + 1, lambda: functional.layer_norm(x, (c,), scale, shift))
-    table.backward("layer_norm backward", 2 * BLOCKS + 1, (x, scale, shift), functional.layer_norm(x, (c,), scale, shift))
+    table.forward(
+        "layer_norm forward", 2 * BLOCKS + 1, lambda: functional.layer_norm(x, (c,), scale, shift)
+    )
+    table.backward(
+        "layer_norm backward",
+        2 * BLOCKS + 1,
+        (x, scale, shift),
+        functional.layer_norm(x, (c,), scale, shift),
+    )
     linear(table, "qkv", BLOCKS, x, 3 * c)
     table.forward("attention forward", BLOCKS, lambda: attention(qkv, heads))
     table.backward("attention backward", BLOCKS, (qkv,), attention(qkv, heads))
     linear(table, "out", BLOCKS, x, c, addend=True)
     linear(table, "up", BLOCKS, x, 4 * c)
     for name, form, times in (("tanh", "tanh", BLOCKS), ("erf", "none", 0)):
-        table.forward(f"gelu forward, {name}", times, lambda form=form: functional.gelu(h, approximate=form))
+        table.forward(
+            f"gelu forward, {name}", times, lambda form=form: functional.gelu(h, approximate=form)
+        )
         table.backward(f"gelu backward, {name}", times, (h,), functional.gelu(h, approximate=form))
     linear(table, "down", BLOCKS, h, c, addend=True)
     linear(table, "words", 1, x, words, bias=False)
     logits, labels = leaf(n * t, words), torch.randint(words, (n * t,))
     loss = functional.cross_entropy(logits, labels)
-    table.add("cross entropy", 1, lambda: functional.cross_entropy(logits.detach(), labels),
-              lambda: torch.autograd.grad(loss, logits, retain_graph=True))
+    table.add(
+        "cross entropy",
+        1,
+        lambda: functional.cross_entropy(logits.detach(), labels),
+        lambda: torch.autograd.grad(loss, logits, retain_graph=True),
+    )
     rows, positions, tokens = leaf(words, c), leaf(t, c), labels.view(n, t)
     table.forward("embed forward", 1, lambda: functional.embedding(tokens, rows) + positions)
-    table.backward("embed backward", 1, (rows, positions), functional.embedding(tokens, rows) + positions)
+    table.backward(
+        "embed backward", 1, (rows, positions), functional.embedding(tokens, rows) + positions
+    )
     print(f"{'step of 4 blocks':20s} {table.step * 1e3:9.3f} ms")
 
 

@@ -49,7 +49,9 @@ class Unit(torch.nn.Module):
     def forward(self, x, moving):
         bn = self.bn
         mean, variance = (bn.running_mean, bn.running_var) if moving else (None, None)
-        y = F.batch_norm(self.conv(x), mean, variance, bn.weight, bn.bias, True, BN_MOMENTUM, BN_EPS)
+        y = F.batch_norm(
+            self.conv(x), mean, variance, bn.weight, bn.bias, True, BN_MOMENTUM, BN_EPS
+        )
         return F.relu(y) if self.relu else y
 
 
@@ -61,7 +63,10 @@ class Stem(torch.nn.Module):
         self.unit = Unit(3, 2 * width, 3)
 
     def forward(self, xs, moving=False):
-        return tuple(y.contiguous(memory_format=torch.channels_last) for y in self.unit(xs[0], moving).float().chunk(2, 1))
+        return tuple(
+            y.contiguous(memory_format=torch.channels_last)
+            for y in self.unit(xs[0], moving).float().chunk(2, 1)
+        )
 
 
 class Block(torch.nn.Module):
@@ -72,13 +77,19 @@ class Block(torch.nn.Module):
         super().__init__()
         self.bottleneck, self.outputs = bottleneck, 4 * planes if bottleneck else planes
         self.reversible = stride == 1 and inputs == self.outputs
-        shapes = ((planes, 1, 1), (planes, 3, stride), (self.outputs, 1, 1)) if bottleneck else ((planes, 3, stride), (planes, 3, 1))
+        shapes = (
+            ((planes, 1, 1), (planes, 3, stride), (self.outputs, 1, 1))
+            if bottleneck
+            else ((planes, 3, stride), (planes, 3, 1))
+        )
         self.units, channels = torch.nn.ModuleList(), inputs
         for outputs, kernel, step in shapes:
             self.units.append(Unit(channels, outputs, kernel, step))
             channels = outputs
         shortcuts = 0 if self.reversible else 2 if bottleneck else 1
-        self.shortcuts = torch.nn.ModuleList(Unit(inputs, self.outputs, 1, stride, relu=False) for _ in range(shortcuts))
+        self.shortcuts = torch.nn.ModuleList(
+            Unit(inputs, self.outputs, 1, stride, relu=False) for _ in range(shortcuts)
+        )
 
     def branch(self, x, moving):
         for unit in self.units:
@@ -111,22 +122,37 @@ def build(depth, width, classes=10):
     blocks, channels = [Stem(width)], width
     for group, count in enumerate(BLOCKS[depth]):
         for i in range(count):
-            blocks.append(Block(channels, width << group, 2 if group and i == 0 else 1, depth >= 50))
+            blocks.append(
+                Block(channels, width << group, 2 if group and i == 0 else 1, depth >= 50)
+            )
             channels = blocks[-1].outputs
     return blocks + [Head(2 * channels, classes)]
 
 
 def optimiser(*blocks):
     parameters = [p for block in blocks for p in block.parameters()]
-    weights, others = [p for p in parameters if p.dim() > 1], [p for p in parameters if p.dim() == 1]
-    return torch.optim.SGD([{"params": weights, "weight_decay": DECAY}, {"params": others}], LR, MOMENTUM, nesterov=True)
+    weights, others = (
+        [p for p in parameters if p.dim() > 1],
+        [p for p in parameters if p.dim() == 1],
+    )
+    return torch.optim.SGD(
+        [{"params": weights, "weight_decay": DECAY}, {"params": others}],
+        LR,
+        MOMENTUM,
+        nesterov=True,
+    )
 
 
 class Backprop:
     """Forward, backward and update of the whole network, one microbatch a tick."""
 
     def __init__(self, blocks, context, compiled=False):
-        self.blocks, self.context, self.optimiser, self.loss = blocks, context, optimiser(*blocks), None
+        self.blocks, self.context, self.optimiser, self.loss = (
+            blocks,
+            context,
+            optimiser(*blocks),
+            None,
+        )
         self.forward = torch.compile(self.network) if compiled else self.network
 
     def network(self, images, labels):
@@ -167,12 +193,20 @@ class Petra:
                 f = self.branch[j](x1, True)
                 x2 = ys[0] - f.detach()
                 gradients = torch.autograd.grad(f, [x1] + parameters, dys[0].to(f.dtype))
-                xs, dxs, gradients = (x1.detach(), x2), (dys[1] + gradients[0], dys[0]), gradients[1:]
+                xs, dxs, gradients = (
+                    (x1.detach(), x2),
+                    (dys[1] + gradients[0], dys[0]),
+                    gradients[1:],
+                )
             else:
                 xs = tuple(x.detach().requires_grad_(j > 0) for x in self.inputs[j].pop(0))
                 wanted = list(xs) if j > 0 else []
                 gradients = torch.autograd.grad(self.forward[j](xs, True), wanted + parameters, dys)
-                xs, dxs, gradients = tuple(x.detach() for x in xs), gradients[: len(wanted)], gradients[len(wanted) :]
+                xs, dxs, gradients = (
+                    tuple(x.detach() for x in xs),
+                    gradients[: len(wanted)],
+                    gradients[len(wanted) :],
+                )
         self.update(j, gradients)
         return xs, dxs
 
@@ -198,7 +232,9 @@ class Petra:
         with torch.no_grad(), self.context():
             for j, block in enumerate(self.blocks[:-1]):
                 if not block.reversible:
-                    self.inputs[j] = [tuple(x.clone() for x in xs) for _ in range(2 * (count - 1 - j))]
+                    self.inputs[j] = [
+                        tuple(x.clone() for x in xs) for _ in range(2 * (count - 1 - j))
+                    ]
                 xs = block(xs)
                 self.up[j + 1] = xs
                 self.down[j] = tuple(x.clone() for x in xs), tuple(1e-6 * x for x in xs)
@@ -225,15 +261,22 @@ class Petra:
 
 def context_of(device, precision):
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
-    return lambda: torch.autocast(device, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)
+    return lambda: torch.autocast(
+        device, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False
+    )
 
 
 def measure(o, device, precision, batch):
     torch.manual_seed(1)
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
-    blocks = [block.to(device, memory_format=torch.channels_last) for block in build(o.depth, o.width)]
+    blocks = [
+        block.to(device, memory_format=torch.channels_last) for block in build(o.depth, o.width)
+    ]
     trainer = METHODS[o.method](blocks, context_of(device, precision), o.compile)
-    images = [torch.randn(batch, 3, 32, 32).contiguous(memory_format=torch.channels_last) for _ in range(RING)]
+    images = [
+        torch.randn(batch, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+        for _ in range(RING)
+    ]
     labels = [torch.randint(10, (batch,)) for _ in range(RING)]
     if device == "cuda":
         images, labels = [x.pin_memory() for x in images], [x.pin_memory() for x in labels]
@@ -245,16 +288,21 @@ def measure(o, device, precision, batch):
         synchronize()
         start = time.perf_counter()
         for t in range(ticks):
-            trainer.tick(images[t % RING].to(device, non_blocking=True), labels[t % RING].to(device, non_blocking=True))
+            trainer.tick(
+                images[t % RING].to(device, non_blocking=True),
+                labels[t % RING].to(device, non_blocking=True),
+            )
         synchronize()
         return 1e3 * (time.perf_counter() - start) / ticks
 
     run(o.warmup)
     ms = [run(o.ticks) for _ in range(o.blocks)]
     middle = statistics.median(ms)
-    print(f"pytorch/{device}/{precision}/b{batch} ms={middle:.4f} min={min(ms):.4f} max={max(ms):.4f} "
-          f"images_per_s={1e3 * batch / middle:.0f} ticks={o.ticks} blocks={o.blocks} warmup={o.warmup} loss={trainer.loss.item():.4f}",
-          flush=True)
+    print(
+        f"pytorch/{device}/{precision}/b{batch} ms={middle:.4f} min={min(ms):.4f} max={max(ms):.4f} "
+        f"images_per_s={1e3 * batch / middle:.0f} ticks={o.ticks} blocks={o.blocks} warmup={o.warmup} loss={trainer.loss.item():.4f}",
+        flush=True,
+    )
 
 
 class Counter(TorchDispatchMode):
@@ -272,12 +320,18 @@ class Counter(TorchDispatchMode):
         if views or name.startswith(("empty", "new_empty", "detach", "_unsafe_view")):
             return results
         tensors = lambda tree: [t for t in tree_leaves(tree) if isinstance(t, torch.Tensor)]
-        changed = tensors([v for v, a in zip(args, schema.arguments) if a.alias_info and a.alias_info.is_write])
+        changed = tensors(
+            [v for v, a in zip(args, schema.arguments) if a.alias_info and a.alias_info.is_write]
+        )
         written = {id(t): t for t in tensors(results) + changed}
         read = {id(t): t for t in tensors((args, kwargs))}
         if written:
-            launches = sum(r is not None for r in results[:2]) if name == "convolution_backward" else 1
-            for i, value in enumerate((launches, *(sum(t.nbytes for t in ts.values()) for ts in (read, written)))):
+            launches = (
+                sum(r is not None for r in results[:2]) if name == "convolution_backward" else 1
+            )
+            for i, value in enumerate(
+                (launches, *(sum(t.nbytes for t in ts.values()) for ts in (read, written)))
+            ):
                 self.counts[name][i] += value
         return results
 
@@ -286,17 +340,27 @@ def count(o, precision, batch):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     def line(key, values, rest=""):
-        print(f"{key} launches={values[0]} read_mb={1e-6 * values[1]:.6f} written_mb={1e-6 * values[2]:.6f}{rest}", flush=True)
+        print(
+            f"{key} launches={values[0]} read_mb={1e-6 * values[1]:.6f} written_mb={1e-6 * values[2]:.6f}{rest}",
+            flush=True,
+        )
 
     with FakeTensorMode():
         blocks = build(o.depth, o.width)
-        for convolution in (m for block in blocks for m in block.modules() if isinstance(m, torch.nn.Conv2d)):
-            convolution.weight = torch.nn.Parameter(convolution.weight.detach().contiguous(memory_format=torch.channels_last))
+        for convolution in (
+            m for block in blocks for m in block.modules() if isinstance(m, torch.nn.Conv2d)
+        ):
+            convolution.weight = torch.nn.Parameter(
+                convolution.weight.detach().contiguous(memory_format=torch.channels_last)
+            )
         trainer = METHODS[o.method](blocks, context_of("cpu", precision))
         for each in getattr(trainer, "optimisers", None) or [trainer.optimiser]:
             for group in each.param_groups:
                 group["foreach"] = True  # as on a GPU
-        images, labels = torch.empty(batch, 3, 32, 32).contiguous(memory_format=torch.channels_last), torch.empty(batch, dtype=torch.long)
+        images, labels = (
+            torch.empty(batch, 3, 32, 32).contiguous(memory_format=torch.channels_last),
+            torch.empty(batch, dtype=torch.long),
+        )
         found = []
         for _ in range(2 * len(blocks) + 2):
             with Counter() as counter:
@@ -305,8 +369,11 @@ def count(o, precision, batch):
     if found[-1] != found[-2]:
         raise SystemExit("peer_pytorch_tick: the count is not steady")
     key = f"{precision}/b{batch}"
-    line(f"pytorch-count/{key}", [sum(column) for column in zip(*found[-1].values())],
-         f" depth={o.depth} width={o.width} method={o.method} torch={torch.__version__}")
+    line(
+        f"pytorch-count/{key}",
+        [sum(column) for column in zip(*found[-1].values())],
+        f" depth={o.depth} width={o.width} method={o.method} torch={torch.__version__}",
+    )
     for name, values in sorted(found[-1].items(), key=lambda item: -item[1][0]):
         line(f"pytorch-op/{key}/{name}", values)
 
@@ -316,24 +383,46 @@ def tensors_of(block):
     if isinstance(block, Head):
         return [block.fc.weight, block.fc.bias]
     units = [block.unit] if isinstance(block, Stem) else [*block.units, *block.shortcuts]
-    return [t for u in units for t in (u.conv.weight, u.bn.weight, u.bn.bias, u.bn.running_mean, u.bn.running_var)]
+    return [
+        t
+        for u in units
+        for t in (u.conv.weight, u.bn.weight, u.bn.bias, u.bn.running_mean, u.bn.running_var)
+    ]
 
 
 def check(depth, method, ticks=40, batch=4, width=2):
     """The distance of the weights from those of the reference, relative to the way that they went."""
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/reference"))
+    sys.path.insert(
+        0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/reference")
+    )
     import methods
     import nets
 
     torch.manual_seed(1)
-    Stem.forward = lambda self, xs, moving=False: tuple(y.contiguous() for y in self.unit(xs[0], moving).chunk(2, 1))  # fp64
+    Stem.forward = lambda self, xs, moving=False: tuple(
+        y.contiguous() for y in self.unit(xs[0], moving).chunk(2, 1)
+    )  # fp64
     blocks = [block.double() for block in build(depth, width)]
     reference = nets.build("revnet", depth, width)
     first = [[t.detach().clone() for t in tensors_of(block)] for block in blocks]
-    weights = [{name: t.clone() for (name, _), t in zip(block.tensors, ts, strict=True)} for block, ts in zip(reference, first)]
-    data = [(torch.randn(batch, 3, 32, 32, dtype=torch.float64), torch.randint(10, (batch,))) for _ in range(ticks)]
+    weights = [
+        {name: t.clone() for (name, _), t in zip(block.tensors, ts, strict=True)}
+        for block, ts in zip(reference, first)
+    ]
+    data = [
+        (torch.randn(batch, 3, 32, 32, dtype=torch.float64), torch.randint(10, (batch,)))
+        for _ in range(ticks)
+    ]
     train = methods.lockstep if method == "petra" else methods.sequential
-    final, losses = train(reference, weights, lambda m: data[m], ticks, 1, methods.Optimiser(LR, MOMENTUM, True, DECAY), method)
+    final, losses = train(
+        reference,
+        weights,
+        lambda m: data[m],
+        ticks,
+        1,
+        methods.Optimiser(LR, MOMENTUM, True, DECAY),
+        method,
+    )
     trainer = METHODS[method](blocks, context_of("cpu", "fp32"))
     for images, labels in data:
         trainer.tick(images, labels)
@@ -354,9 +443,15 @@ METHODS = {"petra": Petra, "backprop": Backprop}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cuda", "cpu"))
-    parser.add_argument("--batches", default="64,256", type=lambda text: [int(word) for word in text.split(",")])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cuda", "cpu")
+    )
+    parser.add_argument(
+        "--batches", default="64,256", type=lambda text: [int(word) for word in text.split(",")]
+    )
     parser.add_argument("--precisions", default="fp32,tf32,bf16", type=lambda text: text.split(","))
     parser.add_argument("--depth", default=18, type=int, choices=BLOCKS)
     parser.add_argument("--method", default="petra", choices=METHODS)
@@ -371,10 +466,14 @@ def main():
                 count(o, precision, batch)
         return
     what = torch.cuda.get_device_name() if o.device == "cuda" else "cpu"
-    print(f"pytorch/device {what}; PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}")
+    print(
+        f"pytorch/device {what}; PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
+    )
     torch.backends.cudnn.benchmark = True
     if o.compile:
-        torch._dynamo.config.recompile_limit = 256  # blocks share their code: each shape of a block is a graph
+        torch._dynamo.config.recompile_limit = (
+            256  # blocks share their code: each shape of a block is a graph
+        )
     for precision in o.precisions:
         for batch in o.batches:
             measure(o, o.device, precision, batch)

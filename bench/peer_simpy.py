@@ -39,7 +39,9 @@ def stage(env, j, stages, microbatches, up, down, count):
 def main():
     stages, microbatches = int(sys.argv[1]), int(sys.argv[2])
     env, count = simpy.Environment(), [0]
-    up, down = ([[env.event() for _ in range(microbatches)] for _ in range(stages)] for _ in range(2))
+    up, down = (
+        [[env.event() for _ in range(microbatches)] for _ in range(stages)] for _ in range(2)
+    )
     for j in range(stages):
         env.process(stage(env, j, stages, microbatches, up, down, count))
     start = time.perf_counter()

@@ -9,7 +9,11 @@ import sys
 import simulations as sim
 import petrapipe  # simulations knows its folder
 
-WORDS = dict(argument[2:].split("=", 1) for argument in sys.argv[1:] if argument.startswith("--") and "=" in argument)
+WORDS = dict(
+    argument[2:].split("=", 1)
+    for argument in sys.argv[1:]
+    if argument.startswith("--") and "=" in argument
+)
 JOBS = WORDS.get("jobs", "1")  # 0: runs nothing and reads the existing runs
 
 
@@ -29,7 +33,14 @@ def cells(grid, output):
     """Yields each completed cell of a grid (its path): (the keys that the grid sets, as texts; the cell in the output of petra sweep). A cell that
     diverged has the state "diverged". Complete cells in `output` are not repeated; a failure of another kind ends the script."""
     command = [sim.PETRA, "sweep", grid, "--jobs", JOBS, "--output", output, "--json", "--quiet"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, check=False)
+    done = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
     if not done.stdout.startswith("{"):
         sys.exit(f"{os.path.basename(sys.argv[0])}: {' '.join(command)}: {done.stderr}")
     found = json.loads(done.stdout)
@@ -43,7 +54,13 @@ def cells(grid, output):
             yield found["combinations"][number // seeds]["overrides"], cell
 
 
-FIGURES = ["train_loss", "eval_loss", "eval_top1", "eval_loss_recalibrated", "eval_top1_recalibrated"]
+FIGURES = [
+    "train_loss",
+    "eval_loss",
+    "eval_top1",
+    "eval_loss_recalibrated",
+    "eval_top1_recalibrated",
+]
 
 
 def last_epoch(cell, figures=FIGURES):
@@ -52,8 +69,12 @@ def last_epoch(cell, figures=FIGURES):
     if cell["state"] != "complete":
         return {"state": cell["state"], "epoch": "", **dict.fromkeys(figures, ""), "wall_s": ""}
     columns = petrapipe.Run(cell["output"]).columns("epoch")
-    return {"state": cell["state"], "epoch": int(columns["epoch"][-1]) + 1, **{name: float(columns[name][-1]) for name in figures},
-            "wall_s": round(float(columns["wall_s"][-1]))}
+    return {
+        "state": cell["state"],
+        "epoch": int(columns["epoch"][-1]) + 1,
+        **{name: float(columns[name][-1]) for name in figures},
+        "wall_s": round(float(columns["wall_s"][-1])),
+    }
 
 
 def update_table(path, rows, keys):
@@ -84,9 +105,14 @@ def tables_and_figure(keys_of, collect, tables, draw=None):
 def with_earlier(path, rows, keys):
     """Returns `rows`, and the rows of other runs in an earlier table (distinguished by the columns `keys`), because runs may have been made
     elsewhere."""
+
     def key(row):
         return tuple(str(row[name]) for name in keys)
 
     found = {key(row) for row in rows}
-    earlier = [row for row in sim.read_table(path) if key(row) not in found] if os.path.exists(path) else []
+    earlier = (
+        [row for row in sim.read_table(path) if key(row) not in found]
+        if os.path.exists(path)
+        else []
+    )
     return sorted(earlier + rows, key=lambda row: [row[name] for name in keys])

@@ -3,6 +3,7 @@
 
 Usage: read_while_running.py TEST_RUN_H5, where TEST_RUN_H5 is the test program that can be the writer.
 """
+
 import math
 import os
 import signal
@@ -22,7 +23,17 @@ os.environ.pop("HDF5_USE_FILE_LOCKING", None)  # a reader of the usual kind, whi
 
 SECONDS = 2.0
 TRAIN = ["microbatch", "epoch", "lr", "loss", "top1", "wall_s", "virtual_s"]
-EPOCH = ["epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5", "lr", "wall_s", "images_per_s"]
+EPOCH = [
+    "epoch",
+    "train_loss",
+    "train_top1",
+    "eval_loss",
+    "eval_top1",
+    "eval_top5",
+    "lr",
+    "wall_s",
+    "images_per_s",
+]
 
 
 def read(path):
@@ -40,8 +51,13 @@ def check_rows(train, torn_allowed):
     """The rows are those of the writer; in the middle of a flush, fill values may stand at the end."""
     index = numpy.arange(len(train["microbatch"]))
     expected = {
-        "microbatch": index, "epoch": index // 100, "lr": 0.1 + index, "loss": 1 / (1 + index), "top1": index / 3,
-        "wall_s": index / 7, "virtual_s": 2.0 * index,
+        "microbatch": index,
+        "epoch": index // 100,
+        "lr": 0.1 + index,
+        "loss": 1 / (1 + index),
+        "top1": index / 3,
+        "wall_s": index / 7,
+        "virtual_s": 2.0 * index,
     }
     torn = 0
     for name, column in train.items():
@@ -62,7 +78,9 @@ def check_attributes(path):
         for name in ("petra_version", "git_commit", "created", "backend", "libraries"):
             assert isinstance(file.attrs[name], str) and file.attrs[name]
         sets = []
-        file.visititems(lambda name, item: sets.append(item) if isinstance(item, h5py.Dataset) else None)
+        file.visititems(
+            lambda name, item: sets.append(item) if isinstance(item, h5py.Dataset) else None
+        )
         assert len(sets) == len(TRAIN) + len(EPOCH) + 1
         for item in sets:
             assert "units" in item.attrs, item.name
@@ -113,8 +131,10 @@ def main():
         rows, epochs = len(groups["train"]["microbatch"]), len(groups["epoch"]["epoch"])
         assert rows > 100 and epochs >= 1
         assert all(math.isnan(value) for value in groups["epoch"]["eval_loss"][1::2])
-        print(f"{reads} reads, {failures} failed at first, {torn} values torn; "
-              f"after the kill {rows} rows, {epochs} epochs, {torn_after} values torn")
+        print(
+            f"{reads} reads, {failures} failed at first, {torn} values torn; "
+            f"after the kill {rows} rows, {epochs} epochs, {torn_after} values torn"
+        )
 
 
 main()

@@ -13,18 +13,30 @@ from petrapipe import Coupling, Trainer
 class Embedding(nn.Module):  # tokens (N, T) to one stream (N, T, C), or to two equal ones
     def __init__(self, vocabulary, o):
         super().__init__()
-        self.tokens, self.positions, self.streams = nn.Embedding(vocabulary, o.width), nn.Embedding(o.context, o.width), 1 + o.reversible
+        self.tokens, self.positions, self.streams = (
+            nn.Embedding(vocabulary, o.width),
+            nn.Embedding(o.context, o.width),
+            1 + o.reversible,
+        )
 
     def forward(self, tokens):
-        return (self.tokens(tokens) + self.positions.weight[:tokens.shape[1]],) * self.streams
+        return (self.tokens(tokens) + self.positions.weight[: tokens.shape[1]],) * self.streams
 
 
 class Attention(nn.Sequential):
     def forward(self, x):
         norm, qkv, out = self
-        q, k, v = qkv(norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # each (N, heads, T, C / heads)
-        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)  # what a character must not see
-        return out(((q @ k.mT / q.shape[-1] ** 0.5).masked_fill(later, float("-inf")).softmax(-1) @ v).transpose(1, 2).flatten(2))
+        q, k, v = (
+            qkv(norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        )  # each (N, heads, T, C / heads)
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(
+            1
+        )  # what a character must not see
+        return out(
+            ((q @ k.mT / q.shape[-1] ** 0.5).masked_fill(later, float("-inf")).softmax(-1) @ v)
+            .transpose(1, 2)
+            .flatten(2)
+        )
 
 
 class Residual(nn.Sequential):
@@ -34,7 +46,9 @@ class Residual(nn.Sequential):
 
 class Head(nn.Sequential):
     def forward(self, *streams):
-        return super().forward(sum(streams) / len(streams)).transpose(1, 2)  # (N, letters, T), as nn.CrossEntropyLoss wants them
+        return (
+            super().forward(sum(streams) / len(streams)).transpose(1, 2)
+        )  # (N, letters, T), as nn.CrossEntropyLoss wants them
 
 
 def network(vocabulary, o):
@@ -49,27 +63,70 @@ def network(vocabulary, o):
 
 
 def microbatch(tokens, seed, o):  # windows (N, T) of the text, and the characters that follow
-    starts = torch.randint(len(tokens) - o.context, (o.batch, 1), generator=torch.Generator().manual_seed(seed))
+    starts = torch.randint(
+        len(tokens) - o.context, (o.batch, 1), generator=torch.Generator().manual_seed(seed)
+    )
     rows = tokens[starts + torch.arange(o.context + 1)]
     return rows[:, :-1], rows[:, 1:]
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--reversible", action="store_true", help="couplings of two streams instead of residual blocks")
-    for name, value in {"method": "petra", "stages": 4, "accumulate": 1, "microbatches": 200, "batch": 16, "context": 64, "depth": 4, "width": 64,
-                        "heads": 4, "dropout": 0.1, "lr": 1e-3, "probes": 0, "text": __file__, "output": "", "device": "cpu"}.items():
+    parser.add_argument(
+        "--reversible",
+        action="store_true",
+        help="couplings of two streams instead of residual blocks",
+    )
+    for name, value in {
+        "method": "petra",
+        "stages": 4,
+        "accumulate": 1,
+        "microbatches": 200,
+        "batch": 16,
+        "context": 64,
+        "depth": 4,
+        "width": 64,
+        "heads": 4,
+        "dropout": 0.1,
+        "lr": 1e-3,
+        "probes": 0,
+        "text": __file__,
+        "output": "",
+        "device": "cpu",
+    }.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     o = parser.parse_args()
     torch.manual_seed(1)
     with open(o.text, encoding="utf-8") as file:
         text = file.read()
     letters = sorted(set(text))
-    training, validation = torch.tensor([letters.index(letter) for letter in text]).tensor_split([len(text) * 9 // 10])
-    config = {"method.name": o.method, "method.accumulate": o.accumulate, "run.drain": True, "probe.per_epoch": o.probes}
-    trainer = Trainer(network(len(letters), o), config, nn.CrossEntropyLoss(), cut=o.stages, device=o.device, output=o.output or None,
-                      optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=o.lr), data=lambda m: microbatch(training, m, o),
-                      microbatches=o.microbatches, epoch=max(1, o.microbatches // 5), evaluate=[microbatch(validation, m, o) for m in range(4)],
-                      on_epoch=lambda row: print(f"epoch {row['epoch'] + 1}: training {row['train_loss']:.3f}, evaluation {row['eval_loss']:.3f}"))
+    training, validation = torch.tensor([letters.index(letter) for letter in text]).tensor_split(
+        [len(text) * 9 // 10]
+    )
+    config = {
+        "method.name": o.method,
+        "method.accumulate": o.accumulate,
+        "run.drain": True,
+        "probe.per_epoch": o.probes,
+    }
+    trainer = Trainer(
+        network(len(letters), o),
+        config,
+        nn.CrossEntropyLoss(),
+        cut=o.stages,
+        device=o.device,
+        output=o.output or None,
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=o.lr),
+        data=lambda m: microbatch(training, m, o),
+        microbatches=o.microbatches,
+        epoch=max(1, o.microbatches // 5),
+        evaluate=[microbatch(validation, m, o) for m in range(4)],
+        on_epoch=lambda row: print(
+            f"epoch {row['epoch'] + 1}: training {row['train_loss']:.3f}, evaluation {row['eval_loss']:.3f}"
+        ),
+    )
     for m, found in trainer.run().probes:
-        print(f"microbatch {m}, cosine to the gradient of backpropagation by stage:", *(f"{value:.3f}" for value in found["cosine/method_end_to_end"]))
+        print(
+            f"microbatch {m}, cosine to the gradient of backpropagation by stage:",
+            *(f"{value:.3f}" for value in found["cosine/method_end_to_end"]),
+        )

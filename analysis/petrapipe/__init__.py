@@ -20,15 +20,41 @@ os.environ["HDF5_USE_FILE_LOCKING"] = "FALSE"
 
 # The names that `petrapipe.NAME` has, and the module of each.
 _MODULE_OF = {
-    "Diverged": "errors", "Error": "errors", "MissingModule": "errors", "StageError": "errors", "Unreadable": "errors", "Unwritable": "errors",
-    "Labelled": "runs", "Run": "runs", "log_path": "runs", "run_names": "runs",
-    "read_config": "configs", "half_interval": "sweeps", "read_summary": "sweeps",
+    "Diverged": "errors",
+    "Error": "errors",
+    "MissingModule": "errors",
+    "StageError": "errors",
+    "Unreadable": "errors",
+    "Unwritable": "errors",
+    "Labelled": "runs",
+    "Run": "runs",
+    "log_path": "runs",
+    "run_names": "runs",
+    "read_config": "configs",
+    "half_interval": "sweeps",
+    "read_summary": "sweeps",
     "Plan": "plan",
     # These need torch.
-    "Chain": "trainer", "Trainer": "trainer", "cut": "trainer", "Coupling": "coupling", "Mitigation": "mitigations",
-    "build": "networks", "of_state_dict": "networks",
+    "Chain": "trainer",
+    "Trainer": "trainer",
+    "cut": "trainer",
+    "Coupling": "coupling",
+    "Mitigation": "mitigations",
+    "build": "networks",
+    "of_state_dict": "networks",
 }
-_MODULES = {*_MODULE_OF.values(), "export", "figures", "report", "run_log", "stages", "tensorboard", "text", "transformers", "weights"}
+_MODULES = {
+    *_MODULE_OF.values(),
+    "export",
+    "figures",
+    "report",
+    "run_log",
+    "stages",
+    "tensorboard",
+    "text",
+    "transformers",
+    "weights",
+}
 
 
 def __getattr__(name: str) -> Any:

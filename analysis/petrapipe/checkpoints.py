@@ -29,10 +29,29 @@ EXPECTED = "the checkpoint of a run with checkpoint_every=, or overwrite=True to
 # A checkpoint waits for the disk if 20 times the duration of the last such one has passed since.
 SYNC_SHARE = 20
 # Attributes of a trainer that a checkpoint has as they are.
-PLAIN = ("row", "up", "down", "targets", "held", "snapshots", "epochs", "epoch_started",
-         "evaluating", "peaks", "totals", "waiting", "seconds", "probes")
-FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
-             weakref.ref)
+PLAIN = (
+    "row",
+    "up",
+    "down",
+    "targets",
+    "held",
+    "snapshots",
+    "epochs",
+    "epoch_started",
+    "evaluating",
+    "peaks",
+    "totals",
+    "waiting",
+    "seconds",
+    "probes",
+)
+FUNCTIONS = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    functools.partial,
+    weakref.ref,
+)
 
 
 def without_functions(value: Any) -> Any:
@@ -58,6 +77,7 @@ def with_functions(value: Any, own: Any) -> Any:
 class Checkpoints:
     """The checkpoints of a trainer with a folder. Raises Error if `checkpoint_every` is set and the
     trainer has an object that is neither a tensor nor plain data."""
+
     def __init__(self, trainer: Any) -> None:
         self.trainer, self.written, self._sync_again_s = trainer, False, 0.0
         self.path = os.path.join(trainer.output, CHECKPOINT)
@@ -75,7 +95,7 @@ class Checkpoints:
         updates, self._windows, self._window_ends = plan.rows("U"), {}, {}
         for first, window in probe.windows.items():
             last = first + window.count - 1
-            self._windows[first] = (int(first_rows[first:last + 1].min()), [])
+            self._windows[first] = (int(first_rows[first : last + 1].min()), [])
             self._window_ends[first] = int(updates[plan.microbatch[updates] == last].max())
         for row, passes in sorted(probe.passes.items()):
             for one in passes:
@@ -91,11 +111,15 @@ class Checkpoints:
         packed(target, "data: the target of microbatch 0")
         for stage, schedulers in zip(self.trainer.stages, self.trainer.schedulers):
             for one in stage.mitigations:
-                packed(without_functions(vars(one)),
-                       f"stage {stage.number}: mitigation {type(one).__name__}")
+                packed(
+                    without_functions(vars(one)),
+                    f"stage {stage.number}: mitigation {type(one).__name__}",
+                )
             for one in [*stage.optimizers, *schedulers]:
-                packed(without_functions(one.state_dict()),
-                       f"stage {stage.number}: the state of {type(one).__name__}")
+                packed(
+                    without_functions(one.state_dict()),
+                    f"stage {stage.number}: the state of {type(one).__name__}",
+                )
 
     @property
     def due(self) -> bool:
@@ -135,10 +159,13 @@ class Checkpoints:
         rows = slice(self._digested, end)
         columns = [
             plan.kind[rows].astype("U1").view(numpy.uint32),
-            *(getattr(plan, name)[rows]
-              for name in ("stage", "microbatch", "weights", "inverse_weights", "epoch")),
+            *(
+                getattr(plan, name)[rows]
+                for name in ("stage", "microbatch", "weights", "inverse_weights", "epoch")
+            ),
             plan.learning_rate[rows].view(numpy.int64)
-            if self.trainer.by_config else numpy.zeros(end - self._digested)
+            if self.trainer.by_config
+            else numpy.zeros(end - self._digested),
         ]
         self._digest.update(numpy.stack([column.astype("<i8") for column in columns], 1).tobytes())
         self._digested = end
@@ -152,7 +179,8 @@ class Checkpoints:
         if not isinstance(state, dict) or state.get("version") != VERSION:
             raise Unreadable(
                 f"{self.path}: cannot be read: it is no checkpoint of this version; expected "
-                f"{EXPECTED}")
+                f"{EXPECTED}"
+            )
         try:
             for name in (*PLAIN, "schedulers"):
                 if type(state[name]) is not type(getattr(self.trainer, name)):
@@ -166,7 +194,8 @@ class Checkpoints:
             raise Unreadable(
                 f"{self.path}: cannot be read: its content was changed ({type(error).__name__}: "
                 f"{' '.join(str(error).split())}); expected "
-                f"{EXPECTED}") from None
+                f"{EXPECTED}"
+            ) from None
         self.written = True
         return state["log"]
 
@@ -183,24 +212,29 @@ class Checkpoints:
                     raise Error(
                         f"{self.path}: belongs to another run than {log}; "
                         "expected the checkpoint of that run, or "
-                        "overwrite=True to begin anew")
+                        "overwrite=True to begin anew"
+                    )
         facts, code = json.loads(state["signature"])
         other = self.signature.difference(facts)
         if other:
             raise Error(
                 f"{self.path}: {other}; expected the same config, network, optimisers, data and "
-                "options")
+                "options"
+            )
         changed = self.signature.changed_code(code)
         if changed:
-            warnings.warn(f"{self.path}: the code of {changed[0]} is not that of its run" +
-                          (f", nor is that of {len(changed) - 1} others" if changed[1:] else ""),
-                          stacklevel=5)
+            warnings.warn(
+                f"{self.path}: the code of {changed[0]} is not that of its run"
+                + (f", nor is that of {len(changed) - 1} others" if changed[1:] else ""),
+                stacklevel=5,
+            )
         row, plan = state["row"], self.trainer.plan
         if row > len(plan) or self._actions(row) != state["actions"]:
             raise Error(
                 f"{self.path}: was written after {row} actions, which are not the first ones of "
                 "this run; expected a run of the same length, a longer "
-                "run, or one from the beginning")
+                "run, or one from the beginning"
+            )
 
     def _check_flow(self, state: dict) -> None:
         """Compares what is in flight with the plan: raises Unreadable if something is missing that
@@ -223,8 +257,9 @@ class Checkpoints:
         expected = {"up": up, "down": down, "targets": forwards[0] - forwards[-1], "held": held}
         right = all(set(state[name]) == value for name, value in expected.items())
         right = right and len(state["stages"]) == last
-        for stage, saved, here, back, end in zip(trainer.stages, state["stages"], forwards,
-                                                 backwards, ends):
+        for stage, saved, here, back, end in zip(
+            trainer.stages, state["stages"], forwards, backwards, ends
+        ):
             updates = len(of("U", stage.number))
             counted = len(end) - updates * plan.accumulate
             right = right and (saved["updates"], saved["counted"]) == (updates, counted)
@@ -240,11 +275,13 @@ class Checkpoints:
                     f"{self.path}: has no longer the weights after "
                     f"{min(needed - set(saved['versions']))} updates of stage {stage.number}, "
                     "which this longer run "
-                    "reads; expected a run of the same length, or one from the beginning")
+                    "reads; expected a run of the same length, or one from the beginning"
+                )
         if not right:
             raise Unreadable(
                 f"{self.path}: cannot be read: its content was changed (the microbatches in flight "
-                f"are not those of its run); expected {EXPECTED}")
+                f"are not those of its run); expected {EXPECTED}"
+            )
         self._check_probe(state)
 
     def _check_probe(self, state: dict) -> None:
@@ -258,7 +295,8 @@ class Checkpoints:
                 raise Error(
                     f"{self.path}: the probe at microbatch {first} compares with other weights "
                     "than in the shorter run; expected a run of the same length, or "
-                    "one from the beginning")
+                    "one from the beginning"
+                )
         windows = probe.state()["windows"]
         for first in list(windows):
             if first in saved and first in mine:
@@ -304,7 +342,7 @@ class Checkpoints:
             if not sums and (losses or evaluated):
                 raise Error(
                     f"{self.path}: epoch {epoch} has ended, and this longer run adds to it; "
-                    "expected a run of the same length, or one from the beginning")
+                    "expected a run of the same length, or one from the beginning"
+                )
             found[epoch] = {**entry, **sums, "losses": left[0], "evaluations": left[1]}
         return found
-

@@ -9,8 +9,20 @@ from typing import Any, Mapping
 
 # Keys that change no result: they determine where files go (docs/config.md), or how a run gets to the same results.
 # tests/check_analysis compares them with src/config/keys.c.
-NEUTRAL_KEYS = {"run.name", "run.output", "run.keep_checkpoint", "run.mode", "run.checkpoint_every", "data.path", "data.workers",
-                "cluster.placement", "cluster.timeout_s", "cluster.transport", "cluster.gpus", "device.streams"}
+NEUTRAL_KEYS = {
+    "run.name",
+    "run.output",
+    "run.keep_checkpoint",
+    "run.mode",
+    "run.checkpoint_every",
+    "data.path",
+    "data.workers",
+    "cluster.placement",
+    "cluster.timeout_s",
+    "cluster.transport",
+    "cluster.gpus",
+    "device.streams",
+}
 # These keys are for comparing runs: data at another place may be other data.
 UNCOMPARED_KEYS = NEUTRAL_KEYS - {"data.path"}
 
@@ -34,7 +46,10 @@ def read_config(text: str) -> dict[str, str]:
         path = [entry for entry in path if entry[0] < depth] + [(depth, match.group(2))]
         key = ".".join(name for _, name in path)
         if rest.startswith("{"):
-            values.update((f"{key}.{name}", unquoted(value)) for name, value in re.findall(r"([\w.]+): *(\[[^]]*\]|[^,}]*)", rest))
+            values.update(
+                (f"{key}.{name}", unquoted(value))
+                for name, value in re.findall(r"([\w.]+): *(\[[^]]*\]|[^,}]*)", rest)
+            )
         elif rest:
             values[key] = unquoted(rest)
     return values
@@ -48,7 +63,11 @@ def flattened(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     found = {}
     for key, value in config.items():
-        found.update(flattened(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
+        found.update(
+            flattened(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping)
+            else {f"{prefix}{key}": value}
+        )
     return found
 
 

@@ -36,20 +36,37 @@ class _Call:
     mean: bool = True  # whether it returns the mean over the labels that count
 
     @classmethod
-    def of(cls, function: Callable, scores: torch.Tensor, target: torch.Tensor, *more: Any,
-           **named: Any) -> _Call:
+    def of(
+        cls,
+        function: Callable,
+        scores: torch.Tensor,
+        target: torch.Tensor,
+        *more: Any,
+        **named: Any,
+    ) -> _Call:
         """Takes the arguments of the function."""
         between = ("p", "margin") if function is functional.multi_margin_loss else ()
-        order = (*between, "weight", "size_average", *(() if between else ("ignore_index",)),
-                 "reduce", "reduction")
+        order = (
+            *between,
+            "weight",
+            "size_average",
+            *(() if between else ("ignore_index",)),
+            "reduce",
+            "reduction",
+        )
         if between:
             given = {**dict(zip(order, more)), **named}
             given.pop("weight", None)  # its mean does not divide by them
         else:
             given = {"ignore_index": -100, **dict(zip(order, more)), **named}
         mean = given.get("reduction", "mean") == "mean" and given.get("reduce") is not False
-        return cls(scores.detach(), target.detach(), given.get("weight"),
-                   given.get("ignore_index"), mean and given.get("size_average") is not False)
+        return cls(
+            scores.detach(),
+            target.detach(),
+            given.get("weight"),
+            given.get("ignore_index"),
+            mean and given.get("size_average") is not False,
+        )
 
     def counted(self) -> torch.Tensor:
         """Returns which labels count."""
@@ -74,8 +91,9 @@ class _Calls(TorchFunctionMode):
         super().__init__()
         self.found: list[_Call] = []
 
-    def __torch_function__(self, function: Callable, types: Any, args: tuple = (),
-                           kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         if function in _CLASSIFIERS:
             named = dict(kwargs or {})
             first = named.pop("input") if "input" in named else args[0]
@@ -116,12 +134,19 @@ class ObservedLoss:
             value = self.loss(output, target)
         if not isinstance(value, torch.Tensor):
             raise TypeError(f"it returns {_kind_of(value)}, not the mean as a tensor")
-        if (torch.is_grad_enabled() and not value.requires_grad
-                and any(t.requires_grad for t in tensors_in(output))):
+        if (
+            torch.is_grad_enabled()
+            and not value.requires_grad
+            and any(t.requires_grad for t in tensors_in(output))
+        ):
             raise TypeError("its mean has no gradient (detach(), item() or integers)")
         found = calls.found
-        if (len(found) == 1 and value.dim() == 0 and bool(torch.isnan(value))
-                and found[0].share() == 0):
+        if (
+            len(found) == 1
+            and value.dim() == 0
+            and bool(torch.isnan(value))
+            and found[0].share() == 0
+        ):
             # PyTorch has 0 / 0, and a gradient of zeros.
             value = torch.nan_to_num(value, nan=0.0)
         if self._watching:
@@ -139,8 +164,11 @@ class ObservedLoss:
         weight = calls[0].share() if len(calls) == 1 else float(samples_of(target))
         if len(calls) > 1:
             first = next(tensors_in(output), None)
-            calls = [one for one in calls if first is not None
-                     and one.scores.data_ptr() == first.data_ptr()]
+            calls = [
+                one
+                for one in calls
+                if first is not None and one.scores.data_ptr() == first.data_ptr()
+            ]
         if len(calls) != 1 or calls[0].target.is_floating_point():
             return Counts(weight)
         return Counts(weight, *_right(calls[0]))
@@ -165,6 +193,7 @@ def _kind_of(value: Any) -> str:
 
 # --- evaluation ---
 
+
 class Batches:
     """The microbatches of evaluations: each evaluation reads them from the beginning, with random
     numbers that depend only on the seed and the epoch."""
@@ -172,8 +201,10 @@ class Batches:
     def __init__(self, data: Iterable, seed: int) -> None:
         self.data, self.seed = data, seed
         if hasattr(data, "__next__"):
-            raise Error(f"evaluate: is a {type(data).__name__}, which can be read only once; "
-                        "expected a DataLoader or a list of microbatches")
+            raise Error(
+                f"evaluate: is a {type(data).__name__}, which can be read only once; "
+                "expected a DataLoader or a list of microbatches"
+            )
 
     def read(self, epoch: int) -> Iterator[tuple[Any, Any]]:
         """Yields (input, target)."""
@@ -187,20 +218,28 @@ class Batches:
                 break
             if not isinstance(batch, (tuple, list)) or len(batch) != 2:
                 length = f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""
-                raise Error(f"evaluate: microbatch {place} is a {type(batch).__name__}{length}; "
-                            "expected (input, target)")
+                raise Error(
+                    f"evaluate: microbatch {place} is a {type(batch).__name__}{length}; "
+                    "expected (input, target)"
+                )
             yield batch[0], batch[1]
             place += 1
         if not place:
-            raise Error("evaluate: has no microbatch; expected an iterable that can be read again, "
-                        "such as a DataLoader or a list")
+            raise Error(
+                "evaluate: has no microbatch; expected an iterable that can be read again, "
+                "such as a DataLoader or a list"
+            )
 
 
 @contextlib.contextmanager
 def _evaluating(stages: Sequence[Stage], taken: Sequence[tuple]) -> Iterator[None]:
     """Within it the stages are in evaluation mode and have the buffers of the snapshots."""
-    modes = [(part, part.training) for stage in stages for module in stage.modules
-             for part in module.modules()]
+    modes = [
+        (part, part.training)
+        for stage in stages
+        for module in stage.modules
+        for part in module.modules()
+    ]
     held = [[buffer.clone() for buffer in stage.buffers()] for stage in stages]
     try:
         for stage, (_, buffers, _) in zip(stages, taken):
@@ -217,28 +256,43 @@ def _evaluating(stages: Sequence[Stage], taken: Sequence[tuple]) -> Iterator[Non
                 buffer.copy_(value)
 
 
-def evaluate(stages: Sequence[Stage], taken: Sequence[tuple], batches: Batches,
-             loss: ObservedLoss, device: torch.device, epoch: int) -> dict[str, float]:
+def evaluate(
+    stages: Sequence[Stage],
+    taken: Sequence[tuple],
+    batches: Batches,
+    loss: ObservedLoss,
+    device: torch.device,
+    epoch: int,
+) -> dict[str, float]:
     """Returns eval_loss, eval_top1 and eval_top5. `taken` has for each stage the version of its
     weights, its buffers, and the weights themselves if its optimiser has others for evaluations.
     The loss is NaN if no label counts. Raises Diverged if it is not finite."""
     found = _means(stages, taken, batches.read(epoch), loss, device)
     if found.pop("weight") and not math.isfinite(found["eval_loss"]):
-        raise Diverged(f"the evaluation after epoch {epoch} has the loss {found['eval_loss']}; "
-                       "expected a lower learning rate, or clip=")
+        raise Diverged(
+            f"the evaluation after epoch {epoch} has the loss {found['eval_loss']}; "
+            "expected a lower learning rate, or clip="
+        )
     return found
 
 
-def rehearse(stages: Sequence[Stage], batches: Batches, loss: ObservedLoss,
-             device: torch.device) -> None:
+def rehearse(
+    stages: Sequence[Stage], batches: Batches, loss: ObservedLoss, device: torch.device
+) -> None:
     """Evaluates the first microbatch before the run, so that what does not fit is refused there."""
-    taken = [(stage.updates, [buffer.clone() for buffer in stage.buffers()], None)
-             for stage in stages]
+    taken = [
+        (stage.updates, [buffer.clone() for buffer in stage.buffers()], None) for stage in stages
+    ]
     _means(stages, taken, itertools.islice(batches.read(0), 1), loss, device)
 
 
-def _means(stages: Sequence[Stage], taken: Sequence[tuple], batches: Iterable[tuple],
-           loss: ObservedLoss, device: torch.device) -> dict[str, float]:
+def _means(
+    stages: Sequence[Stage],
+    taken: Sequence[tuple],
+    batches: Iterable[tuple],
+    loss: ObservedLoss,
+    device: torch.device,
+) -> dict[str, float]:
     weight = total = labels = right = five = 0.0
     with _evaluating(stages, taken), torch.no_grad():
         for i, (value, answer) in enumerate(batches):
@@ -252,6 +306,9 @@ def _means(stages: Sequence[Stage], taken: Sequence[tuple], batches: Iterable[tu
             found = loss.counts(target)
             total, weight = total + float(xs[0]) * found.weight, weight + found.weight
             labels, right, five = labels + found.labels, right + found.right, five + found.five
-    return {"weight": weight, "eval_loss": total / weight if weight else UNKNOWN,
-            "eval_top1": right / labels if labels else UNKNOWN,
-            "eval_top5": five / labels if labels else UNKNOWN}
+    return {
+        "weight": weight,
+        "eval_loss": total / weight if weight else UNKNOWN,
+        "eval_top1": right / labels if labels else UNKNOWN,
+        "eval_top5": five / labels if labels else UNKNOWN,
+    }

@@ -39,12 +39,24 @@ def quoted(text: str) -> str:
 class Column:
     """A data set, or a member of a compound one. It has one column, or one for each entry of its last dimension if the entries have names."""
 
-    def __init__(self, node: h5py.Dataset, name: str, units: str, kind: str, member: str | None = None, places: Sequence[str] = (),
-                 values: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        node: h5py.Dataset,
+        name: str,
+        units: str,
+        kind: str,
+        member: str | None = None,
+        places: Sequence[str] = (),
+        values: Sequence[str] = (),
+    ) -> None:
         self.node, self.name, self.member, self.kind = node, name, member, kind
         self.places, self.values = list(places), list(values)
         parts = units.split(", ")
-        self.units = parts if self.places and len(parts) == len(self.places) else [units] * max(1, len(self.places))
+        self.units = (
+            parts
+            if self.places and len(parts) == len(self.places)
+            else [units] * max(1, len(self.places))
+        )
 
     def names(self) -> Iterator[str]:
         """Yields the heads of the columns."""
@@ -55,7 +67,10 @@ class Column:
         """Returns the texts of a part of the data set: a list for each column."""
         found = self.node[part]
         found = numpy.asarray(found[self.member] if self.member else found)
-        return [[self.text(value) for value in column] for column in found.reshape(-1, max(1, len(self.places))).T.tolist()]
+        return [
+            [self.text(value) for value in column]
+            for column in found.reshape(-1, max(1, len(self.places))).T.tolist()
+        ]
 
     def text(self, value: Any) -> str:
         if self.kind == "S":
@@ -81,12 +96,26 @@ class Table:
         rows, inner = (self.shape[0] if self.shape else 1), int(numpy.prod(self.shape[1:]))
         counted = self.columns and [self.columns[0].name] == self.dimensions
         dimensions = [] if counted else self.dimensions
-        file.write(",".join(dimensions + [quoted(name) for column in self.columns for name in column.names()]) + "\n")
+        file.write(
+            ",".join(
+                dimensions + [quoted(name) for column in self.columns for name in column.names()]
+            )
+            + "\n"
+        )
         block = max(1, BLOCK_VALUES // max(1, inner))
         for first in range(0, rows if inner else 0, block):
             count = min(block, rows - first)
-            places = numpy.unravel_index(numpy.arange(first * inner, (first + count) * inner), self.shape) if dimensions else ()
-            cells = [map(str, (place + (dimension == "stage")).tolist()) for dimension, place in zip(dimensions, places)]
+            places = (
+                numpy.unravel_index(
+                    numpy.arange(first * inner, (first + count) * inner), self.shape
+                )
+                if dimensions
+                else ()
+            )
+            cells = [
+                map(str, (place + (dimension == "stage")).tolist())
+                for dimension, place in zip(dimensions, places)
+            ]
             for column in self.columns:
                 cells += column.cells(slice(first, first + count) if self.shape else ())
             file.writelines(",".join(line) + "\n" for line in zip(*cells))
@@ -104,28 +133,57 @@ def tables_of(file: h5py.File, path: str) -> Iterable[Table]:
         check_stored(node, path)
         dimensions = texts_attribute(node, "DIMENSION_LABELS")
         if len(dimensions) != node.ndim:
-            raise Unreadable(f"{path}: /{name}: its dimensions have no names; expected a file that petra wrote")
+            raise Unreadable(
+                f"{path}: /{name}: its dimensions have no names; expected a file that petra wrote"
+            )
         units = texts_attribute(node, "units")
         legend = LEGENDS.get(dimensions[-1]) if dimensions else None
         places = texts_attribute(node, legend) if legend else []
         if legend and len(places) != node.shape[-1]:
-            raise Unreadable(f"{path}: /{name}: its attribute {legend} has {len(places)} names; expected {node.shape[-1]}")
-        dimensions = dimensions[:node.ndim - (legend is not None)]
+            raise Unreadable(
+                f"{path}: /{name}: its attribute {legend} has {len(places)} names; expected {node.shape[-1]}"
+            )
+        dimensions = dimensions[: node.ndim - (legend is not None)]
         members = node.dtype.names if node.ndim == 1 else None
         if len(dimensions) > MOST_DIMENSIONS or not members and node.dtype.kind not in "iufS":
             return
-        table = tables.setdefault((name.split("/")[0], *dimensions), Table(name, dimensions, node.shape[:len(dimensions)]))
-        if table.shape[1:] != list(node.shape[1:len(dimensions)]):
-            raise Unreadable(f"{path}: /{name} has other dimensions than others of its group: {node.shape}, {table.shape}")
+        table = tables.setdefault(
+            (name.split("/")[0], *dimensions),
+            Table(name, dimensions, node.shape[: len(dimensions)]),
+        )
+        if table.shape[1:] != list(node.shape[1 : len(dimensions)]):
+            raise Unreadable(
+                f"{path}: /{name} has other dimensions than others of its group: {node.shape}, {table.shape}"
+            )
         if dimensions:
             table.shape[0] = min(table.shape[0], node.shape[0])  # a run may be writing now
         for m, member in enumerate(members or []):
             if node.dtype[member].kind in "iufS":
-                table.add(Column(node, member, units[m] if m < len(units) else "1", node.dtype[member].kind, member))
+                table.add(
+                    Column(
+                        node,
+                        member,
+                        units[m] if m < len(units) else "1",
+                        node.dtype[member].kind,
+                        member,
+                    )
+                )
         if not members:
             below = name.split("/", 1)[-1].replace("/", "_")
-            values = texts_attribute(node, "kinds") if not legend and node.dtype.kind in "iu" else []
-            table.add(Column(node, below, units[0] if len(units) == 1 else "1", node.dtype.kind, None, places, values))
+            values = (
+                texts_attribute(node, "kinds") if not legend and node.dtype.kind in "iu" else []
+            )
+            table.add(
+                Column(
+                    node,
+                    below,
+                    units[0] if len(units) == 1 else "1",
+                    node.dtype.kind,
+                    None,
+                    places,
+                    values,
+                )
+            )
 
     file.visititems(add)
     return tables.values()
@@ -137,7 +195,9 @@ def write_table(table: Table, folder: str) -> tuple[str, int]:
     path, temporary = os.path.join(folder, name), os.path.join(folder, f".{name}.tmp")
     try:
         if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
-            raise Unwritable(f"{path}: cannot replace: not a regular file; expected the name of a file")
+            raise Unwritable(
+                f"{path}: cannot replace: not a regular file; expected the name of a file"
+            )
         with open(temporary, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             rows = table.write(file)
         os.replace(temporary, path)
@@ -159,8 +219,12 @@ def export(place: str, folder: str) -> Iterator[tuple[str, int]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Writes the tables of a run's log as CSV files.")
     parser.add_argument("run", metavar="RUN", help="a run (its folder or run.h5)")
-    parser.add_argument("--csv", required=True, metavar="DIR", help="the folder to write to; it must be there")
-    parser.add_argument("--json", action="store_true", help="print one JSON object that says what was written")
+    parser.add_argument(
+        "--csv", required=True, metavar="DIR", help="the folder to write to; it must be there"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object that says what was written"
+    )
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     arguments = parser.parse_args()
     files = []
@@ -169,4 +233,14 @@ def main() -> None:
         if not arguments.json and not arguments.quiet:
             print(shown(f"{os.path.join(arguments.csv, name)}: {rows} rows"), flush=True)
     if arguments.json:
-        print(json.dumps({"run": shown(log_path(arguments.run)), "folder": shown(arguments.csv), "files": files}, indent=2, ensure_ascii=False))
+        print(
+            json.dumps(
+                {
+                    "run": shown(log_path(arguments.run)),
+                    "folder": shown(arguments.csv),
+                    "files": files,
+                },
+                indent=2,
+                ensure_ascii=False,
+            )
+        )

@@ -27,14 +27,37 @@ from .stage import Stage, tensors_in
 
 _LONG, _FEW = 100, 16  # characters of a value; entries of a list
 # Entries of a group that change no result, or that are recorded under another name.
-_NOT_OF_GROUP = {"params", "param_names", "initial_lr", "lr", "foreach", "fused", "capturable",
-                 "differentiable"}
+_NOT_OF_GROUP = {
+    "params",
+    "param_names",
+    "initial_lr",
+    "lr",
+    "foreach",
+    "fused",
+    "capturable",
+    "differentiable",
+}
 # Attributes of schedulers that say where they are, and the rates of the groups, which are recorded.
-_NOT_OF_SCHEDULER = {"optimizer", "base_lrs", "last_epoch", "verbose", "_step_count", "_last_lr",
-                     "_get_lr_called_within_step", "_is_initial", "_initial_step"}
-_LIBRARIES = tuple(os.path.join(path, "") for path in {
-    *(sysconfig.get_paths().get(name, "") for name in ("stdlib", "purelib", "platlib")),
-    os.path.dirname(os.path.dirname(torch.__file__)), os.path.dirname(__file__)} if path)
+_NOT_OF_SCHEDULER = {
+    "optimizer",
+    "base_lrs",
+    "last_epoch",
+    "verbose",
+    "_step_count",
+    "_last_lr",
+    "_get_lr_called_within_step",
+    "_is_initial",
+    "_initial_step",
+}
+_LIBRARIES = tuple(
+    os.path.join(path, "")
+    for path in {
+        *(sysconfig.get_paths().get(name, "") for name in ("stdlib", "purelib", "platlib")),
+        os.path.dirname(os.path.dirname(torch.__file__)),
+        os.path.dirname(__file__),
+    }
+    if path
+)
 
 
 def digest(value: bytes | str) -> str:
@@ -45,7 +68,7 @@ def digest(value: bytes | str) -> str:
 def short(text: str, length: int = _LONG) -> str:
     """Returns a text in one line; a long one is cut and has a digest."""
     text = " ".join(text.split())
-    return text if len(text) <= length else f"{text[:length - 14]}... [{digest(text)}]"
+    return text if len(text) <= length else f"{text[: length - 14]}... [{digest(text)}]"
 
 
 def name_of(thing: Any) -> str:
@@ -71,8 +94,9 @@ class _Describer:
         self.within: set[int] = set()  # the values that are being described
 
     def text(self, value: Any, depth: int = 0) -> str:
-        if value is None or isinstance(value, (bool, int, float, complex, str, bytes, torch.dtype,
-                                               torch.device, torch.Size)):
+        if value is None or isinstance(
+            value, (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
+        ):
             return repr(value) if not isinstance(value, torch.Size) else repr(tuple(value))
         if isinstance(value, torch.Tensor):
             return _tensor(value)
@@ -113,24 +137,35 @@ class _Describer:
 
     def _call(self, name: str, values: Mapping, depth: int, left_out: Iterable[str] = ()) -> str:
         """Returns NAME(key=value, ...), without what is None or False."""
-        given = {str(key): value for key, value in values.items()
-                 if value is not None and value is not False and str(key) not in left_out
-                 and not str(key).endswith("seed")}
+        given = {
+            str(key): value
+            for key, value in values.items()
+            if value is not None
+            and value is not False
+            and str(key) not in left_out
+            and not str(key).endswith("seed")
+        }
         inner = ", ".join(f"{key}={self.text(given[key], depth + 1)}" for key in sorted(given))
         return f"{name}({inner})"
 
     def _class(self, kind: type) -> str:
         if not _is_users(kind):
             return name_of(kind)
-        own = [self._code(function) for _, function in sorted(vars(kind).items())
-               if isinstance(function, types.FunctionType)]
+        own = [
+            self._code(function)
+            for _, function in sorted(vars(kind).items())
+            if isinstance(function, types.FunctionType)
+        ]
         return f"{name_of(kind)} [{digest(' '.join(own))}]" if own else name_of(kind)
 
     def _object(self, value: Any, depth: int) -> str:
         if isinstance(getattr(value, "_orig_mod", None), nn.Module):  # compiled
             return self.text(value._orig_mod, depth)
-        named = {name: one for name, one in getattr(value, "__dict__", {}).items()
-                 if not name.startswith("_") and name != "training"}
+        named = {
+            name: one
+            for name, one in getattr(value, "__dict__", {}).items()
+            if not name.startswith("_") and name != "training"
+        }
         if isinstance(value, nn.Module):
             named.update(value.named_buffers(recurse=False))
             named.update(value.named_children())
@@ -157,10 +192,14 @@ class _Describer:
         if not isinstance(function, types.FunctionType) or not _is_users(function):
             return name_of(function)
         code = self._code(function)
-        names = {one.argval for one in dis.get_instructions(function.__code__)
-                 if one.opname == "LOAD_GLOBAL"}
-        values = {name: function.__globals__[name] for name in names
-                  if name in function.__globals__}
+        names = {
+            one.argval
+            for one in dis.get_instructions(function.__code__)
+            if one.opname == "LOAD_GLOBAL"
+        }
+        values = {
+            name: function.__globals__[name] for name in names if name in function.__globals__
+        }
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
             try:
                 values[name] = cell.cell_contents
@@ -172,9 +211,13 @@ class _Describer:
     @staticmethod
     def _code(function: types.FunctionType) -> str:
         def of(code: types.CodeType) -> str:
-            constants = [of(one) if isinstance(one, types.CodeType) else _Describer().text(one)
-                         for one in code.co_consts if one != function.__doc__]
+            constants = [
+                of(one) if isinstance(one, types.CodeType) else _Describer().text(one)
+                for one in code.co_consts
+                if one != function.__doc__
+            ]
             return f"{code.co_code.hex()} {code.co_names} {code.co_varnames} {constants}"
+
         return of(function.__code__)
 
 
@@ -200,6 +243,7 @@ def described(value: Any) -> str:
 
 # --- data ---
 
+
 def data_in_words(data: Any, batch: int) -> str:
     """Returns what data are, in words."""
     parts = parts_of(data)[0]
@@ -223,10 +267,16 @@ def data_facts(data: Any, batch: int) -> str:
     dataset = loader.dataset
     if hasattr(dataset, "__len__"):
         words.append(f"{len(dataset)} samples")
-    plain = {name: value for name, value in sorted(getattr(dataset, "__dict__", {}).items())
-             if isinstance(value, (bool, int, float, str)) or "transform" in name}
-    plain = {name: value for name, value in plain.items()
-             if not name.startswith("_") and not name.endswith("seed")}
+    plain = {
+        name: value
+        for name, value in sorted(getattr(dataset, "__dict__", {}).items())
+        if isinstance(value, (bool, int, float, str)) or "transform" in name
+    }
+    plain = {
+        name: value
+        for name, value in plain.items()
+        if not name.startswith("_") and not name.endswith("seed")
+    }
     words += [f"{name} {described(value)}" for name, value in plain.items() if value is not None]
     order = [one for one in (loader.batch_sampler, loader.sampler) if one is not None]
     library = ("BatchSampler", "_InfiniteConstantSampler")
@@ -236,12 +286,15 @@ def data_facts(data: Any, batch: int) -> str:
 
 # --- stages ---
 
+
 def network_facts(stage: Stage) -> str:
     """Returns the classes of the modules of a stage, with a digest of their code, shapes and settings."""
     words = " ".join(re.sub(" at 0x[0-9a-f]+", "", repr(module)) for module in stage.modules)
-    tensors = [(name, tuple(t.shape), str(t.dtype), t.requires_grad)
-               for module in stage.modules
-               for name, t in (*module.named_parameters(), *module.named_buffers())]
+    tensors = [
+        (name, tuple(t.shape), str(t.dtype), t.requires_grad)
+        for module in stage.modules
+        for name, t in (*module.named_parameters(), *module.named_buffers())
+    ]
     plain = [_attributes(part) for module in stage.modules for part in module.modules()]
     words = " ".join(words.split())
     found = digest(f"{words} {tensors} {plain}")
@@ -249,9 +302,13 @@ def network_facts(stage: Stage) -> str:
 
 
 def _attributes(part: nn.Module) -> str:
-    values = {name: value for name, value in part.__dict__.items() if not name.startswith("_")
-              and name != "training" and isinstance(value, (bool, int, float, str, tuple,
-                                                            types.FunctionType, functools.partial))}
+    values = {
+        name: value
+        for name, value in part.__dict__.items()
+        if not name.startswith("_")
+        and name != "training"
+        and isinstance(value, (bool, int, float, str, tuple, types.FunctionType, functools.partial))
+    }
     describer = _Describer()
     return describer._call(describer._class(type(part)), values, 1)
 
@@ -267,8 +324,11 @@ def optimizer_facts(stage: Stage, by_config: bool) -> dict[str, str]:
             mine = [names.get(id(p), "another") for p in group["params"]]
             rate = group["initial_lr"]
             lr = {"lr_share": rate / base if base else 1.0} if by_config else {"lr": rate}
-            entries = {"class": None, **lr, **{str(name): value for name, value in group.items()
-                                               if name not in _NOT_OF_GROUP}}
+            entries = {
+                "class": None,
+                **lr,
+                **{str(name): value for name, value in group.items() if name not in _NOT_OF_GROUP},
+            }
             found[f"{number}.class"] = described(one)
             for name, value in entries.items():
                 if value is not None and value is not False and not name.endswith("seed"):
@@ -287,20 +347,31 @@ def _merged(prefix: str, rows: Sequence[Any]) -> Iterator[tuple[str, Any]]:
             first = j
 
 
-def training_facts(stages: Sequence[Stage], schedulers: Sequence[list], config: Mapping[str, str],
-                   by_config: bool, facts: Mapping[str, Any]) -> dict[str, str]:
+def training_facts(
+    stages: Sequence[Stage],
+    schedulers: Sequence[list],
+    config: Mapping[str, str],
+    by_config: bool,
+    facts: Mapping[str, Any],
+) -> dict[str, str]:
     """Returns the lines as a dictionary. `facts` are values of keys of the trainer; a text stands
     for itself."""
-    found = {f"trainer.{name}": value if isinstance(value, str) else described(value)
-             for name, value in facts.items()}
+    found = {
+        f"trainer.{name}": value if isinstance(value, str) else described(value)
+        for name, value in facts.items()
+    }
     found["trainer.torch_seed"] = str(torch.initial_seed())
-    types_of = sorted({str(t.dtype).removeprefix("torch.") for stage in stages
-                       for t in stage.parameters})
+    types_of = sorted(
+        {str(t.dtype).removeprefix("torch.") for stage in stages for t in stage.parameters}
+    )
     found["trainer.dtype"] = ", ".join(types_of)
     if by_config:
         found["trainer.scheduler"] = "config"
-        found.update((f"trainer.scheduler.{key}", value) for key, value in config.items()
-                     if key.startswith("lr.") or key in ("optim.lr", "optim.lr_scaling"))
+        found.update(
+            (f"trainer.scheduler.{key}", value)
+            for key, value in config.items()
+            if key.startswith("lr.") or key in ("optim.lr", "optim.lr_scaling")
+        )
     elif any(schedulers):
         rows = [[short(_Describer().scheduler(one), 400) for one in some] for some in schedulers]
         for key, row in _merged("trainer.scheduler", rows):
@@ -330,21 +401,26 @@ def lines_of(training: Mapping[str, str]) -> str:
 
 # --- words ---
 
+
 def _range(values: Iterable[Any]) -> str:
     """Returns a number, or the smallest and the largest of several."""
     numbers = sorted({float(value) for value in values})
     return f"{numbers[0]:g}" + (f" to {numbers[-1]:g}" if len(numbers) > 1 else "")
 
 
-def optimiser_in_words(stages: Sequence[Stage], rates: Sequence[float] | None,
-                       more: Sequence[str]) -> str:
+def optimiser_in_words(
+    stages: Sequence[Stage], rates: Sequence[float] | None, more: Sequence[str]
+) -> str:
     """Returns the classes and the values of all groups: "SGD, lr 0.01 to 0.1, momentum 0.9".
     `rates`: those of the config, if it has them. `more`: further words."""
     kinds = {type(one).__name__: None for stage in stages for one in stage.optimizers}
     groups = [group for stage in stages for group in stage.groups()]
     words = [" and ".join(kinds)]
-    for key, name in (("lr", "initial_lr"), ("momentum", "momentum"),
-                      ("weight_decay", "weight_decay")):
+    for key, name in (
+        ("lr", "initial_lr"),
+        ("momentum", "momentum"),
+        ("weight_decay", "weight_decay"),
+    ):
         values = [group.get(name) or 0 for group in groups]
         if key == "lr" and rates:
             values = rates
@@ -361,4 +437,4 @@ def network_in_words(stages: Sequence[Stage]) -> str:
         first, _, last = key[1:].partition("-")
         words.append(f"{int(last) - int(first) + 1} {name}" if last else name)
     text = ", ".join(words)
-    return text if len(text) <= _LONG else text[:_LONG - 3] + "..."
+    return text if len(text) <= _LONG else text[: _LONG - 3] + "..."

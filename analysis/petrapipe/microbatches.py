@@ -39,14 +39,22 @@ def parts_of(data: Any) -> tuple[list, list[torch.Generator]]:
         part = waiting.pop(0)
         if part is not None and all(part is not one for one in parts):
             parts.append(part)
-            waiting += [getattr(part, name, None) for name in ("iterable", "sampler", "batch_sampler", "dataset")]
+            waiting += [
+                getattr(part, name, None)
+                for name in ("iterable", "sampler", "batch_sampler", "dataset")
+            ]
     found = [getattr(part, "generator", None) for part in parts]
-    return parts, [torch.default_generator, *{id(one): one for one in found if isinstance(one, torch.Generator)}.values()]
+    return parts, [
+        torch.default_generator,
+        *{id(one): one for one in found if isinstance(one, torch.Generator)}.values(),
+    ]
 
 
 def without_workers(data: Any) -> Any:
     """Returns data whose workers begin anew with each iteration, because the random numbers of workers that persist depend on all that they have read."""
-    loader = next((part for part in parts_of(data)[0] if isinstance(part, torch.utils.data.DataLoader)), None)
+    loader = next(
+        (part for part in parts_of(data)[0] if isinstance(part, torch.utils.data.DataLoader)), None
+    )
     if loader is None or not loader.persistent_workers:
         return data
     other = copy.copy(loader)
@@ -64,7 +72,9 @@ class Microbatches:
     """`length` is the number of microbatches until the data repeat; None if it is not known. `epoch` is the length of a pass through such a stream; without
     it a pass ends with the stream."""
 
-    def __init__(self, data: Any, device: torch.device, seed: int, epoch: int | None = None) -> None:
+    def __init__(
+        self, data: Any, device: torch.device, seed: int, epoch: int | None = None
+    ) -> None:
         self.data, self.device, self.seed = data, device, seed
         self.length = self._length()
         self.stream = not callable(data) and is_stream(data)
@@ -74,7 +84,10 @@ class Microbatches:
         self._passes = 0
         self._peeked: dict[int, tuple[Streams, Any]] = {}
         if self.stream and without_workers(data) is not data:
-            warnings.warn("data: its persistent workers begin anew with each pass, so that a resumed run reads the same samples", stacklevel=3)
+            warnings.warn(
+                "data: its persistent workers begin anew with each pass, so that a resumed run reads the same samples",
+                stacklevel=3,
+            )
 
     def _length(self) -> int | None:
         data = self.data
@@ -82,17 +95,25 @@ class Microbatches:
         if callable(data):
             return len(data) if hasattr(data, "__len__") else None
         if any(hasattr(part, "__next__") for part in (data, getattr(data, "iterable", None))):
-            raise Error(f"{kind} that can be read only once; expected a DataLoader or a list, or a function of the number of the microbatch")
+            raise Error(
+                f"{kind} that can be read only once; expected a DataLoader or a list, or a function of the number of the microbatch"
+            )
         if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
-            raise Error(f"{kind}; expected a DataLoader or a list, or a function of the number of the microbatch")
+            raise Error(
+                f"{kind}; expected a DataLoader or a list, or a function of the number of the microbatch"
+            )
         try:
             found = len(data)
         except TypeError:  # a stream
             if is_stream(data):
                 return None
-            raise Error(f"{kind}, which has no length; expected a DataLoader or a list, or a function of the number of the microbatch") from None
+            raise Error(
+                f"{kind}, which has no length; expected a DataLoader or a list, or a function of the number of the microbatch"
+            ) from None
         if not found:
-            raise Error(f"{kind} without a microbatch; expected at least one (with drop_last=True an incomplete one is left out)")
+            raise Error(
+                f"{kind} without a microbatch; expected at least one (with drop_last=True an incomplete one is left out)"
+            )
         return found
 
     def __getitem__(self, m: int) -> tuple[Streams, Any]:
@@ -100,9 +121,13 @@ class Microbatches:
         values = self._read(m)
         if not isinstance(values, (tuple, list)) or len(values) != 2:
             length = f" of {len(values)}" if isinstance(values, (tuple, list)) else ""
-            raise Error(f"data: microbatch {m} is a {type(values).__name__}{length}; expected (input, target)")
+            raise Error(
+                f"data: microbatch {m} is a {type(values).__name__}{length}; expected (input, target)"
+            )
         if values[1] is None:
-            raise Error(f"data: microbatch {m} has the target None; expected a tensor: the input, if the loss needs no other")
+            raise Error(
+                f"data: microbatch {m} has the target None; expected a tensor: the input, if the loss needs no other"
+            )
         return as_tuple(moved(values[0], self.device)), moved(values[1], self.device)
 
     def peek(self, m: int) -> tuple[Streams, Any]:
@@ -125,7 +150,10 @@ class Microbatches:
 
     def _start(self, place: int) -> None:
         """Begins a pass with microbatch `place`. Objects with set_epoch receive the number of the pass: samplers that shuffle need it."""
-        self._begin, self._passes = place, place // self.pass_length if self.pass_length else self._passes + 1 if place else 0
+        self._begin, self._passes = (
+            place,
+            place // self.pass_length if self.pass_length else self._passes + 1 if place else 0,
+        )
         for part in parts_of(self.data)[0]:
             if callable(getattr(part, "set_epoch", None)):
                 part.set_epoch(self._passes)
@@ -134,7 +162,12 @@ class Microbatches:
     def _next(self, m: int) -> tuple:
         """Returns microbatch m of a stream. Its random numbers depend on the seed and m, also if the loader or its sampler has a generator."""
         generators, length = parts_of(self.data)[1], self.pass_length
-        if self._iterator is None or self._place > m or length and self._place // length != m // length:
+        if (
+            self._iterator is None
+            or self._place > m
+            or length
+            and self._place // length != m // length
+        ):
             self._place, self._iterator = m - m % length if length else 0, None
         batch = None
         while self._place <= m:
@@ -146,7 +179,9 @@ class Microbatches:
                     self._start(self._place)
                     batch = next(self._iterator, None)
             if batch is None:
-                raise Error(f"data: the {type(self.data).__name__} ends after {self._place - self._begin} microbatches; expected {self._expected()}")
+                raise Error(
+                    f"data: the {type(self.data).__name__} ends after {self._place - self._begin} microbatches; expected {self._expected()}"
+                )
             self._place += 1
         if length and self._place % length == 0:
             self._iterator = None
@@ -155,4 +190,8 @@ class Microbatches:
     def _expected(self) -> str:
         if self.length:
             return f"{self.length}, which is its length"
-        return f"{self.pass_length}, the length of an epoch (epoch=)" if self.pass_length else "at least one"
+        return (
+            f"{self.pass_length}, the length of an epoch (epoch=)"
+            if self.pass_length
+            else "at least one"
+        )

@@ -77,7 +77,10 @@ class DiscrepancyCorrection(Mitigation):
 
     def correct(self, weights: Tensors, velocity: Tensors, delay: float) -> Tensors:
         keep = self.decay ** (1 / delay)
-        self.average = {name: (1 - keep) * value + (keep * self.average[name] if name in self.average else 0) for name, value in velocity.items()}
+        self.average = {
+            name: (1 - keep) * value + (keep * self.average[name] if name in self.average else 0)
+            for name, value in velocity.items()
+        }
         return {name: weight - delay * self.average[name] for name, weight in weights.items()}
 
 
@@ -88,7 +91,14 @@ class WeightPrediction(Mitigation):
         self.velocity, self.horizon = velocity, horizon
 
     def predict(self, weights: Tensors, velocity: Tensors, delay: float) -> Tensors:
-        return {name: weight + delay * self.horizon * velocity[name] for name, weight in weights.items()} if velocity else weights
+        return (
+            {
+                name: weight + delay * self.horizon * velocity[name]
+                for name, weight in weights.items()
+            }
+            if velocity
+            else weights
+        )
 
 
 class GradientShrinking(Mitigation):
@@ -98,7 +108,10 @@ class GradientShrinking(Mitigation):
         self.factor = factor
 
     def gradient(self, gradients: Tensors, delay: float) -> Tensors:
-        return {name: self.factor ** (self.stages - self.stage) * value for name, value in gradients.items()}
+        return {
+            name: self.factor ** (self.stages - self.stage) * value
+            for name, value in gradients.items()
+        }
 
 
 class ErrorFeedback(Mitigation):
@@ -109,7 +122,9 @@ class ErrorFeedback(Mitigation):
 
     def stepped(self, weights: Tensors, change: Tensors, delay: float) -> Tensors:
         if delay != int(delay):
-            raise Error(f"stage {self.stage}: error feedback needs a delay of whole updates; its delay is {delay:g}")
+            raise Error(
+                f"stage {self.stage}: error feedback needs a delay of whole updates; its delay is {delay:g}"
+            )
         self.steps.append(change)
         if len(self.steps) <= delay:
             return weights
@@ -122,12 +137,21 @@ def of_config(config: Mapping[str, str]) -> list[Mitigation]:
     found: list[Mitigation] = []
     off = {"", "0", "1", "false", "none", "null", "off", "0.0", "1.0"}
     prefix = "method.mitigation."
-    keys = {key[len(prefix):]: value for key, value in config.items() if key.startswith(prefix)}
-    known = {"lr_rescheduling", "discrepancy_correction", "weight_prediction", "prediction_horizon", "gradient_shrinking", "error_feedback",
-             "sync_warmup_epochs"}
+    keys = {key[len(prefix) :]: value for key, value in config.items() if key.startswith(prefix)}
+    known = {
+        "lr_rescheduling",
+        "discrepancy_correction",
+        "weight_prediction",
+        "prediction_horizon",
+        "gradient_shrinking",
+        "error_feedback",
+        "sync_warmup_epochs",
+    }
     for key, value in keys.items():
         if key not in known and value not in off:
-            raise Error(f"method.mitigation.{key}: not available for networks in PyTorch; expected a Mitigation of your own (petrapipe.mitigations)")
+            raise Error(
+                f"method.mitigation.{key}: not available for networks in PyTorch; expected a Mitigation of your own (petrapipe.mitigations)"
+            )
     if keys.get("lr_rescheduling", "0") != "0":
         found.append(LrRescheduling(int(keys["lr_rescheduling"])))
     if float(keys.get("discrepancy_correction", 0)) != 0:
@@ -136,7 +160,9 @@ def of_config(config: Mapping[str, str]) -> list[Mitigation]:
     if prediction not in off:
         kinds = {"velocity": "momentum", "difference": "change"}
         if prediction not in kinds:
-            raise Error(f"method.mitigation.weight_prediction: {prediction} is not available for networks in PyTorch; expected {' or '.join(kinds)}")
+            raise Error(
+                f"method.mitigation.weight_prediction: {prediction} is not available for networks in PyTorch; expected {' or '.join(kinds)}"
+            )
         found.append(WeightPrediction(kinds[prediction], float(keys.get("prediction_horizon", 1))))
     if float(keys.get("gradient_shrinking", 1)) != 1:
         found.append(GradientShrinking(float(keys["gradient_shrinking"])))

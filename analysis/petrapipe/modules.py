@@ -10,7 +10,10 @@ from types import ModuleType
 from .errors import MissingModule
 
 # Debian's packages of modules. The others are not in Debian 12.
-DEBIAN = {name: f"python3-{name}" for name in ("h5py", "matplotlib", "numpy", "pandas", "plotly", "torch", "xxhash")}
+DEBIAN = {
+    name: f"python3-{name}"
+    for name in ("h5py", "matplotlib", "numpy", "pandas", "plotly", "torch", "xxhash")
+}
 
 
 def modules(*names: str) -> list[ModuleType]:
@@ -35,10 +38,17 @@ def modules(*names: str) -> list[ModuleType]:
         s = "s" if missing[1:] else ""
         packages = [DEBIAN[name] for name in missing if name in DEBIAN]
         others = [name for name in missing if name not in DEBIAN]
-        debian = [f"the package{'s' if packages[1:] else ''} {' '.join(packages)}"] if packages else []
-        debian += [f"pip install --target FOLDER {' '.join(others)}, and FOLDER in PYTHONPATH"] if others else []
+        debian = (
+            [f"the package{'s' if packages[1:] else ''} {' '.join(packages)}"] if packages else []
+        )
+        debian += (
+            [f"pip install --target FOLDER {' '.join(others)}, and FOLDER in PYTHONPATH"]
+            if others
+            else []
+        )
         raise MissingModule(
             f"{sys.executable} cannot load the module{s} {', '.join(missing)}{why}; expected a Python that can: another by its path in "
             f"PETRA_PYTHON, or this one after {sys.executable} -m pip install {' '.join(missing)} (Debian's /usr/bin/python3: "
-            f"{'; '.join(debian)})")
+            f"{'; '.join(debian)})"
+        )
     return found

@@ -25,7 +25,18 @@ from .transformers import GPT, Llama, RevGPT, RevLlama
 from .weights import Network, check_shapes, network_of_state, shapes_in_state, unwrapped
 from .weights_transformers import Transformer
 
-__all__ = ["GPT", "Llama", "Network", "ResNet", "RevGPT", "RevLlama", "RevNet", "Transformer", "build", "of_state_dict"]
+__all__ = [
+    "GPT",
+    "Llama",
+    "Network",
+    "ResNet",
+    "RevGPT",
+    "RevLlama",
+    "RevNet",
+    "Transformer",
+    "build",
+    "of_state_dict",
+]
 
 
 def conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
@@ -39,7 +50,9 @@ def shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential:
 class Block(nn.Module):
     """The residual function of a block: two 3x3 convolutions, or 1x1, 3x3, 1x1 with the stride on the 3x3, each with a batch norm."""
 
-    def __init__(self, inputs: int, planes: int, outputs: int, stride: int, bottleneck: bool) -> None:
+    def __init__(
+        self, inputs: int, planes: int, outputs: int, stride: int, bottleneck: bool
+    ) -> None:
         super().__init__()
         self.changes = stride != 1 or inputs != outputs
         self.stride, self.bottleneck = stride, bottleneck
@@ -60,7 +73,9 @@ class Block(nn.Module):
 class ResBlock(Block):
     """y = ReLU(F(x) + s(x))"""
 
-    def __init__(self, inputs: int, planes: int, outputs: int, stride: int, bottleneck: bool) -> None:
+    def __init__(
+        self, inputs: int, planes: int, outputs: int, stride: int, bottleneck: bool
+    ) -> None:
         super().__init__(inputs, planes, outputs, stride, bottleneck)
         self.downsample = shortcut(inputs, outputs, stride) if self.changes else None
 
@@ -72,10 +87,15 @@ class RevBlock(Block):
     """y1 = x2 + F(x1), y2 = x1, with a ReLU at the end of F. If the block changes the shape, x2 passes through a shortcut, and y2 is another shortcut
     of x1 (bottleneck) or the output of the first unit of F."""
 
-    def __init__(self, inputs: int, planes: int, outputs: int, stride: int, bottleneck: bool) -> None:
+    def __init__(
+        self, inputs: int, planes: int, outputs: int, stride: int, bottleneck: bool
+    ) -> None:
         super().__init__(inputs, planes, outputs, stride, bottleneck)
         if self.changes and bottleneck:
-            self.downsample1, self.downsample2 = shortcut(inputs, outputs, stride), shortcut(inputs, outputs, stride)
+            self.downsample1, self.downsample2 = (
+                shortcut(inputs, outputs, stride),
+                shortcut(inputs, outputs, stride),
+            )
         elif self.changes:
             self.downsample = shortcut(inputs, outputs, stride)
 
@@ -91,7 +111,9 @@ class RevBlock(Block):
 class VariantBlock(RevBlock):
     """A RevBlock of bottlenecks whose shortcuts, if it changes the shape, come first: y2 = shortcut of x1, y1 = shortcut of x2 + F(y2)."""
 
-    def __init__(self, inputs: int, planes: int, outputs: int, stride: int, bottleneck: bool) -> None:
+    def __init__(
+        self, inputs: int, planes: int, outputs: int, stride: int, bottleneck: bool
+    ) -> None:
         super().__init__(inputs, planes, outputs, stride, bottleneck)
         self.conv1, self.conv2 = conv(outputs, planes, 1), conv(planes, planes, 3)
 
@@ -122,15 +144,23 @@ class Net(nn.Module):
         self.maxpool = pool if large else nn.Identity()
         groups, outputs = [[], [], [], []], network.width
         for group, _, stride, inputs, planes, outputs in network.blocks():
-            groups[group - 1].append(kind(inputs, planes, outputs, stride, network.has_bottlenecks()))
-        self.layer1, self.layer2, self.layer3, self.layer4 = (nn.Sequential(*blocks) for blocks in groups)
+            groups[group - 1].append(
+                kind(inputs, planes, outputs, stride, network.has_bottlenecks())
+            )
+        self.layer1, self.layer2, self.layer3, self.layer4 = (
+            nn.Sequential(*blocks) for blocks in groups
+        )
         self.fc = nn.Linear(streams * outputs, network.classes)
 
     def stem(self, x: torch.Tensor) -> torch.Tensor:
         return self.maxpool(F.relu(self.bn1(self.conv1(x))))
 
     def blocks(self) -> list[Block]:
-        return [block for group in (self.layer1, self.layer2, self.layer3, self.layer4) for block in group]
+        return [
+            block
+            for group in (self.layer1, self.layer2, self.layer3, self.layer4)
+            for block in group
+        ]
 
 
 class ResNet(Net):
@@ -148,7 +178,13 @@ class RevNet(Net):
     """Two streams: the first and the second half of the stem's channels; the head takes the first stream's features, then the second's."""
 
     def __init__(self, network: Network) -> None:
-        kind = InvertibleBlock if network.downsample == "invertible" else VariantBlock if network.bottleneck == "variant" else RevBlock
+        kind = (
+            InvertibleBlock
+            if network.downsample == "invertible"
+            else VariantBlock
+            if network.bottleneck == "variant"
+            else RevBlock
+        )
         super().__init__(network, kind, 2, nn.MaxPool2d(2, 2))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -160,15 +196,28 @@ class RevNet(Net):
 
 def build(network: Network | Transformer) -> nn.Module:
     """Builds the module of a Network or Transformer, with initial weights that differ from petra's."""
-    kinds = {"revnet": RevNet, "resnet": ResNet, "gpt": GPT, "revgpt": RevGPT, "llama": Llama, "revllama": RevLlama}
+    kinds = {
+        "revnet": RevNet,
+        "resnet": ResNet,
+        "gpt": GPT,
+        "revgpt": RevGPT,
+        "llama": Llama,
+        "revllama": RevLlama,
+    }
     return kinds[network.family](network)
 
 
-def of_state_dict(state: Mapping[str, torch.Tensor], heads: int | None = None, rotary_base: float | None = None) -> nn.Module:
+def of_state_dict(
+    state: Mapping[str, torch.Tensor], heads: int | None = None, rotary_base: float | None = None
+) -> nn.Module:
     """Returns the module of a state_dict, with its weights in their precision; `heads` is for a GPT or Llama and `rotary_base` (None: 10000) for a Llama,
     whose state_dicts do not contain them. Raises petrapipe.Error if no network fits or `heads` is missing."""
     state = unwrapped("state_dict", state)
-    shapes = {name: tuple(value.shape) for name, value in state.items() if not name.endswith("num_batches_tracked")}
+    shapes = {
+        name: tuple(value.shape)
+        for name, value in state.items()
+        if not name.endswith("num_batches_tracked")
+    }
     network = network_of_state("state_dict", shapes, heads, rotary_base)
     check_shapes("state_dict", shapes_in_state(network), shapes)
     model = build(network)

@@ -27,7 +27,13 @@ DEPTH = 50  # of containers within containers
 SEQUENCES = {tuple: "tuple", set: "set", frozenset: "frozenset", torch.Size: "size"}
 MAPPINGS = {dict: "dict", collections.OrderedDict: "ordered", collections.Counter: "counter"}
 FACTORIES = {
-    None: "None", list: "list", dict: "dict", int: "int", float: "float", set: "set", tuple: "tuple"
+    None: "None",
+    list: "list",
+    dict: "dict",
+    int: "int",
+    float: "float",
+    set: "set",
+    tuple: "tuple",
 }
 KINDS = {name: kind for table in (SEQUENCES, MAPPINGS, FACTORIES) for kind, name in table.items()}
 DTYPES = {str(kind): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
@@ -40,6 +46,7 @@ def _bytes_of(t: torch.Tensor) -> memoryview:
 
 class _NotPlain(Exception):
     """`place` is where in the value it is, from within."""
+
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.place: list[str] = []
@@ -137,7 +144,7 @@ class _Writer:
             size = smallest.element_size()
             flat = torch.empty(0)
             if end > begin:
-                flat = smallest.as_strided(((end - begin) // size, ), (1, ), begin // size)
+                flat = smallest.as_strided(((end - begin) // size,), (1,), begin // size)
             parts.append(_bytes_of(flat))
             for i in members:
                 t = self.tensors[i]
@@ -155,10 +162,11 @@ def packed(value: Any, name: str) -> list[bytes | memoryview]:
     try:
         tree = writer.plain(value)
     except _NotPlain as error:
-        place = "".join(list(reversed(error.place))[:DEPTH // 2])
+        place = "".join(list(reversed(error.place))[: DEPTH // 2])
         raise Error(
             f"{name}{place}: {error}, which a checkpoint cannot have; expected tensors, numbers, "
-            "strings, and lists, tuples and dictionaries of them") from None
+            "strings, and lists, tuples and dictionaries of them"
+        ) from None
     tensors, blocks = writer.blocks()
     places, end = [], 0
     for block in blocks:
@@ -179,9 +187,9 @@ def packed(value: Any, name: str) -> list[bytes | memoryview]:
 
 class _Reader:
     def __init__(self, about: dict, data: memoryview, device: torch.device) -> None:
-        places = [data[first:first + size] for first, size in about["blocks"]]
+        places = [data[first : first + size] for first, size in about["blocks"]]
         self.tensors: list[torch.Tensor] = []
-        self.arrays = places[about["arrays"]:]
+        self.arrays = places[about["arrays"] :]
         memories: dict[int, torch.Tensor] = {}
         for block, first, kind, shape, strides, moves in about["tensors"]:
             if block not in memories:
@@ -191,7 +199,7 @@ class _Reader:
                 memories[block] = memory.to(device) if moves else memory
             dtype, memory = DTYPES[kind], memories[block]
             size = torch.empty(0, dtype=dtype).element_size()
-            flat = memory[:len(memory) // size * size].view(dtype)
+            flat = memory[: len(memory) // size * size].view(dtype)
             self.tensors.append(flat.as_strided(shape, strides, first // size))
 
     def value(self, tree: Any) -> Any:
@@ -199,7 +207,7 @@ class _Reader:
             return [self.value(one) for one in tree]
         if not isinstance(tree, dict):
             return tree
-        (name, content), = tree.items()
+        ((name, content),) = tree.items()
         if name == "tensor":
             return self.tensors[content]
         if name == "sparse":
@@ -235,28 +243,40 @@ def read(path: str, device: torch.device, expected: str) -> Any:
             data = memoryview(bytearray(file.read()))
     except OSError as error:
         raise Unreadable(
-            f"{path}: cannot be read: {error.strerror or error}; expected {expected}") from None
+            f"{path}: cannot be read: {error.strerror or error}; expected {expected}"
+        ) from None
     if len(data) < HEAD.size + 8 or data[:8] != MAGIC:
         raise Unreadable(
             f"{path}: cannot be read: it does not begin as a file of this version; expected "
-            f"{expected}")
+            f"{expected}"
+        )
     found = digest()
     found.update(data[:-8])
     if struct.unpack("<Q", data[-8:])[0] != found.intdigest():
         raise Unreadable(
             f"{path}: cannot be read: it is damaged or truncated: its digest does not match; "
-            f"expected {expected}")
-    _, version, length, size = HEAD.unpack(data[:HEAD.size])
+            f"expected {expected}"
+        )
+    _, version, length, size = HEAD.unpack(data[: HEAD.size])
     if version != VERSION or size != len(data):
         raise Unreadable(
             f"{path}: cannot be read: it has version {version} and {len(data)} bytes; expected "
-            f"version {VERSION} and {size} bytes")
+            f"version {VERSION} and {size} bytes"
+        )
     try:
-        about = json.loads(bytes(data[HEAD.size:HEAD.size + length]))
-        reader = _Reader(about, data[HEAD.size + length:-8], device)
+        about = json.loads(bytes(data[HEAD.size : HEAD.size + length]))
+        reader = _Reader(about, data[HEAD.size + length : -8], device)
         return reader.value(about["value"])
-    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, RuntimeError,
-            TypeError, ValueError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        MemoryError,
+        RecursionError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise Unreadable(
             f"{path}: cannot be read: its content was changed ({reason}); expected {expected}"

@@ -25,8 +25,19 @@ from .errors import Error
 FORMAT, VERSION = "petra-plan", 1
 KINDS = "FBWUE"
 # Columns of `actions` with their types; a null of the file is -1, or NaN.
-COLUMNS = {"kind": "U1", "stage": int, "microbatch": int, "device": int, "start_ns": int, "end_ns": int, "weights": int, "inverse_weights": int,
-           "kept_until": int, "learning_rate": float, "epoch": int}
+COLUMNS = {
+    "kind": "U1",
+    "stage": int,
+    "microbatch": int,
+    "device": int,
+    "start_ns": int,
+    "end_ns": int,
+    "weights": int,
+    "inverse_weights": int,
+    "kept_until": int,
+    "learning_rate": float,
+    "epoch": int,
+}
 BLOCK_LINES = 1 << 17
 PUNCTUATION = str.maketrans("", "", "[]}")
 
@@ -46,10 +57,27 @@ class Plan:
         self.header = dict(header)
         self.method = self.header["method"]
         self.config: str = self.header["config"]
-        self.stages, self.microbatches, self.accumulate, self.epoch_microbatches, self.warmup_microbatches = (
-            int(self.header[key]) for key in ("stages", "microbatches", "accumulate", "epoch_microbatches", "warmup_microbatches"))
+        (
+            self.stages,
+            self.microbatches,
+            self.accumulate,
+            self.epoch_microbatches,
+            self.warmup_microbatches,
+        ) = (
+            int(self.header[key])
+            for key in (
+                "stages",
+                "microbatches",
+                "accumulate",
+                "epoch_microbatches",
+                "warmup_microbatches",
+            )
+        )
         # The delays of the stages in updates. A delay that is not fixed is NaN.
-        self.delays = [float("nan" if stage["delay_updates"] is None else stage["delay_updates"]) for stage in self.header["stage"]]
+        self.delays = [
+            float("nan" if stage["delay_updates"] is None else stage["delay_updates"])
+            for stage in self.header["stage"]
+        ]
         self.probes = self.header["probes"]
         for name, kind in COLUMNS.items():
             setattr(self, name, self._array(columns[name], kind))
@@ -58,7 +86,11 @@ class Plan:
     def _array(values: numpy.ndarray, kind: Any) -> numpy.ndarray:
         if kind == "U1":
             return numpy.array(list(KINDS))[values.astype(int)]
-        return numpy.where(numpy.isnan(values), -1, values).astype(numpy.int64) if kind is int else values.copy()
+        return (
+            numpy.where(numpy.isnan(values), -1, values).astype(numpy.int64)
+            if kind is int
+            else values.copy()
+        )
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -81,15 +113,26 @@ class Plan:
                 head.append(line)
             devices = devices and line.rstrip() != "],"
         try:
-            header = json.loads("".join(head).rstrip().rstrip(",") + ("" if head and head[-1].startswith("}") else "}"))
+            header = json.loads(
+                "".join(head).rstrip().rstrip(",")
+                + ("" if head and head[-1].startswith("}") else "}")
+            )
         except ValueError as error:
-            raise Error(f"{name}: not a plan: {error}; expected what `petra schedule CONFIG --json` prints") from None
+            raise Error(
+                f"{name}: not a plan: {error}; expected what `petra schedule CONFIG --json` prints"
+            ) from None
         if not isinstance(header, dict) or header.get("format") != FORMAT:
-            raise Error(f"{name}: not a plan; expected what `petra schedule CONFIG --json` prints for a config")
+            raise Error(
+                f"{name}: not a plan; expected what `petra schedule CONFIG --json` prints for a config"
+            )
         if header.get("version") != VERSION:
-            raise Error(f"{name}: a plan of version {header.get('version')}; expected version {VERSION}")
+            raise Error(
+                f"{name}: a plan of version {header.get('version')}; expected version {VERSION}"
+            )
         if header.get("method", {}).get("program") == "local":
-            raise Error(f"{name}: method {header['method'].get('name')} has a loss at every stage, which petrapipe does not run; expected another method")
+            raise Error(
+                f"{name}: method {header['method'].get('name')} has a loss at every stage, which petrapipe does not run; expected another method"
+            )
         names = header.pop("columns")
         missing = [column for column in COLUMNS if column not in names]
         if missing:
@@ -107,10 +150,14 @@ class Plan:
                 try:
                     blocks.append(numpy.fromstring(text, sep=",") if text else numpy.zeros(0))
                 except (DeprecationWarning, ValueError):
-                    raise Error(f"{name}: has a line that is not an action; expected the output of `petra schedule CONFIG --json`") from None
+                    raise Error(
+                        f"{name}: has a line that is not an action; expected the output of `petra schedule CONFIG --json`"
+                    ) from None
         values = numpy.concatenate(blocks) if blocks else numpy.zeros(0)
         if len(values) % len(names):
-            raise Error(f"{name}: the last action is not complete; expected the whole output of `petra schedule CONFIG --json`")
+            raise Error(
+                f"{name}: the last action is not complete; expected the whole output of `petra schedule CONFIG --json`"
+            )
         return cls(header, dict(zip(names, values.reshape(-1, len(names)).T)))
 
     @classmethod
@@ -123,7 +170,9 @@ class Plan:
             raise Error(f"{path}: cannot be read: {error.strerror or error}") from None
 
     @classmethod
-    def of_config(cls, config: str | Mapping[str, Any], *, petra: str | None = None, **keys: Any) -> "Plan":
+    def of_config(
+        cls, config: str | Mapping[str, Any], *, petra: str | None = None, **keys: Any
+    ) -> "Plan":
         """Returns the plan that the program makes of a config: a path, YAML text, or a mapping of dotted keys. `keys` are further
         settings, in which two underscores stand for the dot: cluster__stages=8."""
         text, settings, source = "", {}, "-"
@@ -138,8 +187,10 @@ class Plan:
                     file.read()
                 source = os.path.abspath(config)  # its base files are beside it
             except (OSError, UnicodeDecodeError) as error:
-                raise Error(f"{config}: cannot be read: {getattr(error, 'strerror', None) or error}; expected a config, or a mapping such as "
-                            '{"method.name": "petra"}') from None
+                raise Error(
+                    f"{config}: cannot be read: {getattr(error, 'strerror', None) or error}; expected a config, or a mapping such as "
+                    '{"method.name": "petra"}'
+                ) from None
         settings.update((key.replace("__", "."), value) for key, value in keys.items())
         command = [binary(petra), "schedule", source, "--json"]
         for key, value in settings.items():
@@ -147,10 +198,14 @@ class Plan:
             command += ["--set", f"{key}={shown}"]
         with tempfile.TemporaryFile("w+") as errors:
             try:
-                process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+                process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+                )
             except OSError as error:
-                raise Error(f"{command[0]}: cannot be started: {error.strerror}; expected the program petra, by the argument petra=, the environment "
-                            "variable PETRA or PATH") from None
+                raise Error(
+                    f"{command[0]}: cannot be started: {error.strerror}; expected the program petra, by the argument petra=, the environment "
+                    "variable PETRA or PATH"
+                ) from None
             plan, failure = None, None
             with process:
                 with contextlib.suppress(BrokenPipeError), process.stdin:
@@ -161,7 +216,10 @@ class Plan:
                     failure = error
             if process.returncode:
                 errors.seek(0)
-                raise Error(errors.read().strip() or f"petra schedule failed with status {process.returncode}")
+                raise Error(
+                    errors.read().strip()
+                    or f"petra schedule failed with status {process.returncode}"
+                )
             if failure:
                 raise failure
             return plan

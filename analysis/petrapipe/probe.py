@@ -56,26 +56,39 @@ class Probe:
         for probe in plan.probes:
             window = Window(int(probe["microbatch"]), int(probe["microbatches"]))
             self._place(window, probe["end_to_end"])
-        self.of_microbatch = {m: w for w in self.windows.values() for m in range(w.first, w.first + w.count)}
+        self.of_microbatch = {
+            m: w for w in self.windows.values() for m in range(w.first, w.first + w.count)
+        }
 
     def _place(self, window: Window, end_to_end: list) -> None:
         plan, J, passes = self.plan, self.plan.stages, []
-        near = numpy.flatnonzero((plan.microbatch >= window.first) & (plan.microbatch < window.first + window.count))
-        rows = {(str(plan.kind[row]), int(plan.stage[row]), int(plan.microbatch[row])): int(row) for row in near}
+        near = numpy.flatnonzero(
+            (plan.microbatch >= window.first) & (plan.microbatch < window.first + window.count)
+        )
+        rows = {
+            (str(plan.kind[row]), int(plan.stage[row]), int(plan.microbatch[row])): int(row)
+            for row in near
+        }
         last = window.first + window.count - 1
         updates = [rows.get(("U", j, last)) for j in range(1, J + 1)]
         if None in updates:
             return  # the run ends within the window
         for i in range(window.count):
             m = window.first + i
-            read = [rows.get(("F" if (("F", j, m) in rows) else "B", j, m)) for j in range(1, J + 1)]
-            passes.append((max(read), Pass(window, m, "delayed", 0, [int(plan.weights[row]) for row in read])))
+            read = [
+                rows.get(("F" if (("F", j, m) in rows) else "B", j, m)) for j in range(1, J + 1)
+            ]
+            passes.append(
+                (max(read), Pass(window, m, "delayed", 0, [int(plan.weights[row]) for row in read]))
+            )
             for j in range(1, J + 1):
                 versions = [int(v) for v in end_to_end[i][j - 1]]
                 written = [self._written(s + 1, v) for s, v in enumerate(versions)]
                 if None in written:
                     return
-                passes.append((max(written + [rows[("B", j, m)]]), Pass(window, m, "end_to_end", j, versions)))
+                passes.append(
+                    (max(written + [rows[("B", j, m)]]), Pass(window, m, "end_to_end", j, versions))
+                )
         for row, one in passes:
             self.passes.setdefault(row, []).append(one)
             for s, version in enumerate(one.versions):
@@ -91,7 +104,10 @@ class Probe:
             return -1
         if not hasattr(self, "_writes"):
             updates = self.plan.rows("U")
-            self._writes = {(int(self.plan.stage[row]), int(self.plan.weights[row])): int(row) for row in updates}
+            self._writes = {
+                (int(self.plan.stage[row]), int(self.plan.weights[row])): int(row)
+                for row in updates
+            }
         return self._writes.get((stage, version))
 
     # --- what the run notifies ---
@@ -111,24 +127,39 @@ class Probe:
             pairs = [(a, b) for a, b in zip(xs, exact) if has_gradient(b)]
             errors = sum(float(((a - b).abs().double() ** 2).sum()) for a, b in pairs)
             norms = sum(float((b.abs().double() ** 2).sum()) for _, b in pairs)
-            self.of_microbatch[m].reconstruction[stage.number - 1].append((errors / norms) ** 0.5 if norms else numpy.nan)
+            self.of_microbatch[m].reconstruction[stage.number - 1].append(
+                (errors / norms) ** 0.5 if norms else numpy.nan
+            )
 
     def updating(self, stage: Stage, m: int) -> None:
         """A stage is about to update; m is the last microbatch that the update covers."""
         window = self.of_microbatch.get(m)
         if window and m == window.first + window.count - 1:
-            window.gradients["method"][stage.number - 1] = [None if g is None else g.clone() for g in stage.sum]
+            window.gradients["method"][stage.number - 1] = [
+                None if g is None else g.clone() for g in stage.sum
+            ]
             self._one_less(window)
 
     def after(self, row: int, stages: list[Stage]) -> None:
         """The row has been performed: computes the passes that come now."""
         for one in self.passes.get(row, ()):
             rule = "stashed" if one.name == "delayed" else "theta"
-            found = self._exact(stages, one, [stage.weights(version, rule) for stage, version in zip(stages, one.versions)])
+            found = self._exact(
+                stages,
+                one,
+                [stage.weights(version, rule) for stage, version in zip(stages, one.versions)],
+            )
             for j, gradients in found.items():
                 sums = one.window.gradients[one.name]
                 shares = [None if g is None else g / one.window.count for g in gradients]
-                sums[j] = shares if sums[j] is None else [b if a is None else a if b is None else a + b for a, b in zip(sums[j], shares)]
+                sums[j] = (
+                    shares
+                    if sums[j] is None
+                    else [
+                        b if a is None else a if b is None else a + b
+                        for a, b in zip(sums[j], shares)
+                    ]
+                )
             self._one_less(one.window)
 
     def _one_less(self, window: Window) -> None:
@@ -149,7 +180,9 @@ class Probe:
             for stage, weights in list(zip(stages, tensors))[:first]:
                 xs = stage.through([t.clone() for t in weights], xs, one.m)
         for stage, weights in list(zip(stages, tensors))[first:]:
-            graphs.append(stage.reference(one.m, xs, weights, target if stage is stages[-1] else None))
+            graphs.append(
+                stage.reference(one.m, xs, weights, target if stage is stages[-1] else None)
+            )
             xs = detached(graphs[-1].graph[2])
         dys = (torch.ones_like(xs[0]),)
         for j in reversed(range(first, len(stages))):
@@ -161,8 +194,14 @@ class Probe:
     # --- checkpoints ---
 
     def state(self) -> dict:
-        return {"batches": self.batches, "inputs": self.inputs,
-                "windows": {first: (w.gradients, w.missing, w.reconstruction) for first, w in self.windows.items()}}
+        return {
+            "batches": self.batches,
+            "inputs": self.inputs,
+            "windows": {
+                first: (w.gradients, w.missing, w.reconstruction)
+                for first, w in self.windows.items()
+            },
+        }
 
     def restore(self, state: dict) -> None:
         self.batches, self.inputs = state["batches"], state["inputs"]
@@ -172,7 +211,11 @@ class Probe:
                 self.of_microbatch.pop(m)
         for first, (gradients, missing, reconstruction) in state["windows"].items():
             window = self.windows[first]
-            window.gradients, window.missing, window.reconstruction = gradients, missing, reconstruction
+            window.gradients, window.missing, window.reconstruction = (
+                gradients,
+                missing,
+                reconstruction,
+            )
 
 
 def figures(window: Window, stages: list[Stage]) -> dict[str, numpy.ndarray]:
@@ -183,7 +226,10 @@ def figures(window: Window, stages: list[Stage]) -> dict[str, numpy.ndarray]:
         whole = []
         for j, stage in enumerate(stages):
             pairs = [(a, b) for a, b in zip(window.gradients[x][j], window.gradients[y][j])]
-            dots = [(0.0, 0.0, 0.0, 0.0) if a is None or b is None else _products(_plain(a), _plain(b)) for a, b in pairs]
+            dots = [
+                (0.0, 0.0, 0.0, 0.0) if a is None or b is None else _products(_plain(a), _plain(b))
+                for a, b in pairs
+            ]
             for xy, xx, yy, dd in dots:
                 parameter["cosine"].append(xy / (xx * yy) ** 0.5 if xx * yy > 0 else numpy.nan)
                 parameter["norm_ratio"].append((xx / yy) ** 0.5 if yy > 0 else numpy.nan)
@@ -196,9 +242,13 @@ def figures(window: Window, stages: list[Stage]) -> dict[str, numpy.ndarray]:
             values = numpy.array(values)
             found[f"parameter/{measure}/{pair}"] = values
             finite = [values[(owners == j) & numpy.isfinite(values)] for j in range(J)]
-            found[f"{measure}/{pair}"] = numpy.array([part.mean() if len(part) else numpy.nan for part in finite])
+            found[f"{measure}/{pair}"] = numpy.array(
+                [part.mean() if len(part) else numpy.nan for part in finite]
+            )
         found[f"concatenated_cosine/{pair}"] = numpy.array(whole)
-    found["reconstruction_error"] = numpy.array([numpy.mean(errors) if errors else numpy.nan for errors in window.reconstruction])
+    found["reconstruction_error"] = numpy.array(
+        [numpy.mean(errors) if errors else numpy.nan for errors in window.reconstruction]
+    )
     return found
 
 
@@ -208,4 +258,9 @@ def _plain(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def _products(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, float, float]:
-    return float((a * b).sum()), float((a * a).sum()), float((b * b).sum()), float(((a - b) ** 2).sum())
+    return (
+        float((a * b).sum()),
+        float((a * a).sum()),
+        float((b * b).sum()),
+        float(((a - b) ** 2).sum()),
+    )

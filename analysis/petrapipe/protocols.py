@@ -27,15 +27,18 @@ def reason_of(error: BaseException) -> str:
 
 def making(optimizer: Callable, number: int) -> Callable:
     """Returns the function `optimizer` of a user with one line for what it raises."""
+
     def make(parameters: list) -> Any:
         try:
             return optimizer(parameters)
         except Error:
             raise
         except Exception as error:  # noqa: BLE001: a function of the user
-            raise StageError(f"stage {number}: optimizer= fails: {reason_of(error)}; expected a "
-                             "function of a list of parameters that returns an optimiser"
-                             ) from error
+            raise StageError(
+                f"stage {number}: optimizer= fails: {reason_of(error)}; expected a "
+                "function of a list of parameters that returns an optimiser"
+            ) from error
+
     return make
 
 
@@ -45,11 +48,15 @@ def _required(function: Callable) -> list[str]:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a function of an extension
         return []
-    return [one.name for one in parameters if one.default is one.empty
-            and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    return [
+        one.name
+        for one in parameters
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
 
 
 # --- optimisers ---
+
 
 def check_optimizers(stages: Iterable[Stage]) -> None:
     """Raises StageError for an optimiser that lacks a rate, or whose step needs a closure. The
@@ -64,9 +71,11 @@ def check_optimizers(stages: Iterable[Stage]) -> None:
                     raise StageError(f"{where} has the learning rate {lr}; expected a number")
             needs = _required(one.step)
             if needs or type(one) not in known and _needs_closure(one):
-                raise StageError(f"{where} calls the network at each step (its step needs "
-                                 f"{_named(needs)}); expected an optimiser that needs the "
-                                 "gradients alone")
+                raise StageError(
+                    f"{where} calls the network at each step (its step needs "
+                    f"{_named(needs)}); expected an optimiser that needs the "
+                    "gradients alone"
+                )
             known.add(type(one))
 
 
@@ -138,6 +147,7 @@ def evaluation_weights(stage: Stage) -> list[torch.Tensor] | None:
 
 # --- schedulers ---
 
+
 class Schedulers:
     """The schedulers of the stages: `of[stage]` is a list, one per optimiser. Without a function
     they are empty lists."""
@@ -163,23 +173,30 @@ class Schedulers:
         except Error:
             raise
         except Exception as error:  # noqa: BLE001: a function of the user
-            raise StageError(f"{where} fails for {type(one).__name__}: {reason_of(error)}; "
-                             "expected a function of an optimiser that returns a scheduler"
-                             ) from error
+            raise StageError(
+                f"{where} fails for {type(one).__name__}: {reason_of(error)}; "
+                "expected a function of an optimiser that returns a scheduler"
+            ) from error
         name = type(found).__name__
         if not callable(getattr(found, "step", None)) or not hasattr(found, "state_dict"):
             raise StageError(f"{where} returns a {name}; expected a learning-rate scheduler")
         own = getattr(found, "optimizer", one)
         if own is not one and getattr(own, "param_groups", None) is not one.param_groups:
-            raise StageError(f"{where} returns a {name} of another optimiser; expected one of the "
-                             "optimiser that it is given")
+            raise StageError(
+                f"{where} returns a {name} of another optimiser; expected one of the "
+                "optimiser that it is given"
+            )
         needs = _required(found.step)
         if needs and not waits_for_loss(found):
-            raise StageError(f"{where} returns a {name}, whose step needs {needs[0]}; expected a "
-                             "scheduler that steps after each update without arguments")
+            raise StageError(
+                f"{where} returns a {name}, whose step needs {needs[0]}; expected a "
+                "scheduler that steps after each update without arguments"
+            )
         if waits_for_loss(found) and getattr(found, "mode", "min") != "min":
-            raise StageError(f"{where} returns a {name} with mode {found.mode!r}, but it is given "
-                             "the loss; expected mode='min'")
+            raise StageError(
+                f"{where} returns a {name} with mode {found.mode!r}, but it is given "
+                "the loss; expected mode='min'"
+            )
         return found
 
     @staticmethod
@@ -189,8 +206,10 @@ class Schedulers:
             return
         total = getattr(scheduler, "total_steps", None)
         if isinstance(total, int) and total < updates:
-            raise StageError(f"stage {stage.number}: the {type(scheduler).__name__} has {total} "
-                             f"steps; expected at least the {updates} updates of the run")
+            raise StageError(
+                f"stage {stage.number}: the {type(scheduler).__name__} has {total} "
+                f"steps; expected at least the {updates} updates of the run"
+            )
         other = _without_parameters(scheduler)
         if other is None:
             return
@@ -226,8 +245,10 @@ def waits_for_loss(scheduler: Any) -> bool:
 
 
 def _failing(stage: Stage, scheduler: Any, update: int, error: BaseException) -> str:
-    return (f"stage {stage.number}: the {type(scheduler).__name__} fails after update "
-            f"{update + 1}: {reason_of(error)}; expected a scheduler for all updates of the run")
+    return (
+        f"stage {stage.number}: the {type(scheduler).__name__} fails after update "
+        f"{update + 1}: {reason_of(error)}; expected a scheduler for all updates of the run"
+    )
 
 
 def _without_parameters(scheduler: Any) -> Any:
@@ -237,11 +258,18 @@ def _without_parameters(scheduler: Any) -> Any:
     if own is None:
         return None
     other = object.__new__(type(own))
-    groups = [{name: value.clone() if isinstance(value, torch.Tensor) else value
-               for name, value in group.items() if name != "params"} for group in own.param_groups]
+    groups = [
+        {
+            name: value.clone() if isinstance(value, torch.Tensor) else value
+            for name, value in group.items()
+            if name != "params"
+        }
+        for group in own.param_groups
+    ]
     other.__dict__.update(own.__dict__)
-    other.__dict__.update(param_groups=[{"params": [], **group} for group in groups],
-                          state=defaultdict(dict))
+    other.__dict__.update(
+        param_groups=[{"params": [], **group} for group in groups], state=defaultdict(dict)
+    )
     try:
         return copy.deepcopy(scheduler, {id(own): other})
     except Exception:  # noqa: BLE001: an object of the user

@@ -50,7 +50,9 @@ def replace(path: str, parts: Iterable[bytes | memoryview], sync: bool) -> None:
             os.unlink(temporary)
         if not isinstance(error, OSError):
             raise
-        raise Unwritable(f"{path}: cannot be written: {error.strerror or error}; expected a disk with room, and a folder that can be written") from None
+        raise Unwritable(
+            f"{path}: cannot be written: {error.strerror or error}; expected a disk with room, and a folder that can be written"
+        ) from None
 
 
 def run_id_of(path: str) -> str:
@@ -70,7 +72,12 @@ class _Rows:
     """The data sets of a group, and the rows that are not in them yet."""
 
     def __init__(self, group, names, chunk_rows):
-        self.names, self.sets, self.chunk_rows, self.buffer = names, [group[name] for name in names], chunk_rows, []
+        self.names, self.sets, self.chunk_rows, self.buffer = (
+            names,
+            [group[name] for name in names],
+            chunk_rows,
+            [],
+        )
         self.count = min(len(node) for node in self.sets)
 
     def write(self):
@@ -79,7 +86,7 @@ class _Rows:
         for node in self.sets:
             node.resize(end, axis=0)
         for node, values in zip(self.sets, zip(*self.buffer)):
-            node[self.count:end] = numpy.array(values, node.dtype)
+            node[self.count : end] = numpy.array(values, node.dtype)
         self.count, self.buffer = end, []
 
 
@@ -95,23 +102,57 @@ class RunLog:
     instead of the keys of the config.
     state: what state() has returned in a run that continues; its rows come first, and an earlier log in the folder is that of the same run."""
 
-    def __init__(self, path: str, plan: Any, seed: int, stages: list[dict], backend: str, libraries: str, command: str, parameters: list[tuple] | None = None,
-                 trace: bool = False, overwrite: bool = False, network: str = "", optimiser: str = "", data: str = "", training: str = "", state: dict | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        plan: Any,
+        seed: int,
+        stages: list[dict],
+        backend: str,
+        libraries: str,
+        command: str,
+        parameters: list[tuple] | None = None,
+        trace: bool = False,
+        overwrite: bool = False,
+        network: str = "",
+        optimiser: str = "",
+        data: str = "",
+        training: str = "",
+        state: dict | None = None,
+    ) -> None:
         self._lock(path)
         try:
             seals.digest()  # this Python has the module, or the run ends here
             earlier = [one for one in self._files() if os.path.lexists(one)]
             if earlier and not (overwrite or state):
-                raise Error(f"{earlier[0]}: exists; expected another output, overwrite=True, or resume=True to continue that run")
+                raise Error(
+                    f"{earlier[0]}: exists; expected another output, overwrite=True, or resume=True to continue that run"
+                )
             self.begun = not earlier
             self.run_id = state["run_id"] if state else uuid.uuid4().hex
             self.file = run_schema.create_in_memory(f"{self.path} {uuid.uuid4().hex}")
-            self._describe(plan, seed, state["created"] if state else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-                           {"backend": backend, "libraries": libraries, "command": command, "run_id": self.run_id},
-                           {"network": network, "optimiser": optimiser, "data": data, "training": training})
-            samples, extents = run_schema.samples_of(plan.config)[0], {"stage": len(stages), "parameter": len(parameters or ())}
+            self._describe(
+                plan,
+                seed,
+                state["created"] if state else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                {
+                    "backend": backend,
+                    "libraries": libraries,
+                    "command": command,
+                    "run_id": self.run_id,
+                },
+                {"network": network, "optimiser": optimiser, "data": data, "training": training},
+            )
+            samples, extents = (
+                run_schema.samples_of(plan.config)[0],
+                {"stage": len(stages), "parameter": len(parameters or ())},
+            )
             run_schema.put_stages(self.file, stages, samples)
-            for group in ["train", "epoch"] + ["trace/actions"] * trace + ["probe"] * (parameters is not None):
+            for group in (
+                ["train", "epoch"]
+                + ["trace/actions"] * trace
+                + ["probe"] * (parameters is not None)
+            ):
                 run_schema.create_rows(self.file, group, samples, extents)
             if parameters is not None:
                 run_schema.put_parameters(self.file, parameters)
@@ -130,8 +171,17 @@ class RunLog:
         for name, own in self._rows.items():
             columns = rows.get(name, {})
             lengths = {len(values) for values in columns.values()}
-            if set(columns) != set(own.names) or len(lengths) != 1 or any(columns[column].shape[1:] != node.shape[1:] for column, node in zip(own.names, own.sets)):
-                raise Unreadable(f"{self.path}: the checkpoint has other columns of /{name} than this run; expected those of its run")
+            if (
+                set(columns) != set(own.names)
+                or len(lengths) != 1
+                or any(
+                    columns[column].shape[1:] != node.shape[1:]
+                    for column, node in zip(own.names, own.sets)
+                )
+            ):
+                raise Unreadable(
+                    f"{self.path}: the checkpoint has other columns of /{name} than this run; expected those of its run"
+                )
             for column, node in zip(own.names, own.sets):
                 node.resize(len(columns[column]), axis=0)
                 node[...] = columns[column]
@@ -139,18 +189,41 @@ class RunLog:
 
     # --- rows ---
 
-    def train(self, microbatch: int, epoch: int, lr: float, loss: float, top1: float, wall_s: float, virtual_s: float) -> None:
+    def train(
+        self,
+        microbatch: int,
+        epoch: int,
+        lr: float,
+        loss: float,
+        top1: float,
+        wall_s: float,
+        virtual_s: float,
+    ) -> None:
         """Adds a row of /train; top1: a fraction, NaN if the loss is not that of a classification."""
         self._put("train", (microbatch, epoch, lr, loss, top1, wall_s, virtual_s))
 
     def epoch(self, epoch: int, samples_per_s: float = math.nan, **columns: float) -> None:
         """Adds a row of /epoch and flushes, if that costs little; what is missing is NaN. samples_per_s: images, or windows of tokens, per second of training."""
-        self._put_named("epoch", {"epoch": epoch, self._rate: samples_per_s * self._labels, **columns})
+        self._put_named(
+            "epoch", {"epoch": epoch, self._rate: samples_per_s * self._labels, **columns}
+        )
         self._flush_after(0)
 
-    def action(self, start_ns: int, end_ns: int, stage: int, kind: int, microbatch: int, version_read: int, version_written: int) -> None:
+    def action(
+        self,
+        start_ns: int,
+        end_ns: int,
+        stage: int,
+        kind: int,
+        microbatch: int,
+        version_read: int,
+        version_written: int,
+    ) -> None:
         """Adds a row of /trace/actions. kind: a place in run_schema.KINDS; version_written: -1 if no weights are written."""
-        self._put("trace/actions", (start_ns, end_ns, stage, kind, microbatch, version_read, version_written))
+        self._put(
+            "trace/actions",
+            (start_ns, end_ns, stage, kind, microbatch, version_read, version_written),
+        )
 
     def probe(self, microbatch: int, epoch: int, figures: dict) -> None:
         """Adds a row of /probe and flushes, if that costs little. figures: arrays (J), or (P) for "parameter/...", by names of FIGURES; what is missing is NaN."""
@@ -159,7 +232,9 @@ class RunLog:
 
     def memory(self, peak_bytes: Any, total_peak_bytes: Any) -> None:
         """Sets the peaks of memory in bytes: (J, 9), by CATEGORIES, and of all together, (J). A later call replaces them."""
-        run_schema.put_memory(self.file, {"peak_bytes": peak_bytes, "total_peak_bytes": total_peak_bytes})
+        run_schema.put_memory(
+            self.file, {"peak_bytes": peak_bytes, "total_peak_bytes": total_peak_bytes}
+        )
 
     def backend_memory(self, tensor_bytes: int) -> None:
         """Sets the bytes of all tensors of the process at their peak, as the device counts them."""
@@ -184,8 +259,14 @@ class RunLog:
         """Returns the rows and what identifies the run, for a log that continues this one."""
         for rows in self._rows.values():
             rows.write()
-        return {"run_id": self.run_id, "created": str(self.file.attrs["created"]),
-                "rows": {group: {name: node[...] for name, node in zip(rows.names, rows.sets)} for group, rows in self._rows.items()}}
+        return {
+            "run_id": self.run_id,
+            "created": str(self.file.attrs["created"]),
+            "rows": {
+                group: {name: node[...] for name, node in zip(rows.names, rows.sets)}
+                for group, rows in self._rows.items()
+            },
+        }
 
     def close(self, complete: bool) -> None:
         """Writes what is left, and frees the folder. A log without a loss that is not complete leaves an earlier run as it is."""
@@ -209,30 +290,44 @@ class RunLog:
         folder, name = os.path.split(self.path)
         if name != FILES[0]:
             return [self.path]
-        found = [path for pattern in PARTS for path in glob.glob(os.path.join(glob.escape(folder), pattern))]
+        found = [
+            path
+            for pattern in PARTS
+            for path in glob.glob(os.path.join(glob.escape(folder), pattern))
+        ]
         return [*(os.path.join(folder, name) for name in FILES), *found]
 
     def _lock(self, path):
         """Locks the folder as petra does: petra list sees that the run is running, and no other run writes there."""
-        self.path = os.fspath(path) if os.fspath(path).endswith(".h5") else os.path.join(path, "run.h5")
+        self.path = (
+            os.fspath(path) if os.fspath(path).endswith(".h5") else os.path.join(path, "run.h5")
+        )
         folder = os.path.dirname(self.path) or "."
         try:
             os.makedirs(folder, exist_ok=True)
             self._unlock = weakref.finalize(self, _release, lock := os.open(folder, os.O_RDONLY))
         except OSError as error:
-            raise Unwritable(f"{folder}: cannot be created: {error.strerror}; expected a folder that can be written") from None
+            raise Unwritable(
+                f"{folder}: cannot be created: {error.strerror}; expected a folder that can be written"
+            ) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._unlock()
-            raise Unwritable(f"{folder}: another run is writing to this folder; expected a folder of its own") from None
+            raise Unwritable(
+                f"{folder}: another run is writing to this folder; expected a folder of its own"
+            ) from None
 
     def _describe(self, plan, seed, created, texts, words):
         """Sets the attributes of the root. A description in words that is empty is left out."""
         about = {name: plan.header.get(name, "unknown") for name in ("petra_version", "git_commit")}
         about["created"] = created
-        numbers = {"schema_version": numpy.int32(1), "complete": numpy.int32(0), "seed": numpy.uint64(seed),
-                   "microbatches_per_epoch": numpy.uint64(plan.epoch_microbatches)}
+        numbers = {
+            "schema_version": numpy.int32(1),
+            "complete": numpy.int32(0),
+            "seed": numpy.uint64(seed),
+            "microbatches_per_epoch": numpy.uint64(plan.epoch_microbatches),
+        }
         words = {name: text for name, text in words.items() if text}
         for name, value in {"config": plan.config, **numbers, **about, **texts, **words}.items():
             self.file.attrs[name] = value
@@ -242,8 +337,11 @@ class RunLog:
         samples, self._labels = run_schema.samples_of(self.file.attrs["config"])
         self._rate, self._flushed_s = run_schema.RATES[samples][0], time.monotonic()
         self.trace = "trace" in self.file
-        self._rows = {group: _Rows(self.file[group], run_schema.columns_of(group, samples), chunk_rows)
-                      for group, (_, chunk_rows, _) in run_schema.GROUPS.items() if f"{group}/microbatch" in self.file or group == "epoch"}
+        self._rows = {
+            group: _Rows(self.file[group], run_schema.columns_of(group, samples), chunk_rows)
+            for group, (_, chunk_rows, _) in run_schema.GROUPS.items()
+            if f"{group}/microbatch" in self.file or group == "epoch"
+        }
 
     def _put(self, name, row):
         (rows := self._rows[name]).buffer.append(row)
@@ -256,15 +354,22 @@ class RunLog:
 
     def _flush_after(self, seconds):
         """Flushes if so many seconds have passed since the last flush, and if that costs little."""
-        if self.begun and time.monotonic() - self._flushed_s >= max(seconds, FLUSH_SHARE * self._spent_s):
+        if self.begun and time.monotonic() - self._flushed_s >= max(
+            seconds, FLUSH_SHARE * self._spent_s
+        ):
             self.flush()
 
     def _put_named(self, name, values):
         rows = self._rows[name]
         unknown = sorted(set(values) - set(rows.names))
         if unknown:
-            raise Error(f"/{name} has no column {unknown[0]}; expected some of {', '.join(rows.names)}")
-        row = [numpy.asarray(values.get(column, numpy.full(node.shape[1:], math.nan))) for column, node in zip(rows.names, rows.sets)]
+            raise Error(
+                f"/{name} has no column {unknown[0]}; expected some of {', '.join(rows.names)}"
+            )
+        row = [
+            numpy.asarray(values.get(column, numpy.full(node.shape[1:], math.nan)))
+            for column, node in zip(rows.names, rows.sets)
+        ]
         for value, node in zip(row, rows.sets):
             if value.shape != node.shape[1:]:
                 raise Error(f"{node.name}: a row of shape {value.shape}; expected {node.shape[1:]}")

@@ -13,34 +13,116 @@ import numpy
 from . import seals
 from .configs import read_config
 
-NUMBER, LOSS, SECONDS, INDEX, SMALL_INDEX = ("<f8", "1"), ("<f8", "nat"), ("<f8", "s"), ("<i8", "1"), ("<i4", "1")
+NUMBER, LOSS, SECONDS, INDEX, SMALL_INDEX = (
+    ("<f8", "1"),
+    ("<f8", "nat"),
+    ("<f8", "s"),
+    ("<i8", "1"),
+    ("<i4", "1"),
+)
 
 # Groups to which rows are added one by one: (name of a row, rows of a chunk, {column: (type, unit)}).
 GROUPS = {
-    "train": ("microbatch", 1024, {"microbatch": INDEX, "epoch": SMALL_INDEX, "lr": NUMBER, "loss": LOSS, "top1": NUMBER, "wall_s": SECONDS,
-                                   "virtual_s": SECONDS}),
-    "epoch": ("epoch", 64, {"epoch": SMALL_INDEX, "train_loss": LOSS, "train_top1": NUMBER, "eval_loss": LOSS, "eval_top1": NUMBER, "eval_top5": NUMBER,
-                            "lr": NUMBER, "wall_s": SECONDS}),
-    "trace/actions": ("action", 4096, {"start_ns": ("<i8", "ns"), "end_ns": ("<i8", "ns"), "stage": SMALL_INDEX, "kind": SMALL_INDEX, "microbatch": INDEX,
-                                       "version_read": INDEX, "version_written": INDEX}),
+    "train": (
+        "microbatch",
+        1024,
+        {
+            "microbatch": INDEX,
+            "epoch": SMALL_INDEX,
+            "lr": NUMBER,
+            "loss": LOSS,
+            "top1": NUMBER,
+            "wall_s": SECONDS,
+            "virtual_s": SECONDS,
+        },
+    ),
+    "epoch": (
+        "epoch",
+        64,
+        {
+            "epoch": SMALL_INDEX,
+            "train_loss": LOSS,
+            "train_top1": NUMBER,
+            "eval_loss": LOSS,
+            "eval_top1": NUMBER,
+            "eval_top5": NUMBER,
+            "lr": NUMBER,
+            "wall_s": SECONDS,
+        },
+    ),
+    "trace/actions": (
+        "action",
+        4096,
+        {
+            "start_ns": ("<i8", "ns"),
+            "end_ns": ("<i8", "ns"),
+            "stage": SMALL_INDEX,
+            "kind": SMALL_INDEX,
+            "microbatch": INDEX,
+            "version_read": INDEX,
+            "version_written": INDEX,
+        },
+    ),
     "probe": ("probe", 64, {"microbatch": INDEX, "epoch": SMALL_INDEX}),
 }
-RATES = {"images": ("images_per_s", ("<f8", "images/s")), "tokens": ("tokens_per_s", ("<f8", "tokens/s"))}  # the last column of /epoch
-TOKEN_SETS = ("text", "tokens", "grammar")  # values of data.set whose samples are windows of model.context tokens
-STAGES = {"stage": SMALL_INDEX, "name": ("S", "1"), "reversible": SMALL_INDEX, "parameters": ("<i8", "count"), "forward_flops": ("<i8", "FLOP/image"),
-          "forward_bytes": ("<i8", "byte"), "backward_bytes": ("<i8", "byte"), "delay": ("<i4", "microbatches")}
+RATES = {
+    "images": ("images_per_s", ("<f8", "images/s")),
+    "tokens": ("tokens_per_s", ("<f8", "tokens/s")),
+}  # the last column of /epoch
+TOKEN_SETS = (
+    "text",
+    "tokens",
+    "grammar",
+)  # values of data.set whose samples are windows of model.context tokens
+STAGES = {
+    "stage": SMALL_INDEX,
+    "name": ("S", "1"),
+    "reversible": SMALL_INDEX,
+    "parameters": ("<i8", "count"),
+    "forward_flops": ("<i8", "FLOP/image"),
+    "forward_bytes": ("<i8", "byte"),
+    "backward_bytes": ("<i8", "byte"),
+    "delay": ("<i4", "microbatches"),
+}
 PARAMETERS = {"name": ("S", "1"), "stage": SMALL_INDEX, "zero": SMALL_INDEX}
-MEMORY = {"peak_bytes": ("stage", "category"), "total_peak_bytes": ("stage",), "backend_bytes": ("rank", "part")}  # dimensions; type int64, unit byte
+MEMORY = {
+    "peak_bytes": ("stage", "category"),
+    "total_peak_bytes": ("stage",),
+    "backend_bytes": ("rank", "part"),
+}  # dimensions; type int64, unit byte
 # The largest values of run.epochs, data.batch and data.limit (src/config/keys.c).
 MAXIMUM_EPOCHS, MAXIMUM_BATCH, MAXIMUM_SAMPLES = 10**6, 10**9, 10**12
 KINDS = ("F", "B", "W", "U", "E")
-CATEGORIES = ("parameters", "gradients", "momentum", "statistics", "input_buffer", "weight_buffer", "graph", "messages", "workspace")
-MEASURES, PAIRS = ("cosine", "norm_ratio", "relative_error"), ("method_delayed", "method_end_to_end", "delayed_end_to_end")
+CATEGORIES = (
+    "parameters",
+    "gradients",
+    "momentum",
+    "statistics",
+    "input_buffer",
+    "weight_buffer",
+    "graph",
+    "messages",
+    "workspace",
+)
+MEASURES, PAIRS = (
+    ("cosine", "norm_ratio", "relative_error"),
+    ("method_delayed", "method_end_to_end", "delayed_end_to_end"),
+)
 # The figures of a probe, of type and unit NUMBER: {name: dimension}.
-FIGURES = {**{f"{measure}/{pair}": "stage" for measure in (*MEASURES, "concatenated_cosine") for pair in PAIRS}, "reconstruction_error": "stage",
-           **{f"parameter/{measure}/{pair}": "parameter" for measure in MEASURES for pair in PAIRS}}
+FIGURES = {
+    **{
+        f"{measure}/{pair}": "stage"
+        for measure in (*MEASURES, "concatenated_cosine")
+        for pair in PAIRS
+    },
+    "reconstruction_error": "stage",
+    **{f"parameter/{measure}/{pair}": "parameter" for measure in MEASURES for pair in PAIRS},
+}
 # Names of the entries of a dimension: (attribute of its data set, names).
-LEGENDS = {"category": ("categories", CATEGORIES), "part": ("parts", ("tensors", "filters", "scratch"))}
+LEGENDS = {
+    "category": ("categories", CATEGORIES),
+    "part": ("parts", ("tensors", "filters", "scratch")),
+}
 PARAMETER_NAME_BYTES, FIGURE_CHUNK_BYTES = 64, 16 * 1024
 
 
@@ -54,13 +136,24 @@ def open_file(path: str, mode: str) -> h5py.File:
 
 def create_in_memory(name: str) -> h5py.File:
     """Creates a log that has no file, with room for a seal in front. `name` is not that of another open file."""
-    return h5py.File(name, "w", driver="core", backing_store=False, userblock_size=seals.BYTES, libver=("earliest", "latest"))
+    return h5py.File(
+        name,
+        "w",
+        driver="core",
+        backing_store=False,
+        userblock_size=seals.BYTES,
+        libver=("earliest", "latest"),
+    )
 
 
 def samples_of(config: str) -> tuple[str, int]:
     """Returns the kind of samples of a config (YAML), a key of RATES, and the labels of a sample: the tokens of a window, or 1."""
     keys = read_config(config)
-    return ("tokens", int(keys["model.context"])) if keys.get("data.set") in TOKEN_SETS else ("images", 1)
+    return (
+        ("tokens", int(keys["model.context"]))
+        if keys.get("data.set") in TOKEN_SETS
+        else ("images", 1)
+    )
 
 
 def columns_of(group: str, samples: str) -> list[str]:
@@ -73,7 +166,13 @@ def put_texts(node: h5py.HLObject, name: str, texts: str | list[str] | tuple[str
     node.attrs.create(name, texts, dtype=h5py.string_dtype())
 
 
-def put_set(file: h5py.File, name: str, values: numpy.ndarray, unit: str | list[str], dimensions: tuple[str, ...]) -> None:
+def put_set(
+    file: h5py.File,
+    name: str,
+    values: numpy.ndarray,
+    unit: str | list[str],
+    dimensions: tuple[str, ...],
+) -> None:
     """Writes a data set of fixed shape; replaces the values of one that exists."""
     if name in file:
         file[name][...] = values
@@ -101,9 +200,18 @@ def create_rows(file: h5py.File, group: str, samples: str, extents: dict[str, in
         rows = max(1, min(chunk_rows, FIGURE_CHUNK_BYTES // (8 * shape[0]))) if more else chunk_rows
         early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-        node = file.create_dataset(f"{group}/{name}", (1, *shape), kind, maxshape=(None, *shape), chunks=(rows, *shape), dcpl=early,
-                                   fillvalue=math.nan if kind == "<f8" else -1)
-        node.resize(0, axis=0)  # the first row has made the index of the chunks, which a reader needs
+        node = file.create_dataset(
+            f"{group}/{name}",
+            (1, *shape),
+            kind,
+            maxshape=(None, *shape),
+            chunks=(rows, *shape),
+            dcpl=early,
+            fillvalue=math.nan if kind == "<f8" else -1,
+        )
+        node.resize(
+            0, axis=0
+        )  # the first row has made the index of the chunks, which a reader needs
         put_texts(node, "units", unit)
         put_texts(node, "DIMENSION_LABELS", [row, *more])
         if name == "kind":
@@ -112,11 +220,23 @@ def create_rows(file: h5py.File, group: str, samples: str, extents: dict[str, in
 
 def put_stages(file: h5py.File, stages: list[dict], samples: str) -> None:
     """Writes /model/stages; what a dictionary lacks is 0."""
-    rows = [{**stage, "stage": number, "name": stage["name"].encode()} for number, stage in enumerate(stages, 1)]
+    rows = [
+        {**stage, "stage": number, "name": stage["name"].encode()}
+        for number, stage in enumerate(stages, 1)
+    ]
     length = max(len(row["name"]) for row in rows) or 1
     kind = [(name, f"S{length}" if kind == "S" else kind) for name, (kind, _) in STAGES.items()]
     table = numpy.array([tuple(row.get(name, 0) for name in STAGES) for row in rows], kind)
-    put_set(file, "model/stages", table, [unit.replace("image", "window") if samples == "tokens" else unit for _, unit in STAGES.values()], ("stage",))
+    put_set(
+        file,
+        "model/stages",
+        table,
+        [
+            unit.replace("image", "window") if samples == "tokens" else unit
+            for _, unit in STAGES.values()
+        ],
+        ("stage",),
+    )
 
 
 def put_parameters(file: h5py.File, parameters: list[tuple]) -> None:
@@ -124,4 +244,10 @@ def put_parameters(file: h5py.File, parameters: list[tuple]) -> None:
     length = max([PARAMETER_NAME_BYTES, *(len(name.encode()) for name, _, _ in parameters)])
     columns = list(zip(*((name.encode(), stage, zero) for name, stage, zero in parameters)))
     for (name, (kind, unit)), values in zip(PARAMETERS.items(), columns):
-        put_set(file, f"probe/parameter/{name}", numpy.array(values, f"S{length}" if kind == "S" else kind), unit, ("parameter",))
+        put_set(
+            file,
+            f"probe/parameter/{name}",
+            numpy.array(values, f"S{length}" if kind == "S" else kind),
+            unit,
+            ("parameter",),
+        )

@@ -35,9 +35,22 @@ if TYPE_CHECKING:
     import xarray
 
 # Texts of the root. The last four describe in words what a run in PyTorch trains, and how; other logs lack them.
-ATTRIBUTES = ("created", "command", "backend", "petra_version", "git_commit", *log_check.OPTIONAL_TEXTS)
+ATTRIBUTES = (
+    "created",
+    "command",
+    "backend",
+    "petra_version",
+    "git_commit",
+    *log_check.OPTIONAL_TEXTS,
+)
 # Keys of the config from which readers compute.
-WHOLE_KEYS = ("method.accumulate", "method.chunks", "data.batch", "cluster.stages", "cluster.replicas")
+WHOLE_KEYS = (
+    "method.accumulate",
+    "method.chunks",
+    "data.batch",
+    "cluster.stages",
+    "cluster.replicas",
+)
 # The errors that h5py raises if it cannot read an object.
 READ_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError)
 
@@ -75,7 +88,9 @@ def opened(path: str, checked: bool = False) -> Iterator[h5py.File]:
             yield file
     except READ_ERRORS as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise Unreadable(f"{path}: not readable as a run log: {' '.join(str(reason).split())}") from None
+        raise Unreadable(
+            f"{path}: not readable as a run log: {' '.join(str(reason).split())}"
+        ) from None
 
 
 def text_attribute(node: h5py.Group | h5py.Dataset, name: str) -> str:
@@ -88,7 +103,10 @@ def text_attribute(node: h5py.Group | h5py.Dataset, name: str) -> str:
 
 def texts_attribute(node: h5py.Group | h5py.Dataset, name: str) -> list[str]:
     """Returns an attribute that is a list of texts; [] if it is missing."""
-    return [text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else str(text) for text in numpy.ravel(node.attrs.get(name, []))]
+    return [
+        text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else str(text)
+        for text in numpy.ravel(node.attrs.get(name, []))
+    ]
 
 
 class Labelled:
@@ -101,8 +119,15 @@ class Labelled:
     ([0.5, 0.7], [0.6, 1.0])
     """
 
-    def __init__(self, values: Any, dims: Sequence[str], coords: Mapping[str, numpy.ndarray] | None = None, units: str = "1", name: str = "",
-                 along: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        values: Any,
+        dims: Sequence[str],
+        coords: Mapping[str, numpy.ndarray] | None = None,
+        units: str = "1",
+        name: str = "",
+        along: Mapping[str, str] | None = None,
+    ) -> None:
         self.values, self.dims, self.coords = numpy.asarray(values), tuple(dims), dict(coords or {})
         self.units, self.name, self.along = units, name, dict(along or {})
 
@@ -111,19 +136,36 @@ class Labelled:
         return f"<Labelled {self.name} ({extents}) in {self.units}>\n{self.values!r}"
 
     def _without(self, dim: str, values: numpy.ndarray) -> Labelled:
-        coords = {name: places for name, places in self.coords.items() if self.along.get(name, name) != dim}
-        return Labelled(values, [other for other in self.dims if other != dim], coords, self.units, self.name, self.along)
+        coords = {
+            name: places
+            for name, places in self.coords.items()
+            if self.along.get(name, name) != dim
+        }
+        return Labelled(
+            values,
+            [other for other in self.dims if other != dim],
+            coords,
+            self.units,
+            self.name,
+            self.along,
+        )
 
     def sel(self, **places: Any) -> Labelled:
         """Returns the part at these coordinates: sel(stage=3), sel(category="graph"). Raises Error if there is none."""
         result = self
         for dim, place in places.items():
             if dim not in result.dims:
-                raise Error(f"{self.name}: has no dimension {dim}; expected one of {', '.join(result.dims)}")
+                raise Error(
+                    f"{self.name}: has no dimension {dim}; expected one of {', '.join(result.dims)}"
+                )
             found = numpy.flatnonzero(result.coords[dim] == place)
             if len(found) == 0:
-                raise Error(f"{self.name}: has no {dim} {place}; expected one of {', '.join(map(str, result.coords[dim]))}")
-            result = result._without(dim, numpy.take(result.values, found[0], axis=result.dims.index(dim)))
+                raise Error(
+                    f"{self.name}: has no {dim} {place}; expected one of {', '.join(map(str, result.coords[dim]))}"
+                )
+            result = result._without(
+                dim, numpy.take(result.values, found[0], axis=result.dims.index(dim))
+            )
         return result
 
     def mean(self, dim: str) -> Labelled:
@@ -131,8 +173,10 @@ class Labelled:
         return self._without(dim, mean(self.values, self.dims.index(dim)))
 
     def to_xarray(self) -> xarray.DataArray:
-        coords = {name: (self.along.get(name, name), places) for name, places in self.coords.items()}
-        xarray, = modules("xarray")
+        coords = {
+            name: (self.along.get(name, name), places) for name, places in self.coords.items()
+        }
+        (xarray,) = modules("xarray")
         return xarray.DataArray(self.values, coords, self.dims, self.name, {"units": self.units})
 
 
@@ -162,7 +206,9 @@ class Run:
         with self._open() as file:
             self.attributes = {name: text_attribute(file, name) for name in ATTRIBUTES}
             self.complete = int(numpy.ravel(file.attrs.get("complete", 0))[0]) == 1
-            self.epoch_microbatches = int(numpy.ravel(file.attrs.get("microbatches_per_epoch", 0))[0])  # 0: unknown
+            self.epoch_microbatches = int(
+                numpy.ravel(file.attrs.get("microbatches_per_epoch", 0))[0]
+            )  # 0: unknown
             self.config = read_config(text_attribute(file, "config"))
         for key in WHOLE_KEYS:
             self.whole_number(key)
@@ -185,7 +231,9 @@ class Run:
         """Returns the value of a key of the config that is a whole number; `default` if the config lacks the key."""
         text = self.config.get(key, str(default))
         if not re.fullmatch("[0-9]{1,18}", text):
-            raise Unreadable(f"{self.path}: not readable as a run log: in its config, {key} is {text!r}; expected a whole number")
+            raise Unreadable(
+                f"{self.path}: not readable as a run log: in its config, {key} is {text!r}; expected a whole number"
+            )
         return int(text)
 
     def has(self, name: str) -> bool:
@@ -202,7 +250,13 @@ class Run:
                 raise Error(f"{self.path}: has no group {group}")
             if not names:
                 known = {name for name in found if f"{group}/{name}" in log_check.SETS}
-                names = [name for name in found if isinstance(found[name], h5py.Dataset) and found[name].ndim == 1 and (name in known or not known)]
+                names = [
+                    name
+                    for name in found
+                    if isinstance(found[name], h5py.Dataset)
+                    and found[name].ndim == 1
+                    and (name in known or not known)
+                ]
             missing = [name for name in names if not isinstance(found.get(name), h5py.Dataset)]
             if missing:
                 raise Error(f"{self.path}: has no data set {group}/{missing[0]}")
@@ -220,7 +274,10 @@ class Run:
         device, which such a run does not use. Keys that end in "seed" are seeds."""
         lines = [line.partition(": ") for line in self.attributes["training"].splitlines()]
         unused = ("optim.", "model.", "device.") if lines else ()
-        return {**{key: value for key, value in self.config.items() if not key.startswith(unused)}, **{key: value for key, _, value in lines}}
+        return {
+            **{key: value for key, value in self.config.items() if not key.startswith(unused)},
+            **{key: value for key, _, value in lines},
+        }
 
     def is_simulated(self) -> bool:
         """Whether petra simulate made the run; a rehearsal (cluster.stages with run.mode: execute) is not simulated."""
@@ -229,11 +286,21 @@ class Run:
     def mode(self) -> str:
         """How it ran: "simulate", "pytorch", or its run.mode."""
         pytorch = self.attributes["backend"].startswith("PyTorch ")
-        return "simulate" if self.is_simulated() else "pytorch" if pytorch else self.config.get("run.mode", "?")
+        return (
+            "simulate"
+            if self.is_simulated()
+            else "pytorch"
+            if pytorch
+            else self.config.get("run.mode", "?")
+        )
 
     def clock(self) -> str:
         """The clock of the actions: "wall" in an executed run, otherwise "virtual"."""
-        return "wall" if self.config.get("run.mode") == "execute" and not self.is_simulated() else "virtual"
+        return (
+            "wall"
+            if self.config.get("run.mode") == "execute" and not self.is_simulated()
+            else "virtual"
+        )
 
     def microbatches_per_epoch(self) -> int:
         """The number in the log. If the log lacks it, the number of rows of the first epoch, which is complete as soon as a row of another epoch
@@ -247,11 +314,15 @@ class Run:
             node = file.get(name)
             if not isinstance(node, h5py.Dataset):
                 raise Error(f"{self.path}: has no data set {name}")
-            dims = texts_attribute(node, "DIMENSION_LABELS") or [f"dimension_{d}" for d in range(node.ndim)]
+            dims = texts_attribute(node, "DIMENSION_LABELS") or [
+                f"dimension_{d}" for d in range(node.ndim)
+            ]
             coords = {}
             for dim, extent in zip(dims, node.shape):
                 names = texts_attribute(node, LEGENDS[dim]) if dim in LEGENDS else []
-                coords[dim] = numpy.array(names) if names else numpy.arange(extent) + (dim == "stage")
+                coords[dim] = (
+                    numpy.array(names) if names else numpy.arange(extent) + (dim == "stage")
+                )
             log_check.check_stored(node, self.path)
             values = node[()]
             log_check.check_values(name, values, self.path)
@@ -259,10 +330,12 @@ class Run:
 
     def frame(self, group: str, names: Sequence[str] | None = None) -> pandas.DataFrame:
         """Returns columns of a group as a pandas.DataFrame, with their units in .attrs["units"]."""
-        pandas, = modules("pandas")
+        (pandas,) = modules("pandas")
         frame = pandas.DataFrame(self.columns(group, names))
         with self._open() as file:
-            frame.attrs["units"] = {name: text_attribute(file[group][name], "units") for name in frame.columns}
+            frame.attrs["units"] = {
+                name: text_attribute(file[group][name], "units") for name in frame.columns
+            }
         return frame
 
     @property
@@ -288,32 +361,47 @@ class Run:
     def devices(self) -> Sequence[int]:
         """The device of each stage, from 1, of a run that recorded its actions; [] if every device has one stage."""
         with self._open() as file:
-            return numpy.ravel(file["trace/actions/stage"].attrs.get("devices", [])).tolist() if "trace/actions" in file else []
+            return (
+                numpy.ravel(file["trace/actions/stage"].attrs.get("devices", [])).tolist()
+                if "trace/actions" in file
+                else []
+            )
 
     def stage_labels(self, stages: Sequence[int]) -> list[str]:
         """Labels for stages: "5", or "5 (device 1)" if devices have several."""
         devices = self.devices
-        return [f"{stage} (device {devices[stage - 1]})" if 0 < stage <= len(devices) else str(stage) for stage in stages]
+        return [
+            f"{stage} (device {devices[stage - 1]})" if 0 < stage <= len(devices) else str(stage)
+            for stage in stages
+        ]
 
     @property
     def actions(self) -> pandas.DataFrame:
         """The actions, one row each: action_columns as a DataFrame."""
-        pandas, = modules("pandas")
+        (pandas,) = modules("pandas")
         return pandas.DataFrame(self.action_columns())
 
     @property
     def stages(self) -> list[str]:
         """Names of the stages, from the first on; [] for a run without a model."""
         with self._open() as file:
-            rows = file["model/stages"][:] if "model/stages" in file else numpy.zeros(0, dtype=[("name", "S1")])
+            rows = (
+                file["model/stages"][:]
+                if "model/stages" in file
+                else numpy.zeros(0, dtype=[("name", "S1")])
+            )
         return [name.decode("utf-8", "backslashreplace") for name in rows["name"]]
 
     @property
     def peak_memory(self) -> pandas.DataFrame:
         """Maximum bytes of each stage, by category and in total; the maxima need not be at the same moment."""
-        pandas, = modules("pandas")
+        (pandas,) = modules("pandas")
         peaks = self.array("memory/peak_bytes")
-        frame = pandas.DataFrame(peaks.values, index=pandas.Index(peaks.coords["stage"], name="stage"), columns=peaks.coords["category"])
+        frame = pandas.DataFrame(
+            peaks.values,
+            index=pandas.Index(peaks.coords["stage"], name="stage"),
+            columns=peaks.coords["category"],
+        )
         frame["total"] = self.array("memory/total_peak_bytes").values
         return frame
 
@@ -324,7 +412,9 @@ class Run:
             raise Error(f"{self.path}: no probes in it; expected a run with probe.per_epoch > 0")
         found = self.array("probe/" + name)
         dim, rows = found.dims[0], self.columns("probe", ["epoch", "microbatch"])
-        length = min(len(found.values), len(rows["epoch"]))  # the run may be writing: all are cut to the shortest
+        length = min(
+            len(found.values), len(rows["epoch"])
+        )  # the run may be writing: all are cut to the shortest
         found.values, found.coords[dim] = found.values[:length], found.coords[dim][:length]
         for place, values in rows.items():
             found.coords[place], found.along[place] = values[:length], dim
@@ -341,11 +431,18 @@ def run_names(paths: Sequence[str]) -> list[str]:
     parts = []
     for path in paths:
         folder, name = os.path.split(os.path.abspath(path))
-        parts.append(folder.split(os.sep) if name == "run.h5" else [*folder.split(os.sep), os.path.splitext(name)[0]])
+        parts.append(
+            folder.split(os.sep)
+            if name == "run.h5"
+            else [*folder.split(os.sep), os.path.splitext(name)[0]]
+        )
     taken = [1] * len(paths)
     while True:
         names = ["/".join(part[-count:]) for part, count in zip(parts, taken)]
-        more = [min(count + 1, len(part)) if names.count(name) > 1 else count for name, part, count in zip(names, parts, taken)]
+        more = [
+            min(count + 1, len(part)) if names.count(name) > 1 else count
+            for name, part, count in zip(names, parts, taken)
+        ]
         if more == taken:
             return names
         taken = more

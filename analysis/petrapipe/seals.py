@@ -51,11 +51,13 @@ def _find(block: bytes, name: str) -> tuple:
     if not (begins and ends) or struct.unpack("<Q", block[-16:-8])[0] != _digest_of(block[:-16]):
         raise Unreadable(
             f"{name}: damaged or truncated file: its seal does not match; expected the file as "
-            "petra wrote it")
-    words = WORDS.unpack(block[:WORDS.size])
+            "petra wrote it"
+        )
+    words = WORDS.unpack(block[: WORDS.size])
     if words[1] != VERSION or words[5] > PARTS:
         raise Unreadable(
-            f"{name}: its seal is of version {words[1]}; expected {VERSION}: it is a later petra's")
+            f"{name}: its seal is of version {words[1]}; expected {VERSION}: it is a later petra's"
+        )
     return words
 
 
@@ -74,7 +76,8 @@ def check(path: str, name: str = "") -> int:
             if length != size:
                 raise Unreadable(
                     f"{name}: damaged or truncated file: {length} bytes, and it was written with "
-                    f"{size}")
+                    f"{size}"
+                )
             ends = [parts[3 * i] for i in range(count)] + [size]
             for i, end in enumerate(ends):
                 left = end - file.tell()
@@ -90,7 +93,8 @@ def check(path: str, name: str = "") -> int:
     if found.intdigest() != expected:
         raise Unreadable(
             f"{name}: damaged or truncated file: its content was changed; expected the file as "
-            "petra wrote it")
+            "petra wrote it"
+        )
     return WHOLE
 
 
@@ -100,5 +104,6 @@ def content_of(image: bytes, name: str) -> bytes:
     if words[2:6] != (WHOLE, len(image), _digest_of(image[BYTES:]), 0):
         raise Unreadable(
             f"{name}: damaged or truncated file: its seal does not match; expected the file as "
-            "petra wrote it")
+            "petra wrote it"
+        )
     return image[BYTES:]

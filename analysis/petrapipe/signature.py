@@ -38,6 +38,7 @@ def digest_of(value: Any) -> str:
 
 class Signature:
     """`facts` by names in words, and digests of `code` by the same names."""
+
     def __init__(self) -> None:
         self.facts: dict[str, str] = {}
         self.code: dict[str, str] = {}
@@ -47,13 +48,14 @@ class Signature:
         kind = type(value)
         if isinstance(value, PLAIN):
             text = repr(value)
-            short = f"{text[:LONG // 2]}... {digest_of(text)}"
+            short = f"{text[: LONG // 2]}... {digest_of(text)}"
             self.facts[name] = text if len(text) <= LONG else short
         elif isinstance(value, torch.Tensor):
             about = f"a tensor {tuple(value.shape)} of {value.dtype}"
             self.facts[name] = f"{about}, digest {digest_of(value.detach())}"
-        elif isinstance(value,
-                        (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)):
+        elif isinstance(
+            value, (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
+        ):
             self.facts[name] = f"{value.__qualname__}"
             self._add_code(name, value)
             self._add_closure(name, getattr(value, "__func__", value), depth)
@@ -86,15 +88,18 @@ class Signature:
                 self.add(f"{name}: {key}", one, depth + 1)
         if isinstance(value, nn.Module):
             for key, one in [
-                    *value.named_buffers(recurse=False), *value.named_parameters(recurse=False),
-                    *value.named_children()
+                *value.named_buffers(recurse=False),
+                *value.named_parameters(recurse=False),
+                *value.named_children(),
             ]:
                 self.add(f"{name}: {key}", one, depth + 1)
 
     def _add_closure(self, name: str, function: Any, depth: int) -> None:
         """Adds the numbers and texts that a function has from the place where it was made."""
-        for key, cell in zip(getattr(getattr(function, "__code__", None), "co_freevars", ()),
-                             getattr(function, "__closure__", None) or ()):
+        for key, cell in zip(
+            getattr(getattr(function, "__code__", None), "co_freevars", ()),
+            getattr(function, "__closure__", None) or (),
+        ):
             with_value = getattr(cell, "cell_contents", None)
             if isinstance(with_value, (*PLAIN, torch.Tensor, tuple)):
                 self.add(f"{name}: {key}", with_value, depth + 1)
@@ -115,8 +120,11 @@ class Signature:
         for position, module in enumerate(modules):
             for path, part in module.named_modules():
                 place = f"{name}, module {position}{'.' if path else ''}{path}"
-                own = [f"{key}={one!r}" for key, one in sorted(vars(part).items())
-                       if key[0] != "_" and isinstance(one, (*PLAIN, tuple))]
+                own = [
+                    f"{key}={one!r}"
+                    for key, one in sorted(vars(part).items())
+                    if key[0] != "_" and isinstance(one, (*PLAIN, tuple))
+                ]
                 own = [text for text in own if len(text) <= LONG]
                 self.facts[place] = f"{type(part).__qualname__}({', '.join(own)})"
                 self._add_code(place, type(part))
@@ -140,8 +148,11 @@ class Signature:
 def _code(code: types.CodeType) -> str:
     """Returns a text that is equal for functions with equal instructions and constants."""
     constants = [
-        _code(one) if isinstance(one, types.CodeType) else
-        str(sorted(map(repr, one))) if isinstance(one, frozenset) else repr(one)
+        _code(one)
+        if isinstance(one, types.CodeType)
+        else str(sorted(map(repr, one)))
+        if isinstance(one, frozenset)
+        else repr(one)
         for one in code.co_consts
     ]
     return str((code.co_code.hex(), constants, code.co_names))
@@ -163,7 +174,8 @@ def of_trainer(trainer: Any) -> Signature:
         name = f"stage {stage.number}"
         found.add_network(name, stage.modules)
         found.facts[f"{name}: parameters"] = ", ".join(
-            f"{one} {tuple(t.shape)} {t.dtype}" for one, t in zip(stage.names, stage.parameters))
+            f"{one} {tuple(t.shape)} {t.dtype}" for one, t in zip(stage.names, stage.parameters)
+        )
         found.add(f"{name}: autocast", stage.autocast)
         places = {id(parameter): one for one, parameter in zip(stage.names, stage.parameters)}
         for i, one in enumerate(stage.optimizers):
@@ -172,13 +184,15 @@ def of_trainer(trainer: Any) -> Signature:
             for g, group in enumerate(one.param_groups):
                 own = f"{place}, parameter group {g}" if len(one.param_groups) > 1 else place
                 found.facts[f"{own}: parameters"] = ", ".join(
-                    places.get(id(parameter), "?") for parameter in group["params"])
+                    places.get(id(parameter), "?") for parameter in group["params"]
+                )
                 for key, value in group.items():
                     if key not in ("params", "param_names"):
                         found.add(f"{own}: {key}", value)
         for kind, objects in (("scheduler", schedulers), ("mitigations", stage.mitigations)):
-            found.facts[f"the {kind} of {name}"] = ", ".join(
-                type(one).__qualname__ for one in objects) or "none"
+            found.facts[f"the {kind} of {name}"] = (
+                ", ".join(type(one).__qualname__ for one in objects) or "none"
+            )
             for i, one in enumerate(objects):
                 found.add(f"the {kind} of {name}" + f" (number {i + 1})", one)
     return found

@@ -62,7 +62,11 @@ def has_gradient(tensor: Any) -> bool:
 
 def leaf(tensor: Any) -> Any:
     """Returns a tensor that shares the values and begins a graph of its own."""
-    return tensor.detach().requires_grad_(has_gradient(tensor)) if isinstance(tensor, torch.Tensor) else tensor
+    return (
+        tensor.detach().requires_grad_(has_gradient(tensor))
+        if isinstance(tensor, torch.Tensor)
+        else tensor
+    )
 
 
 def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -81,10 +85,16 @@ def memory_of(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def seeded(seed: int, generators: Sequence[torch.Generator] = (torch.default_generator,)) -> Iterator[None]:
+def seeded(
+    seed: int, generators: Sequence[torch.Generator] = (torch.default_generator,)
+) -> Iterator[None]:
     """Within it these generators, random and numpy.random draw from a seed; afterwards they continue as if nothing had been drawn. (torch.manual_seed also
     queues a call for GPUs that no one has used yet, with the stack of each.)"""
-    states, python, arrays = [generator.get_state() for generator in generators], random.getstate(), numpy.random.get_state()
+    states, python, arrays = (
+        [generator.get_state() for generator in generators],
+        random.getstate(),
+        numpy.random.get_state(),
+    )
     try:
         for generator in generators:
             generator.manual_seed(seed & (2**63 - 1))
@@ -120,21 +130,44 @@ class Kept:
 
 def is_plain(module: nn.Module) -> bool:
     """Returns whether a module is a Coupling that can be evaluated through its function alone: nothing else would see a call."""
-    if not isinstance(module, Coupling) or (type(module).forward, type(module).inverse) != (Coupling.forward, Coupling.inverse):
+    if not isinstance(module, Coupling) or (type(module).forward, type(module).inverse) != (
+        Coupling.forward,
+        Coupling.inverse,
+    ):
         return False
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     every = [getattr(nn.modules.module, f"_global{name}", {}) for name in hooks]
-    return "forward" not in vars(module) and not any([*every, *(getattr(module, name, {}) for name in hooks)])
+    return "forward" not in vars(module) and not any(
+        [*every, *(getattr(module, name, {}) for name in hooks)]
+    )
 
 
 class Stage:
     """`number` counts from 1. `loss` makes the last module of the last stage end in a scalar.
     `outlived`: an update or another pass may come between the forward and the backward of a kept graph."""
 
-    def __init__(self, number: int, modules: Sequence[nn.Module], keep: str, optimizer: Callable, device: torch.device, seed: int,
-                 autocast: torch.dtype | None = None, loss: Callable | None = None, outlived: bool = False) -> None:
+    def __init__(
+        self,
+        number: int,
+        modules: Sequence[nn.Module],
+        keep: str,
+        optimizer: Callable,
+        device: torch.device,
+        seed: int,
+        autocast: torch.dtype | None = None,
+        loss: Callable | None = None,
+        outlived: bool = False,
+    ) -> None:
         self.outlived = outlived
-        self.number, self.modules, self.keep, self.device, self.seed, self.autocast, self.loss = number, list(modules), keep, device, seed, autocast, loss
+        self.number, self.modules, self.keep, self.device, self.seed, self.autocast, self.loss = (
+            number,
+            list(modules),
+            keep,
+            device,
+            seed,
+            autocast,
+            loss,
+        )
         self.name = "+".join(type(module).__name__ for module in self.modules)
         for module in self.modules:
             module.to(device)
@@ -142,26 +175,60 @@ class Stage:
         for position, module in enumerate(self.modules):
             for name, parameter in module.named_parameters():
                 if nn.parameter.is_lazy(parameter):
-                    raise StageError(f"stage {number} ({self.name}): its parameter {name} has no shape yet; expected one call of a lazy module before the training")
-                if has_gradient(parameter) and all(parameter is not other for other in named.values()):
+                    raise StageError(
+                        f"stage {number} ({self.name}): its parameter {name} has no shape yet; expected one call of a lazy module before the training"
+                    )
+                if has_gradient(parameter) and all(
+                    parameter is not other for other in named.values()
+                ):
                     named[name if len(self.modules) == 1 else f"{position}.{name}"] = parameter
         if not any(parameter.requires_grad for parameter in named.values()):
-            raise StageError(f"stage {number} ({self.name}): has no parameter that requires a gradient; expected a stage that learns: join it to a neighbour")
+            raise StageError(
+                f"stage {number} ({self.name}): has no parameter that requires a gradient; expected a stage that learns: join it to a neighbour"
+            )
         self.names, self.parameters = list(named), list(named.values())
         places = {id(parameter): place for place, parameter in enumerate(self.parameters)}
-        self.places = [sorted({places[id(parameter)] for parameter in module.parameters() if id(parameter) in places})
-                       for module in self.modules]
-        self.owners = [[(owner, name, places[id(parameter)]) for owner in module.modules()
-                        for name, parameter in owner.named_parameters(recurse=False) if id(parameter) in places]
-                       for module in self.modules]
-        self.norms = [[owner for owner in module.modules() if isinstance(owner, _BatchNorm) and owner.running_mean is not None] for module in self.modules]
-        self.reversible = [hasattr(module, "inverse") and not (loss and module is self.modules[-1]) for module in self.modules]
+        self.places = [
+            sorted(
+                {
+                    places[id(parameter)]
+                    for parameter in module.parameters()
+                    if id(parameter) in places
+                }
+            )
+            for module in self.modules
+        ]
+        self.owners = [
+            [
+                (owner, name, places[id(parameter)])
+                for owner in module.modules()
+                for name, parameter in owner.named_parameters(recurse=False)
+                if id(parameter) in places
+            ]
+            for module in self.modules
+        ]
+        self.norms = [
+            [
+                owner
+                for owner in module.modules()
+                if isinstance(owner, _BatchNorm) and owner.running_mean is not None
+            ]
+            for module in self.modules
+        ]
+        self.reversible = [
+            hasattr(module, "inverse") and not (loss and module is self.modules[-1])
+            for module in self.modules
+        ]
         for parameter in self.parameters:
             parameter.grad = None
         made = optimizer(self.parameters)
         self.optimizers = list(made) if isinstance(made, (list, tuple)) else [made]
-        if not self.optimizers or not all(isinstance(one, torch.optim.Optimizer) for one in self.optimizers):
-            raise StageError(f"stage {number} ({self.name}): optimizer= returns a {type(made).__name__}; expected an optimiser of torch, or a list of them")
+        if not self.optimizers or not all(
+            isinstance(one, torch.optim.Optimizer) for one in self.optimizers
+        ):
+            raise StageError(
+                f"stage {number} ({self.name}): optimizer= returns a {type(made).__name__}; expected an optimiser of torch, or a list of them"
+            )
         for group in self.groups():
             group.setdefault("initial_lr", group.get("lr"))
         self.mitigations: list[Mitigation] = []
@@ -203,13 +270,19 @@ class Stage:
     # --- a pass through one module ---
 
     @contextlib.contextmanager
-    def holding(self, modules: Sequence[int], tensors: list, statistics: list | None) -> Iterator[None]:
+    def holding(
+        self, modules: Sequence[int], tensors: list, statistics: list | None
+    ) -> Iterator[None]:
         """The parameters of these modules hold these tensors. If a module gives a parameter other data,
         `tensors` has these data afterwards. Batch norms in training leave their statistics in
         `statistics`."""
         norms = [norm for b in modules for norm in self.norms[b] if norm.training]
         held = [(norm, norm.momentum, dict(norm._buffers)) for norm in norms]
-        places = self.places[modules[0]] if len(modules) == 1 else sorted({place for b in modules for place in self.places[b]})
+        places = (
+            self.places[modules[0]]
+            if len(modules) == 1
+            else sorted({place for b in modules for place in self.places[b]})
+        )
         if tensors is not self.current:
             self._keep_assigned(places)
             for place in places:
@@ -218,14 +291,23 @@ class Stage:
         try:
             for norm in norms:
                 norm.momentum = 1.0
-                norm._buffers.update({name: torch.zeros_like(norm._buffers[name]) for name in STATISTICS})
+                norm._buffers.update(
+                    {name: torch.zeros_like(norm._buffers[name]) for name in STATISTICS}
+                )
             yield
             calls = [int(norm.num_batches_tracked) for norm in norms]
             if any(count > 1 for count in calls):
-                raise self.error(modules[0], "calls a batch norm twice, whose running statistics would be those of the last call; expected a batch norm for "
-                                             "each call")
+                raise self.error(
+                    modules[0],
+                    "calls a batch norm twice, whose running statistics would be those of the last call; expected a batch norm for "
+                    "each call",
+                )
             if statistics is not None:
-                statistics += [(norm, norm.running_mean.detach(), norm.running_var.detach()) for norm, count in zip(norms, calls) if count]
+                statistics += [
+                    (norm, norm.running_mean.detach(), norm.running_var.detach())
+                    for norm, count in zip(norms, calls)
+                    if count
+                ]
         finally:
             for norm, momentum, buffers in held:
                 norm.momentum = momentum
@@ -250,17 +332,35 @@ class Stage:
         """Within it random numbers depend only on the seed, the stage and these numbers."""
         generators = [torch.default_generator]
         if self.device.type == "cuda":
-            generators.append(torch.cuda.default_generators[self.device.index if self.device.index is not None else torch.cuda.current_device()])
+            generators.append(
+                torch.cuda.default_generators[
+                    self.device.index
+                    if self.device.index is not None
+                    else torch.cuda.current_device()
+                ]
+            )
         with seeded(hash((self.seed, self.number, *numbers)), generators):
             yield
 
     @contextlib.contextmanager
     def seeded(self, b: int, m: int) -> Iterator[None]:
         with self.drawing(b, m):
-            with torch.autocast(self.device.type, dtype=self.autocast) if self.autocast else contextlib.nullcontext():
+            with (
+                torch.autocast(self.device.type, dtype=self.autocast)
+                if self.autocast
+                else contextlib.nullcontext()
+            ):
                 yield
 
-    def call(self, b: int, tensors: Sequence[torch.Tensor], xs: Streams, m: int, statistics: list | None = None, target: Any = None) -> Streams:
+    def call(
+        self,
+        b: int,
+        tensors: Sequence[torch.Tensor],
+        xs: Streams,
+        m: int,
+        statistics: list | None = None,
+        target: Any = None,
+    ) -> Streams:
         """Returns the outputs of module b; the last module of the last stage with a target returns (loss, its output)."""
         versions = [x._version for x in xs if isinstance(x, torch.Tensor)]
         try:
@@ -273,31 +373,59 @@ class Stage:
         except Exception as error:  # noqa: BLE001: any error of a user's module is one of its stage
             reason = f"{type(error).__name__}: {error}".strip().split("\n")[0]
             if "in-place operation" in reason:
-                raise self.error(b, "changes its input or a parameter in place, which PyTorch refuses where gradients are computed; expected "
-                                    "inplace=False, or a clone") from error
-            shapes = ", ".join(str(tuple(x.shape)) if isinstance(x, torch.Tensor) else type(x).__name__ for x in xs)
-            raise self.error(b, f"fails on inputs of shape {shapes}: {reason}; expected "
-                                f"{f'outputs of stage {self.number - 1}' if self.number > 1 else 'inputs'} that fit") from error
+                raise self.error(
+                    b,
+                    "changes its input or a parameter in place, which PyTorch refuses where gradients are computed; expected "
+                    "inplace=False, or a clone",
+                ) from error
+            shapes = ", ".join(
+                str(tuple(x.shape)) if isinstance(x, torch.Tensor) else type(x).__name__ for x in xs
+            )
+            raise self.error(
+                b,
+                f"fails on inputs of shape {shapes}: {reason}; expected "
+                f"{f'outputs of stage {self.number - 1}' if self.number > 1 else 'inputs'} that fit",
+            ) from error
         if versions != [x._version for x in xs if isinstance(x, torch.Tensor)]:
-            raise self.error(b, "changes its input in place; expected inplace=False, or a clone of the input")
+            raise self.error(
+                b, "changes its input in place; expected inplace=False, or a clone of the input"
+            )
         if not all(y is None or isinstance(y, torch.Tensor) for y in ys):
-            raise self.error(b, f"returns {', '.join(type(y).__name__ for y in ys)}; expected a tensor or a tuple of tensors")
+            raise self.error(
+                b,
+                f"returns {', '.join(type(y).__name__ for y in ys)}; expected a tensor or a tuple of tensors",
+            )
         return ys
 
     def _with_loss(self, b: int, ys: Streams, target: Any) -> Streams:
         try:
             return self.loss(ys[0] if len(ys) == 1 else ys, target), ys[0]
         except Exception as error:  # noqa: BLE001
-            shapes = " and ".join(f"{tuple(t.shape)} of {t.dtype}" if isinstance(t, torch.Tensor) else type(t).__name__ for t in (ys[0], target))
+            shapes = " and ".join(
+                f"{tuple(t.shape)} of {t.dtype}"
+                if isinstance(t, torch.Tensor)
+                else type(t).__name__
+                for t in (ys[0], target)
+            )
             reason = f"{type(error).__name__}: {error}".strip().split("\n")[0]
-            raise self.error(b, f"the loss fails on output and target, {shapes}: {reason}; expected loss(output, target)") from error
+            raise self.error(
+                b,
+                f"the loss fails on output and target, {shapes}: {reason}; expected loss(output, target)",
+            ) from error
 
     def error(self, b: int, text: str) -> StageError:
         module = f"module {b + 1}, " if len(self.modules) > 1 else ""
         return StageError(f"stage {self.number} ({module}{type(self.modules[b]).__name__}): {text}")
 
-    def through(self, tensors: Sequence[torch.Tensor], xs: Streams, m: int, statistics: list | None = None, target: Any = None,
-                keep: Callable[[int, Streams], None] | None = None) -> Streams:
+    def through(
+        self,
+        tensors: Sequence[torch.Tensor],
+        xs: Streams,
+        m: int,
+        statistics: list | None = None,
+        target: Any = None,
+        keep: Callable[[int, Streams], None] | None = None,
+    ) -> Streams:
         """Returns the outputs of all modules, one after the other."""
         for b in range(len(self.modules)):
             if keep:
@@ -315,7 +443,14 @@ class Stage:
             self._graph(kept, m, xs, tensors)
             return detached(kept.graph[2])
         with torch.no_grad():
-            ys = self.through(tensors, xs, m, None, target, lambda b, xs: None if self.inverts(b) else kept.inputs.__setitem__(b, xs))
+            ys = self.through(
+                tensors,
+                xs,
+                m,
+                None,
+                target,
+                lambda b, xs: None if self.inverts(b) else kept.inputs.__setitem__(b, xs),
+            )
         kept.bytes = bytes_of(kept.inputs)
         return ys
 
@@ -327,7 +462,11 @@ class Stage:
         leaves = tuple(map(leaf, xs)) if self.number > 1 else detached(xs)
         own = set(map(memory_of, tensors))
         with torch.enable_grad(), self._saving(own):
-            kept.graph = (leaves, tensors, self.through(tensors, leaves, m, kept.statistics, kept.target))
+            kept.graph = (
+                leaves,
+                tensors,
+                self.through(tensors, leaves, m, kept.statistics, kept.target),
+            )
         own.update(map(memory_of, tensors))  # a forward may have given parameters other data
 
     def _saving(self, own: set) -> Any:
@@ -340,38 +479,70 @@ class Stage:
         def unpack(saved: tuple) -> torch.Tensor:
             tensor, version = saved
             if tensor._version != version and memory_of(tensor) not in own:
-                raise RuntimeError("a tensor that the backward needs has been modified by an in-place operation")
+                raise RuntimeError(
+                    "a tensor that the backward needs has been modified by an in-place operation"
+                )
             return tensor
 
         return torch.autograd.graph.saved_tensors_hooks(lambda t: (t, t._version), unpack)
 
-    def backward(self, m: int, ys: Streams, dys: Streams, version: int, inverse: int | None, rules: tuple[str, str]) -> tuple[Streams, Streams, list]:
+    def backward(
+        self,
+        m: int,
+        ys: Streams,
+        dys: Streams,
+        version: int,
+        inverse: int | None,
+        rules: tuple[str, str],
+    ) -> tuple[Streams, Streams, list]:
         """B. `ys` are the outputs as the stage above knows them, `dys` their gradients; `rules` say which weights B and its inversion read. Returns the
         inputs, kept or reconstructed, their gradients, and the gradients of the parameters."""
         kept = self.kept.pop(m)
         if kept.graph:
             leaves, tensors, outputs = kept.graph
             outputs = outputs[:1] if kept.target is not None else outputs
-            dxs, gradients = self.differentiate(m, range(len(self.modules)), outputs, dys, leaves, tensors)
+            dxs, gradients = self.differentiate(
+                m, range(len(self.modules)), outputs, dys, leaves, tensors
+            )
             self.move_statistics(kept.statistics)
             return detached(leaves), dxs, gradients
         tensors = self.weights(version, rules[0])
-        inverting = tensors if inverse is None or inverse == version and rules[0] == rules[1] else self.weights(inverse, rules[1])
+        inverting = (
+            tensors
+            if inverse is None or inverse == version and rules[0] == rules[1]
+            else self.weights(inverse, rules[1])
+        )
         gradients: list = [None] * len(self.parameters)
         statistics: list = []
         for b in reversed(range(len(self.modules))):
             xs = kept.inputs.get(b)
-            xs, dys, found = self._through_back(b, m, xs, ys, dys, tensors, inverting, statistics, kept.target)
-            gradients = [g if f is None else f if g is None else g + f for g, f in zip(gradients, found)]
+            xs, dys, found = self._through_back(
+                b, m, xs, ys, dys, tensors, inverting, statistics, kept.target
+            )
+            gradients = [
+                g if f is None else f if g is None else g + f for g, f in zip(gradients, found)
+            ]
             ys = xs
         self.move_statistics(statistics)
         return ys, dys, gradients
 
-    def _through_back(self, b: int, m: int, xs: Streams | None, ys: Streams, dys: Streams, tensors: list, inverting: list, statistics: list,
-                      target: Any) -> tuple[Streams, Streams, list]:
+    def _through_back(
+        self,
+        b: int,
+        m: int,
+        xs: Streams | None,
+        ys: Streams,
+        dys: Streams,
+        tensors: list,
+        inverting: list,
+        statistics: list,
+        target: Any,
+    ) -> tuple[Streams, Streams, list]:
         module = self.modules[b]
         with torch.enable_grad():
-            if xs is None and inverting is tensors and is_plain(module):  # one evaluation of F for both
+            if (
+                xs is None and inverting is tensors and is_plain(module)
+            ):  # one evaluation of F for both
                 with self.holding((b,), tensors, statistics), self.seeded(b, m):
                     x1 = leaf(ys[1])
                     f = module.function(x1)
@@ -384,20 +555,37 @@ class Stage:
                 first = self.number == 1 and b == 0
                 leaves = detached(xs) if first else tuple(map(leaf, xs))
                 outputs = self.call(b, tensors, leaves, m, statistics, target)
-                outputs = outputs[:1] if target is not None and b == len(self.modules) - 1 else outputs
+                outputs = (
+                    outputs[:1] if target is not None and b == len(self.modules) - 1 else outputs
+                )
         dxs, gradients = self.differentiate(m, (b,), outputs, dys, leaves, tensors)
         return detached(leaves), dxs, gradients
 
-    def differentiate(self, m: int, modules: Sequence[int], outputs: Streams, dys: Streams, leaves: Streams,
-                       tensors: list) -> tuple[Streams, list]:
+    def differentiate(
+        self,
+        m: int,
+        modules: Sequence[int],
+        outputs: Streams,
+        dys: Streams,
+        leaves: Streams,
+        tensors: list,
+    ) -> tuple[Streams, list]:
         """Returns the gradients of the leaves and of the parameters, as PyTorch accumulates them: hooks on
         parameters have acted. Meanwhile the parameters hold the tensors, which the graph and
         torch.utils.checkpoint read."""
-        pairs = [(y, dy) for y, dy in zip(outputs, dys) if dy is not None and isinstance(y, torch.Tensor) and y.requires_grad]
+        pairs = [
+            (y, dy)
+            for y, dy in zip(outputs, dys)
+            if dy is not None and isinstance(y, torch.Tensor) and y.requires_grad
+        ]
         inputs = [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
         parameters = [(place, self.parameters[place]) for b in modules for place in self.places[b]]
         gradients: list = [None] * len(self.parameters)
-        if not pairs or not inputs and not any(parameter.requires_grad for _, parameter in parameters):
+        if (
+            not pairs
+            or not inputs
+            and not any(parameter.requires_grad for _, parameter in parameters)
+        ):
             return tuple(None for _ in leaves), gradients
         for _, parameter in parameters:
             parameter.grad = None
@@ -410,12 +598,16 @@ class Stage:
             if isinstance(error, Error):
                 raise
             reason = str(error).strip().split("\n")[0]
-            raise StageError(f"stage {self.number} ({self.name}): its backward fails: {reason}; expected modules whose outputs PyTorch can "
-                             "differentiate") from error
+            raise StageError(
+                f"stage {self.number} ({self.name}): its backward fails: {reason}; expected modules whose outputs PyTorch can "
+                "differentiate"
+            ) from error
         finally:
             for _, parameter in parameters:
                 parameter.grad = None
-        return tuple(x.grad if isinstance(x, torch.Tensor) and x.requires_grad else None for x in leaves), gradients
+        return tuple(
+            x.grad if isinstance(x, torch.Tensor) and x.requires_grad else None for x in leaves
+        ), gradients
 
     def reference(self, m: int, xs: Streams, tensors: list, target: Any = None) -> Kept:
         """Returns the graph of a pass with these weights, which changes nothing of the stage."""
@@ -426,7 +618,9 @@ class Stage:
     def reference_gradients(self, m: int, kept: Kept, dys: Streams) -> tuple[Streams, list]:
         """Returns the gradients of the inputs and of the parameters. `dys`: the gradients of the outputs, or of the loss alone."""
         leaves, tensors, outputs = kept.graph
-        return self.differentiate(m, range(len(self.modules)), outputs[:len(dys)], dys, leaves, tensors)
+        return self.differentiate(
+            m, range(len(self.modules)), outputs[: len(dys)], dys, leaves, tensors
+        )
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -442,12 +636,21 @@ class Stage:
                     parameter.data = t
             self.current[:] = tensors
 
-    def head(self, m: int, xs: Streams, version: int, target: Any) -> tuple[Streams, Streams, Streams, list]:
+    def head(
+        self, m: int, xs: Streams, version: int, target: Any
+    ) -> tuple[Streams, Streams, Streams, list]:
         """F, loss and B in one action. Returns (loss, output), the inputs, their gradients and the gradients of the parameters."""
         kept = Kept(version, target=target)
         self._graph(kept, m, xs, self.weights(version))
         leaves, tensors, outputs = kept.graph
-        dxs, gradients = self.differentiate(m, range(len(self.modules)), outputs[:1], (torch.ones_like(outputs[0]),), leaves, tensors)
+        dxs, gradients = self.differentiate(
+            m,
+            range(len(self.modules)),
+            outputs[:1],
+            (torch.ones_like(outputs[0]),),
+            leaves,
+            tensors,
+        )
         self.move_statistics(kept.statistics)
         return detached(outputs), xs, dxs, gradients
 
@@ -497,14 +700,22 @@ class Stage:
         rates = [group["lr"] for group in self.groups()]
         if rate is not None:
             base = next(self.groups())["initial_lr"]
-            rates = [rate * (group["initial_lr"] / base if base else 1.0) for group in self.groups()]
+            rates = [
+                rate * (group["initial_lr"] / base if base else 1.0) for group in self.groups()
+            ]
         for group, value in zip(self.groups(), rates):
             group["lr"] = factor * value
         before = [t.clone() for t in self.current] if active else None
         for one in self.optimizers:
             one.step()
-        self.current[:] = [parameter.data for parameter in self.parameters]  # an optimiser may replace them
-        velocity = self._velocity() if any(mitigation.velocity == "momentum" for mitigation in active) else {}
+        self.current[:] = [
+            parameter.data for parameter in self.parameters
+        ]  # an optimiser may replace them
+        velocity = (
+            self._velocity()
+            if any(mitigation.velocity == "momentum" for mitigation in active)
+            else {}
+        )
         for group, value in zip(self.groups(), rates):
             group["lr"] = value
         for parameter in self.parameters:
@@ -518,8 +729,11 @@ class Stage:
         for b, owners in enumerate(self.owners):
             for owner, name, place in owners:
                 if getattr(owner, name, None) is not self.parameters[place]:
-                    raise self.error(b, f"has another object as its parameter {name} than at the beginning, which no optimiser has; expected "
-                                        "new values in parameter.data")
+                    raise self.error(
+                        b,
+                        f"has another object as its parameter {name} than at the beginning, which no optimiser has; expected "
+                        "new values in parameter.data",
+                    )
 
     @staticmethod
     def _clipped(gradients: list, clip: float) -> list:
@@ -533,19 +747,36 @@ class Stage:
         for one in self.optimizers:
             for group in one.param_groups:
                 if not isinstance(one, torch.optim.SGD) or not group["momentum"]:
-                    raise StageError(f"stage {self.number}: {type(one).__name__} lacks the momentum that a prediction by momentum needs; expected "
-                                     "torch.optim.SGD with momentum, or a prediction by the last change")
+                    raise StageError(
+                        f"stage {self.number}: {type(one).__name__} lacks the momentum that a prediction by momentum needs; expected "
+                        "torch.optim.SGD with momentum, or a prediction by the last change"
+                    )
                 for parameter in group["params"]:
                     buffer = one.state.get(parameter, {}).get("momentum_buffer")
                     if buffer is not None:  # it has had a gradient
                         found[id(parameter)] = -group["lr"] * buffer
-        return {name: found[id(p)] if id(p) in found else torch.zeros_like(p) for name, p in zip(self.names, self.parameters)}
+        return {
+            name: found[id(p)] if id(p) in found else torch.zeros_like(p)
+            for name, p in zip(self.names, self.parameters)
+        }
 
-    def _complete(self, mitigation: Mitigation, function: str, tensors: Any, wanted: Sequence[str] | None = None) -> None:
-        missing = [name for name in wanted or self.names if not isinstance(tensors, dict) or name not in tensors]
+    def _complete(
+        self,
+        mitigation: Mitigation,
+        function: str,
+        tensors: Any,
+        wanted: Sequence[str] | None = None,
+    ) -> None:
+        missing = [
+            name
+            for name in wanted or self.names
+            if not isinstance(tensors, dict) or name not in tensors
+        ]
         if missing:
-            raise Error(f"mitigations: {type(mitigation).__name__}.{function} returns nothing for {missing[0]} of stage {self.number}; expected a dictionary with all "
-                        "names that it received")
+            raise Error(
+                f"mitigations: {type(mitigation).__name__}.{function} returns nothing for {missing[0]} of stage {self.number}; expected a dictionary with all "
+                "names that it received"
+            )
 
     def _mitigate(self, active: list[Mitigation], before: list, momentum: dict) -> None:
         change = {name: now - old for name, now, old in zip(self.names, self.current, before)}
@@ -562,9 +793,15 @@ class Stage:
             for mitigation in active:
                 if overrides(mitigation, name):
                     writes = [t._version for t in self.current]
-                    tensors = getattr(mitigation, name)(tensors, momentum if mitigation.velocity == "momentum" else change, self.delay)
+                    tensors = getattr(mitigation, name)(
+                        tensors,
+                        momentum if mitigation.velocity == "momentum" else change,
+                        self.delay,
+                    )
                     if writes != [t._version for t in self.current]:
-                        raise Error(f"mitigations: {type(mitigation).__name__}.{name} changes weights in place; expected new tensors")
+                        raise Error(
+                            f"mitigations: {type(mitigation).__name__}.{name} changes weights in place; expected new tensors"
+                        )
                     self._complete(mitigation, name, tensors)
             if any(overrides(mitigation, name) for mitigation in active):
                 setattr(self, attribute, [tensors[key].detach() for key in self.names])
@@ -575,30 +812,61 @@ class Stage:
         """Returns the bytes that the stage holds in an action of this kind, or without one: parameters, gradients, momentum, statistics, inputs, further
         weights, graphs (in a B also its own). `versions`: older ones. `waiting`: gradients that wait for W."""
         if kind == "U":
-            self._momentum_bytes = bytes_of([[one.state for one in self.optimizers], [mitigation.__dict__ for mitigation in self.mitigations]])
+            self._momentum_bytes = bytes_of(
+                [
+                    [one.state for one in self.optimizers],
+                    [mitigation.__dict__ for mitigation in self.mitigations],
+                ]
+            )
         weights, kept = self._weight_bytes, self.kept.values()
         adds = kind == "W" or kind == "B" and not waiting
         gradients = waiting + min(self.counted, 1 + adds)  # a sum, and the one that was added to it
         further = versions + (self.read is not self.current) + (self.corrected is not None)
-        graphs = self.graph_bytes * (kind == "B") + sum(self.graph_bytes + one.bytes for one in kept if one.graph)
+        graphs = self.graph_bytes * (kind == "B") + sum(
+            self.graph_bytes + one.bytes for one in kept if one.graph
+        )
         learning = self._learning_bytes
-        return [weights, learning * gradients, self._momentum_bytes, self._buffer_bytes,
-                sum(one.bytes for one in kept if not one.graph), learning * further, graphs]
+        return [
+            weights,
+            learning * gradients,
+            self._momentum_bytes,
+            self._buffer_bytes,
+            sum(one.bytes for one in kept if not one.graph),
+            learning * further,
+            graphs,
+        ]
 
     def buffers(self) -> list[torch.Tensor]:
         return [buffer for module in self.modules for buffer in module.buffers()]
 
     def frozen(self) -> list[torch.Tensor]:
-        return [parameter.data for module in self.modules for parameter in module.parameters() if not has_gradient(parameter)]
+        return [
+            parameter.data
+            for module in self.modules
+            for parameter in module.parameters()
+            if not has_gradient(parameter)
+        ]
 
     def state(self) -> dict:
-        return {"parameters": [p.data for p in self.parameters], "buffers": self.buffers() + self.frozen(), "requires_grad": [p.requires_grad for p in self.parameters],
-                "optimizers": [one.state_dict() for one in self.optimizers],
-                "mitigations": [mitigation.__dict__ for mitigation in self.mitigations], "updates": self.updates, "counted": self.counted, "sum": self.sum,
-                "versions": {number: (v.theta, v.read) for number, v in self.versions.items()},
-                "read": None if self.read is self.current else self.read, "corrected": self.corrected,
-                "kept": {m: (kept.version, kept.inputs, kept.graph is not None, kept.target) for m, kept in self.kept.items()},
-                "graph_bytes": self.graph_bytes, "momentum_bytes": self._momentum_bytes}
+        return {
+            "parameters": [p.data for p in self.parameters],
+            "buffers": self.buffers() + self.frozen(),
+            "requires_grad": [p.requires_grad for p in self.parameters],
+            "optimizers": [one.state_dict() for one in self.optimizers],
+            "mitigations": [mitigation.__dict__ for mitigation in self.mitigations],
+            "updates": self.updates,
+            "counted": self.counted,
+            "sum": self.sum,
+            "versions": {number: (v.theta, v.read) for number, v in self.versions.items()},
+            "read": None if self.read is self.current else self.read,
+            "corrected": self.corrected,
+            "kept": {
+                m: (kept.version, kept.inputs, kept.graph is not None, kept.target)
+                for m, kept in self.kept.items()
+            },
+            "graph_bytes": self.graph_bytes,
+            "momentum_bytes": self._momentum_bytes,
+        }
 
     def restore(self, state: dict) -> None:
         for parameter, value in zip(self.parameters, state["parameters"]):
@@ -612,7 +880,9 @@ class Stage:
         for mitigation, saved in zip(self.mitigations, state["mitigations"]):
             mitigation.__dict__.update(saved)
         self.updates, self.counted, self.sum = state["updates"], state["counted"], state["sum"]
-        self.versions = {number: Version(theta, read) for number, (theta, read) in state["versions"].items()}
+        self.versions = {
+            number: Version(theta, read) for number, (theta, read) in state["versions"].items()
+        }
         self._refresh()
         self.read, self.corrected = state["read"] or self.current, state["corrected"]
         self.graph_bytes, self._momentum_bytes = state["graph_bytes"], state["momentum_bytes"]

@@ -10,7 +10,17 @@ import torch
 
 from .errors import StageError
 from .mitigations import overrides
-from .stage import Stage, Streams, as_tuple, detached, equal, has_gradient, leaf, memory_of, tensors_in
+from .stage import (
+    Stage,
+    Streams,
+    as_tuple,
+    detached,
+    equal,
+    has_gradient,
+    leaf,
+    memory_of,
+    tensors_in,
+)
 
 
 def leaves_of(outputs: Iterable[Any]) -> Iterator[torch.Tensor]:
@@ -48,7 +58,9 @@ def check_stage(stage: Stage, xs: Streams, m: int, target: Any = None) -> tuple[
     return xs, flops
 
 
-def _check_module(stage: Stage, b: int, xs: Streams, m: int, target: Any) -> tuple[Streams, int, int]:
+def _check_module(
+    stage: Stage, b: int, xs: Streams, m: int, target: Any
+) -> tuple[Streams, int, int]:
     """Checks one module. Returns its outputs, the bytes of its graph and the FLOPs of a forward."""
     module, tensors, found = stage.modules[b], stage.current, set()
     parameters = {memory_of(t) for t in tensors}
@@ -58,19 +70,31 @@ def _check_module(stage: Stage, b: int, xs: Streams, m: int, target: Any) -> tup
         return t.detach()
 
     own = {id(buffer) for norm in stage.norms[b] for buffer in norm.buffers(recurse=False)}
-    buffers = {name: buffer.clone() for name, buffer in module.named_buffers() if id(buffer) not in own}
+    buffers = {
+        name: buffer.clone() for name, buffer in module.named_buffers() if id(buffer) not in own
+    }
     leaves, initial = tuple(map(leaf, xs)), _values(stage, b)
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
         ys = stage.call(b, tensors, leaves, m, None, target)
     if any(parameter.grad is not None for parameter in stage.parameters):
-        raise stage.error(b, "calls backward() in its forward, and the gradients of its parameters would be lost; expected this term in the loss, or in the outputs")
-    size = sum(size for _, size in found - parameters - set(map(memory_of, tensors_in([xs, target]))))
+        raise stage.error(
+            b,
+            "calls backward() in its forward, and the gradients of its parameters would be lost; expected this term in the loss, or in the outputs",
+        )
+    size = sum(
+        size for _, size in found - parameters - set(map(memory_of, tensors_in([xs, target])))
+    )
     after = dict(module.named_buffers())
     changed = [name for name, before in buffers.items() if not equal(after[name], before)]
     if changed:
-        raise stage.error(b, f"its forward changes the buffer {changed[0]}; expected a module without state besides running statistics of batch norms")
+        raise stage.error(
+            b,
+            f"its forward changes the buffer {changed[0]}; expected a module without state besides running statistics of batch norms",
+        )
     if any(memory_of(y) in parameters for y in tensors_in(ys)):
-        raise stage.error(b, "returns a parameter, which later updates change; expected a copy of it, by clone()")
+        raise stage.error(
+            b, "returns a parameter, which later updates change; expected a copy of it, by clone()"
+        )
     stage.check_owners()
     _check_leaves(stage, b, ys, leaves)
     once = _values(stage, b)
@@ -83,36 +107,66 @@ def _check_module(stage: Stage, b: int, xs: Streams, m: int, target: Any) -> tup
         except StageError:  # the counter does not bear derivatives in a forward, for instance
             again, flops = stage.call(b, tensors, xs, m, None, target), 0
     twice = _values(stage, b)
-    name = next((name for name in once if not near(once[name], twice[name], _tolerance(stage))), None)
+    name = next(
+        (name for name in once if not near(once[name], twice[name], _tolerance(stage))), None
+    )
     if name is not None:
-        raise stage.error(b, f"its forward changes its parameter {name} at every call, also when it is called again for the same microbatch; expected a change "
-                            "that a second call does not repeat, such as a limit of a norm")
-    if not all(bool(torch.isfinite(y).all()) for y in ys if isinstance(y, torch.Tensor) and y.is_floating_point()):
-        raise stage.error(b, "has outputs that are not finite on the first microbatch; expected finite weights and inputs")
+        raise stage.error(
+            b,
+            f"its forward changes its parameter {name} at every call, also when it is called again for the same microbatch; expected a change "
+            "that a second call does not repeat, such as a limit of a norm",
+        )
+    if not all(
+        bool(torch.isfinite(y).all())
+        for y in ys
+        if isinstance(y, torch.Tensor) and y.is_floating_point()
+    ):
+        raise stage.error(
+            b,
+            "has outputs that are not finite on the first microbatch; expected finite weights and inputs",
+        )
     if not same_outputs(stage, ys, again):
-        raise stage.error(b, "computes something else when it is called again with the same input; expected random numbers of torch, random or "
-                            "numpy.random, which a recomputation repeats, and no state between calls")
+        raise stage.error(
+            b,
+            "computes something else when it is called again with the same input; expected random numbers of torch, random or "
+            "numpy.random, which a recomputation repeats, and no state between calls",
+        )
     learns = any(stage.parameters[place].requires_grad for place in stage.places[b])
     if learns and not any(y.requires_grad for y in ys if isinstance(y, torch.Tensor)):
-        raise stage.error(b, "has outputs without a gradient, so neither it nor the stages below would learn; expected no detach() and no no_grad()")
+        raise stage.error(
+            b,
+            "has outputs without a gradient, so neither it nor the stages below would learn; expected no detach() and no no_grad()",
+        )
     ones = tuple(torch.ones_like(y) if has_gradient(y) else None for y in ys)
     stage.differentiate(m, (b,), ys, ones, leaves, tensors)
-    name = next((name for name, value in _values(stage, b).items() if not equal(value, twice[name])), None)
+    name = next(
+        (name for name, value in _values(stage, b).items() if not equal(value, twice[name])), None
+    )
     if name is not None:
-        raise stage.error(b, f"its backward, or a hook in it, changes its parameter {name}; expected updates by the optimiser of the stage alone")
+        raise stage.error(
+            b,
+            f"its backward, or a hook in it, changes its parameter {name}; expected updates by the optimiser of the stage alone",
+        )
     _find_foreign(stage, b)
     ys = detached(ys)
     if stage.inverts(b):
         with torch.no_grad(), stage.holding((b,), tensors, None), stage.seeded(b, m):
             back = as_tuple(module.inverse(*ys))
-        if len(back) != len(xs) or not all(x.shape == z.shape and near(x, z, 1e-2) for x, z in zip(xs, back)):
-            raise stage.error(b, "its inverse does not give its input back; expected inverse(*forward(*x)) to equal x")
+        if len(back) != len(xs) or not all(
+            x.shape == z.shape and near(x, z, 1e-2) for x, z in zip(xs, back)
+        ):
+            raise stage.error(
+                b,
+                "its inverse does not give its input back; expected inverse(*forward(*x)) to equal x",
+            )
     return ys, size, flops
 
 
 def _find_foreign(stage: Stage, b: int) -> None:
     """A module may read parameters of other modules of its stage: its passes and gradients then have them too."""
-    found = {place for place, parameter in enumerate(stage.parameters) if parameter.grad is not None}
+    found = {
+        place for place, parameter in enumerate(stage.parameters) if parameter.grad is not None
+    }
     stage.places[b] = sorted(found | set(stage.places[b]))
     for place in found:
         stage.parameters[place].grad = None
@@ -120,7 +174,9 @@ def _find_foreign(stage: Stage, b: int) -> None:
 
 def _values(stage: Stage, b: int) -> dict[str, torch.Tensor]:
     """Returns copies of the values of the parameters of module b."""
-    return {stage.names[place]: stage.parameters[place].detach().clone() for place in stage.places[b]}
+    return {
+        stage.names[place]: stage.parameters[place].detach().clone() for place in stage.places[b]
+    }
 
 
 def _check_leaves(stage: Stage, b: int, ys: Streams, leaves: Streams) -> None:
@@ -128,8 +184,11 @@ def _check_leaves(stage: Stage, b: int, ys: Streams, leaves: Streams) -> None:
     known = set(map(id, [*stage.parameters, *leaves]))
     for tensor in leaves_of(ys):
         if id(tensor) not in known:
-            raise stage.error(b, f"reads a tensor of shape {tuple(tensor.shape)} that requires a gradient and is no parameter of the stage; expected a "
-                                "parameter of its modules: join the stages that share it")
+            raise stage.error(
+                b,
+                f"reads a tensor of shape {tuple(tensor.shape)} that requires a gradient and is no parameter of the stage; expected a "
+                "parameter of its modules: join the stages that share it",
+            )
 
 
 def _check_set_weights(stage: Stage, b: int, before: dict, after: dict) -> None:
@@ -137,20 +196,35 @@ def _check_set_weights(stage: Stage, b: int, before: dict, after: dict) -> None:
     name = next((name for name in before if not equal(before[name], after[name])), None)
     if name is None:
         return
-    other = [one for one in stage.mitigations if overrides(one, "predict") or overrides(one, "correct")]
+    other = [
+        one for one in stage.mitigations if overrides(one, "predict") or overrides(one, "correct")
+    ]
     if other and stage.delay > 0:
-        raise stage.error(b, f"its forward changes its parameter {name}, but with {type(other[0]).__name__} it has predicted or corrected weights; expected "
-                            "another mitigation, or weights that only updates change")
+        raise stage.error(
+            b,
+            f"its forward changes its parameter {name}, but with {type(other[0]).__name__} it has predicted or corrected weights; expected "
+            "another mitigation, or weights that only updates change",
+        )
 
 
 def _tolerance(stage: Stage) -> float:
     kinds = {t.dtype for t in stage.current}
-    return 2e-2 if stage.autocast or kinds & {torch.float16, torch.bfloat16} else 1e-10 if kinds == {torch.float64} else 1e-5
+    return (
+        2e-2
+        if stage.autocast or kinds & {torch.float16, torch.bfloat16}
+        else 1e-10
+        if kinds == {torch.float64}
+        else 1e-5
+    )
 
 
 def same_outputs(stage: Stage, ys: Streams, again: Streams) -> bool:
     """Returns whether two calls have computed the same outputs, within what the order of sums may change."""
-    return all(near(y.detach(), z, _tolerance(stage)) for y, z in zip(ys, again) if isinstance(y, torch.Tensor))
+    return all(
+        near(y.detach(), z, _tolerance(stage))
+        for y, z in zip(ys, again)
+        if isinstance(y, torch.Tensor)
+    )
 
 
 def near(a: torch.Tensor, b: torch.Tensor, tolerance: float) -> bool:
@@ -158,4 +232,6 @@ def near(a: torch.Tensor, b: torch.Tensor, tolerance: float) -> bool:
     if equal(a, b) or a.shape != b.shape or not has_gradient(a):
         return equal(a, b)
     size = a.abs()[torch.isfinite(a)]
-    return size.numel() > 0 and bool(torch.isclose(a, b, rtol=0.0, atol=tolerance * float(size.max()), equal_nan=True).all())
+    return size.numel() > 0 and bool(
+        torch.isclose(a, b, rtol=0.0, atol=tolerance * float(size.max()), equal_nan=True).all()
+    )

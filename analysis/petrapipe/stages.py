@@ -25,7 +25,12 @@ class Stem(nn.Module):
 
     def __init__(self, model: ResNet | RevNet) -> None:
         super().__init__()
-        self.conv, self.bn, self.pool, self.streams = model.conv1, model.bn1, model.maxpool, 2 if isinstance(model, RevNet) else 1
+        self.conv, self.bn, self.pool, self.streams = (
+            model.conv1,
+            model.bn1,
+            model.maxpool,
+            2 if isinstance(model, RevNet) else 1,
+        )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         y = self.pool(F.relu(self.bn(self.conv(images))))
@@ -110,7 +115,11 @@ def stages_of(model: ResNet | RevNet | TokenModel) -> list[nn.Module]:
     """Returns the stages of a network: stem, blocks and classifier; or embedding, two sublayers (attention, MLP) for each layer, and head."""
     if isinstance(model, (ResNet, RevNet)):
         return [Stem(model), *map(block_of, model.blocks()), Classifier(model.fc)]
-    streams, kind = (2, partial(Coupling, kind=model.coupling)) if isinstance(model, Reversible) else (1, Residual)
+    streams, kind = (
+        (2, partial(Coupling, kind=model.coupling))
+        if isinstance(model, Reversible)
+        else (1, Residual)
+    )
     embedding, functions, norm = model.parts()
     return [Embedding(embedding, streams), *map(kind, functions), TokenHead(norm, model.lm_head)]
 

@@ -21,29 +21,46 @@ def read_summary(path: str) -> list[tuple[str, dict[str, str], dict[str, str]]]:
             reader = csv.DictReader(file)
             found = list(reader)
             names = list(reader.fieldnames or [])
-            varied = names[names.index("overrides") + 1:names.index("cells")] if found else []
+            varied = names[names.index("overrides") + 1 : names.index("cells")] if found else []
             check_summary(path, names, found)
-            return [(row["combination"], {key: sole(row[key]) for key in varied} or
-                     dict(part.split("=", 1) for part in row["overrides"].split("; ") if part), row) for row in found]
+            return [
+                (
+                    row["combination"],
+                    {key: sole(row[key]) for key in varied}
+                    or dict(part.split("=", 1) for part in row["overrides"].split("; ") if part),
+                    row,
+                )
+                for row in found
+            ]
     except (OSError, KeyError, ValueError, csv.Error) as error:
-        raise Unreadable(f"{path}: not the summary of a sweep: {getattr(error, 'strerror', None) or error}") from None
+        raise Unreadable(
+            f"{path}: not the summary of a sweep: {getattr(error, 'strerror', None) or error}"
+        ) from None
 
 
 def check_summary(path: str, names: Sequence[str], rows: Sequence[dict]) -> None:
     """Refuses a summary without a column that its figures need, and a cell that is no number where one is expected."""
     figures = [name for name in names if name.endswith(("_mean", "_interval95"))]
-    needed = ["cells", "complete", *(name[:-5] + "_interval95" for name in names if name.endswith("_mean"))]
+    needed = [
+        "cells",
+        "complete",
+        *(name[:-5] + "_interval95" for name in names if name.endswith("_mean")),
+    ]
     missing = [name for name in needed if name not in names]
     if rows and missing:
         raise Unreadable(f"{path}: not the summary of a sweep: no column {missing[0]}")
     for line, row in enumerate(rows, 2):
         if None in row or None in row.values():
-            raise Unreadable(f"{path}: not the summary of a sweep: line {line} has another number of cells than line 1")
+            raise Unreadable(
+                f"{path}: not the summary of a sweep: line {line} has another number of cells than line 1"
+            )
         for name in ("cells", "complete", *figures):
             text = row[name]
             whole = name in ("cells", "complete")
             if not (re.fullmatch("[0-9]{1,9}", text) if whole else text == "" or is_finite(text)):
-                raise Unreadable(f"{path}: not the summary of a sweep: line {line}: {name} is {text[:40]!r}; expected a {'whole ' * whole}number")
+                raise Unreadable(
+                    f"{path}: not the summary of a sweep: line {line}: {name} is {text[:40]!r}; expected a {'whole ' * whole}number"
+                )
 
 
 def is_finite(text: str) -> bool:
@@ -59,7 +76,11 @@ def sole(value: str) -> str:
     >>> sole("[4]"), sole("[1, 2]"), sole("4")
     ('4', '[1, 2]', '4')
     """
-    return value[1:-1] if value[:1] == "[" and value[-1:] == "]" and "," not in value and value != "[]" else value
+    return (
+        value[1:-1]
+        if value[:1] == "[" and value[-1:] == "]" and "," not in value and value != "[]"
+        else value
+    )
 
 
 def cell_name(keys: Iterable[str], values: dict[str, str]) -> str:
@@ -71,8 +92,13 @@ def cell_name(keys: Iterable[str], values: dict[str, str]) -> str:
     """
     keys = list(keys)
     ends = [key.rsplit(".", 1)[-1] for key in keys]
-    words = [(key if ends.count(end) > 1 else end) + " " if key != "method.name" else "" for key, end in zip(keys, ends)]
-    return ", ".join(word + values[key] for key, word in zip(keys, words) if key in values) or ("base" if keys else "")
+    words = [
+        (key if ends.count(end) > 1 else end) + " " if key != "method.name" else ""
+        for key, end in zip(keys, ends)
+    ]
+    return ", ".join(word + values[key] for key, word in zip(keys, words) if key in values) or (
+        "base" if keys else ""
+    )
 
 
 # Two-sided 95 % of Student's t by degrees of freedom; further on four terms of its expansion about the normal distribution's
@@ -90,6 +116,14 @@ def half_interval(values: Sequence[float]) -> float:
     if count < 2:
         return 0.0
     z, v = 1.959964, count - 1
-    quantile = T_QUANTILES[v - 1] if v <= len(T_QUANTILES) else (
-        z + (z**3 + z) / (4 * v) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2) + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3))
+    quantile = (
+        T_QUANTILES[v - 1]
+        if v <= len(T_QUANTILES)
+        else (
+            z
+            + (z**3 + z) / (4 * v)
+            + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
+            + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
+        )
+    )
     return quantile * statistics.stdev(values) / count**0.5

@@ -33,7 +33,9 @@ def summary_writer() -> Callable:
             return importlib.import_module(name).SummaryWriter
         except ImportError as error:
             missing.append(f"{name}: {error}")
-    raise MissingModule(f"{sys.executable} has no SummaryWriter ({'; '.join(missing)}); expected torch with tensorboard, or tensorboardX")
+    raise MissingModule(
+        f"{sys.executable} has no SummaryWriter ({'; '.join(missing)}); expected torch with tensorboard, or tensorboardX"
+    )
 
 
 def began(run: Run) -> float:
@@ -41,7 +43,9 @@ def began(run: Run) -> float:
     try:
         return calendar.timegm(time.strptime(run.attributes["created"], "%Y-%m-%dT%H:%M:%SZ"))
     except ValueError:
-        raise Error(f"{run.path}: its attribute created is {run.attributes['created']!r}; expected a time such as 2025-01-31T12:00:00Z") from None
+        raise Error(
+            f"{run.path}: its attribute created is {run.attributes['created']!r}; expected a time such as 2025-01-31T12:00:00Z"
+        ) from None
 
 
 def scalars(run: Run) -> Iterator[tuple[str, float, int, float]]:
@@ -63,7 +67,12 @@ def scalars(run: Run) -> Iterator[tuple[str, float, int, float]]:
             found = run.probe(f"{measure}/{pair}")
             for row, microbatch in zip(found.values, found.coords["microbatch"]):
                 for stage, value in enumerate(row, 1):
-                    yield f"probe/{measure}/{pair}/stage_{stage:02}", value, microbatch, wall_s.get(microbatch, math.nan)
+                    yield (
+                        f"probe/{measure}/{pair}/stage_{stage:02}",
+                        value,
+                        microbatch,
+                        wall_s.get(microbatch, math.nan),
+                    )
 
 
 def convert(run: Run, folder: str, writer_class: Callable) -> int:
@@ -72,16 +81,29 @@ def convert(run: Run, folder: str, writer_class: Callable) -> int:
     writer = writer_class(folder)
     for tag, value, step, wall_s in scalars(run):
         if math.isfinite(value):
-            writer.add_scalar(tag, float(value), int(step), walltime=start + float(wall_s) if math.isfinite(wall_s) else None)
+            writer.add_scalar(
+                tag,
+                float(value),
+                int(step),
+                walltime=start + float(wall_s) if math.isfinite(wall_s) else None,
+            )
             count += 1
     writer.close()
     return count
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Writes the scalars of runs as event files for TensorBoard.")
+    parser = argparse.ArgumentParser(
+        description="Writes the scalars of runs as event files for TensorBoard."
+    )
     parser.add_argument("runs", nargs="+", metavar="RUN", help="a run: its folder or run.h5")
-    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the folder for TensorBoard; each run has one of its own in it")
+    parser.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="FOLDER",
+        help="the folder for TensorBoard; each run has one of its own in it",
+    )
     arguments = parser.parse_args()
     paths = [log_path(place) for place in arguments.runs]
     runs = [Run(path) for path in paths]

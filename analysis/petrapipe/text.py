@@ -14,11 +14,28 @@ def shown(text: object) -> str:
     >>> print(shown("two\nlines"))
     two\x0alines
     """
+
     def one(character):
         code = ord(character)
-        plain = not (code < 0x20 or 0x7f <= code <= 0x9f or code in (0x61c, 0x200e, 0x200f, 0xfeff, 0xfffe, 0xffff) or 0x2028 <= code <= 0x202e or
-                     0x2066 <= code <= 0x2069 or 0xd800 <= code <= 0xdfff)
-        return character if plain else "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape" if 0xdc80 <= code <= 0xdcff else "surrogatepass"))
+        plain = not (
+            code < 0x20
+            or 0x7F <= code <= 0x9F
+            or code in (0x61C, 0x200E, 0x200F, 0xFEFF, 0xFFFE, 0xFFFF)
+            or 0x2028 <= code <= 0x202E
+            or 0x2066 <= code <= 0x2069
+            or 0xD800 <= code <= 0xDFFF
+        )
+        return (
+            character
+            if plain
+            else "".join(
+                f"\\x{byte:02x}"
+                for byte in character.encode(
+                    "utf-8", "surrogateescape" if 0xDC80 <= code <= 0xDCFF else "surrogatepass"
+                )
+            )
+        )
+
     return "".join(map(one, str(text)))
 
 
@@ -30,9 +47,12 @@ def brief(value: object, length: int = 80) -> str:
     """
     try:
         text = " ".join(str(value).split())
-    except (ValueError, RecursionError):  # an integer of thousands of digits, lists deep within each other
+    except (
+        ValueError,
+        RecursionError,
+    ):  # an integer of thousands of digits, lists deep within each other
         text = f"a long {type(value).__name__}"
-    return text if len(text) <= length else text[:length - 3] + "..."
+    return text if len(text) <= length else text[: length - 3] + "..."
 
 
 def drawn(text: object) -> str:
@@ -60,7 +80,14 @@ def columns_of(text: str) -> int:
     >>> columns_of("ab"), columns_of("日本")
     (2, 4)
     """
-    return sum(0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+    return sum(
+        0
+        if unicodedata.combining(character)
+        else 2
+        if unicodedata.east_asian_width(character) in "WF"
+        else 1
+        for character in text
+    )
 
 
 def padded(text: object, columns: int, right: bool = False) -> str:

@@ -22,12 +22,16 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 # --- GPT ---
 
+
 class Conv1D(nn.Module):
     """A linear map whose weight is (in, out)."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.randn(inputs, outputs) * 0.02), nn.Parameter(torch.zeros(outputs))
+        self.weight, self.bias = (
+            nn.Parameter(torch.randn(inputs, outputs) * 0.02),
+            nn.Parameter(torch.zeros(outputs)),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x @ self.weight + self.bias
@@ -42,7 +46,14 @@ class Attention(nn.Module):
         self.c_attn, self.c_proj = Conv1D(width, 3 * width), Conv1D(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.c_proj(attend(*(part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.c_attn(x).chunk(3, 2))))
+        return self.c_proj(
+            attend(
+                *(
+                    part.unflatten(2, (self.heads, -1)).transpose(1, 2)
+                    for part in self.c_attn(x).chunk(3, 2)
+                )
+            )
+        )
 
 
 class MLP(nn.Module):
@@ -61,7 +72,12 @@ class Layer(nn.Module):
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.ln_1, self.attn, self.ln_2, self.mlp = nn.LayerNorm(width), Attention(width, heads), nn.LayerNorm(width), MLP(width)
+        self.ln_1, self.attn, self.ln_2, self.mlp = (
+            nn.LayerNorm(width),
+            Attention(width, heads),
+            nn.LayerNorm(width),
+            MLP(width),
+        )
 
     def functions(self) -> list[nn.Module]:
         """Returns the two F of the layer, each with the norm before it."""
@@ -76,7 +92,7 @@ class Tables(nn.Module):
         self.wte, self.wpe = tokens, positions
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.wte(tokens) + self.wpe.weight[:tokens.shape[1]]
+        return self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
 
 
 class Trunk(nn.Module):
@@ -84,22 +100,32 @@ class Trunk(nn.Module):
 
     def __init__(self, network: Transformer) -> None:
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(network.classes, network.width), nn.Embedding(network.context, network.width)
+        self.wte, self.wpe = (
+            nn.Embedding(network.classes, network.width),
+            nn.Embedding(network.context, network.width),
+        )
         self.h = nn.ModuleList(Layer(network.width, network.heads) for _ in range(network.depth))
         self.ln_f = nn.LayerNorm(network.width)
 
     def parts(self) -> tuple[nn.Module, list[nn.Module], nn.Module]:
         """Returns the embedding, the functions F of all layers, and the norm."""
-        return Tables(self.wte, self.wpe), [function for layer in self.h for function in layer.functions()], self.ln_f
+        return (
+            Tables(self.wte, self.wpe),
+            [function for layer in self.h for function in layer.functions()],
+            self.ln_f,
+        )
 
 
 # --- Llama ---
+
 
 def rotate(x: torch.Tensor, base: float) -> torch.Tensor:
     """Rotary positions (Su et al. 2021) of (N, heads, T, d): at position t, feature i and feature i + d/2 rotate by the angle t base^(-2i/d)."""
     half = x.shape[3] // 2
     frequencies = base ** (-torch.arange(half, dtype=torch.float64, device=x.device) / half)
-    angles = torch.outer(torch.arange(x.shape[2], dtype=torch.float64, device=x.device), frequencies)
+    angles = torch.outer(
+        torch.arange(x.shape[2], dtype=torch.float64, device=x.device), frequencies
+    )
     cos, sin, (first, second) = angles.cos().to(x.dtype), angles.sin().to(x.dtype), x.split(half, 3)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), 3)
 
@@ -124,12 +150,24 @@ class LlamaAttention(nn.Module):
 
     def __init__(self, network: Transformer) -> None:
         super().__init__()
-        self.of_head, self.shared, self.base = network.width // network.heads, network.heads // network.kv_heads, network.rotary_base
-        self.q_proj, self.o_proj = linear(network.width, network.width), linear(network.width, network.width)
-        self.k_proj, self.v_proj = (linear(network.width, network.kv_heads * self.of_head) for _ in range(2))
+        self.of_head, self.shared, self.base = (
+            network.width // network.heads,
+            network.heads // network.kv_heads,
+            network.rotary_base,
+        )
+        self.q_proj, self.o_proj = (
+            linear(network.width, network.width),
+            linear(network.width, network.width),
+        )
+        self.k_proj, self.v_proj = (
+            linear(network.width, network.kv_heads * self.of_head) for _ in range(2)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = (part(x).unflatten(2, (-1, self.of_head)).transpose(1, 2) for part in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (
+            part(x).unflatten(2, (-1, self.of_head)).transpose(1, 2)
+            for part in (self.q_proj, self.k_proj, self.v_proj)
+        )
         k, v = (part.repeat_interleave(self.shared, 1) for part in (rotate(k, self.base), v))
         return self.o_proj(attend(rotate(q, self.base), k, v))
 
@@ -139,7 +177,11 @@ class LlamaMLP(nn.Module):
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.gate_proj, self.up_proj, self.down_proj = linear(width, hidden), linear(width, hidden), linear(hidden, width)
+        self.gate_proj, self.up_proj, self.down_proj = (
+            linear(width, hidden),
+            linear(width, hidden),
+            linear(hidden, width),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
@@ -151,11 +193,17 @@ class LlamaLayer(nn.Module):
     def __init__(self, network: Transformer) -> None:
         super().__init__()
         self.input_layernorm, self.self_attn = RMSNorm(network.width), LlamaAttention(network)
-        self.post_attention_layernorm, self.mlp = RMSNorm(network.width), LlamaMLP(network.width, network.hidden)
+        self.post_attention_layernorm, self.mlp = (
+            RMSNorm(network.width),
+            LlamaMLP(network.width, network.hidden),
+        )
 
     def functions(self) -> list[nn.Module]:
         """Returns the two F of the layer, each with the norm before it."""
-        return [nn.Sequential(self.input_layernorm, self.self_attn), nn.Sequential(self.post_attention_layernorm, self.mlp)]
+        return [
+            nn.Sequential(self.input_layernorm, self.self_attn),
+            nn.Sequential(self.post_attention_layernorm, self.mlp),
+        ]
 
 
 class LlamaTrunk(nn.Module):
@@ -169,10 +217,15 @@ class LlamaTrunk(nn.Module):
 
     def parts(self) -> tuple[nn.Module, list[nn.Module], nn.Module]:
         """Returns the embedding, the functions F of all layers, and the norm."""
-        return self.embed_tokens, [function for layer in self.layers for function in layer.functions()], self.norm
+        return (
+            self.embed_tokens,
+            [function for layer in self.layers for function in layer.functions()],
+            self.norm,
+        )
 
 
 # --- networks ---
+
 
 class TokenModel(nn.Module):
     """Tokens (N, T) to logits (N, T, vocabulary). The attribute with the trunk has the name that its tensors have in a state_dict."""

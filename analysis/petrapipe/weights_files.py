@@ -30,12 +30,30 @@ if TYPE_CHECKING:
     import torch
 
 ENDINGS = (".pt", ".pth", ".npz", ".safetensors")
-DEFLATE = 1032  # Deflate, the compression of zip and HDF5 files, makes at most so many bytes of one.
+DEFLATE = (
+    1032  # Deflate, the compression of zip and HDF5 files, makes at most so many bytes of one.
+)
 # The storages of PyTorch, by the names of their classes.
-ELEMENT_BYTES = {"ComplexDoubleStorage": 16, "ComplexFloatStorage": 8, "DoubleStorage": 8, "FloatStorage": 4, "HalfStorage": 2,
-                 "BFloat16Storage": 2, "LongStorage": 8, "IntStorage": 4, "ShortStorage": 2, "CharStorage": 1, "ByteStorage": 1,
-                 "BoolStorage": 1, "UntypedStorage": 1, "QInt32Storage": 4, "QInt8Storage": 1, "QUInt8Storage": 1,
-                 "QUInt4x2Storage": 1, "QUInt2x4Storage": 1}
+ELEMENT_BYTES = {
+    "ComplexDoubleStorage": 16,
+    "ComplexFloatStorage": 8,
+    "DoubleStorage": 8,
+    "FloatStorage": 4,
+    "HalfStorage": 2,
+    "BFloat16Storage": 2,
+    "LongStorage": 8,
+    "IntStorage": 4,
+    "ShortStorage": 2,
+    "CharStorage": 1,
+    "ByteStorage": 1,
+    "BoolStorage": 1,
+    "UntypedStorage": 1,
+    "QInt32Storage": 4,
+    "QInt8Storage": 1,
+    "QUInt8Storage": 1,
+    "QUInt4x2Storage": 1,
+    "QUInt2x4Storage": 1,
+}
 NAME_LENGTH = 500  # of a tensor, at most; names of networks have fewer than 100 characters
 
 
@@ -48,7 +66,7 @@ def reason(error: BaseException) -> str:
 def floats(value: numpy.ndarray) -> numpy.ndarray:
     """Returns floating point numbers in the double precision of this machine if they are at least as wide, otherwise in
     single precision; other numbers unchanged."""
-    numpy, = modules("numpy")
+    (numpy,) = modules("numpy")
     if value.dtype.kind != "f":
         return value
     with numpy.errstate(over="ignore"):  # the infinities are refused later
@@ -57,19 +75,30 @@ def floats(value: numpy.ndarray) -> numpy.ndarray:
 
 # --- weights.h5 ---
 
+
 def read_petra(path: str) -> tuple[dict[str, numpy.ndarray], str]:
     """Returns ({name: array} of /parameters, the attribute `model`, "" if there is none). A file without a seal is read by
     another process first, as the program does: the HDF5 library may crash in a damaged file, or never end."""
     modules("h5py")
     if seals.check(path) != seals.WHOLE:
         try:
-            limit_s, limit_bytes = 10 + os.path.getsize(path) // 10**7, 10**9 + 4 * os.path.getsize(path)
-            done = subprocess.run([sys.executable, "-B", "-c", TRY, path, str(limit_s), str(limit_bytes), *sys.path], check=False, capture_output=True,
-                                  stdin=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
+            limit_s, limit_bytes = (
+                10 + os.path.getsize(path) // 10**7,
+                10**9 + 4 * os.path.getsize(path),
+            )
+            done = subprocess.run(
+                [sys.executable, "-B", "-c", TRY, path, str(limit_s), str(limit_bytes), *sys.path],
+                check=False,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            )
         except OSError as error:
             raise Error(f"{path}: cannot be read: {reason(error)}") from None
         if done.returncode:
-            raise Error(f"{path}: damaged: the HDF5 library cannot read it ({ending_of(done)}); expected a weights file")
+            raise Error(
+                f"{path}: damaged: the HDF5 library cannot read it ({ending_of(done)}); expected a weights file"
+            )
     return read_hdf5(path)
 
 
@@ -90,13 +119,22 @@ except errors.Error:
 def ending_of(done: subprocess.CompletedProcess) -> str:
     """Returns how a process ended, in words."""
     if done.returncode < 0:
-        return "it takes too long" if -done.returncode in (signal.SIGXCPU, signal.SIGKILL) else f"it crashes with signal {-done.returncode}"
-    return brief((done.stderr.decode(errors="replace").strip().splitlines() or [f"status {done.returncode}"])[-1])
+        return (
+            "it takes too long"
+            if -done.returncode in (signal.SIGXCPU, signal.SIGKILL)
+            else f"it crashes with signal {-done.returncode}"
+        )
+    return brief(
+        (
+            done.stderr.decode(errors="replace").strip().splitlines()
+            or [f"status {done.returncode}"]
+        )[-1]
+    )
 
 
 def read_hdf5(path: str) -> tuple[dict[str, numpy.ndarray], str]:
     """Reads a file for `read_petra`, within this process."""
-    h5py, = modules("h5py")
+    (h5py,) = modules("h5py")
     values = {}
 
     def take(name, item):
@@ -108,11 +146,17 @@ def read_hdf5(path: str) -> tuple[dict[str, numpy.ndarray], str]:
 
     try:
         with h5py.File(path, "r") as file:
-            if not isinstance(file.get("parameters", getlink=True), h5py.HardLink) or not isinstance(file["parameters"], h5py.Group):
+            if not isinstance(
+                file.get("parameters", getlink=True), h5py.HardLink
+            ) or not isinstance(file["parameters"], h5py.Group):
                 raise Error(f"{path}: not a weights file: no group /parameters")
             file["parameters"].visititems(take)
             label = file.attrs.get("model", "")
-            label = label.decode("utf-8", "backslashreplace") if isinstance(label, bytes) else str(label)
+            label = (
+                label.decode("utf-8", "backslashreplace")
+                if isinstance(label, bytes)
+                else str(label)
+            )
     except Error:
         raise
     except Exception as error:  # of many classes if the file is damaged
@@ -131,15 +175,19 @@ def check_stored(path: str, name: str, item: h5py.Dataset) -> None:
         wanted *= int(extent)
     largest = DEFLATE * stored if item.id.get_create_plist().get_nfilters() else stored
     if wanted > largest or stored > os.path.getsize(path):
-        raise Error(f"{path}: {name} has shape {item.shape}, {wanted} bytes; expected no more than the {stored} bytes that the "
-                    "file has of it")
+        raise Error(
+            f"{path}: {name} has shape {item.shape}, {wanted} bytes; expected no more than the {stored} bytes that the "
+            "file has of it"
+        )
 
 
 def petra_file(network: Any, values: Mapping[str, numpy.ndarray]) -> bytes:
     """Returns a sealed file weights.h5 with these values, by their names in it."""
     h5py, numpy = modules("h5py", "numpy")
     labels = {1: ["channel"], 2: ["out", "in"], 4: ["out", "in", "kh", "kw"]}
-    with h5py.File("weights.h5", "w", libver="earliest", driver="core", backing_store=False) as file:
+    with h5py.File(
+        "weights.h5", "w", libver="earliest", driver="core", backing_store=False
+    ) as file:
         file.attrs["schema_version"] = numpy.int32(1)
         file.attrs["petra_version"] = "none: written by weights_pytorch.py"
         file.attrs["model"] = str(network)
@@ -155,11 +203,22 @@ def petra_file(network: Any, values: Mapping[str, numpy.ndarray]) -> bytes:
 
 # --- .safetensors ---
 
+
 def read_safetensors(path: str) -> dict[str, numpy.ndarray]:
     """Reads the tensors of a file; the package safetensors checks it. BF16 becomes single precision."""
     numpy, package = modules("numpy", "safetensors")
-    kinds = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",
-             "BOOL": "?"}
+    kinds = {
+        "F64": "<f8",
+        "F32": "<f4",
+        "F16": "<f2",
+        "BF16": "<u2",
+        "I64": "<i8",
+        "I32": "<i4",
+        "I16": "<i2",
+        "I8": "i1",
+        "U8": "u1",
+        "BOOL": "?",
+    }
     with open(path, "rb") as file:
         data = file.read()
     try:
@@ -170,7 +229,9 @@ def read_safetensors(path: str) -> dict[str, numpy.ndarray]:
     for name, entry in found:
         kind = entry["dtype"]
         if kind not in kinds:
-            raise Error(f"{path}: {brief(name)} is of type {brief(kind)}; expected one of {', '.join(kinds)}")
+            raise Error(
+                f"{path}: {brief(name)} is of type {brief(kind)}; expected one of {', '.join(kinds)}"
+            )
         array = numpy.frombuffer(entry["data"], kinds[kind])
         if kind == "BF16":
             array = (array.astype("<u4") << 16).view("<f4")
@@ -180,6 +241,7 @@ def read_safetensors(path: str) -> dict[str, numpy.ndarray]:
 
 # --- .npz ---
 
+
 def check_zip(path: str, archive: zipfile.ZipFile) -> None:
     """Raises Error unless each member of an archive is there once and undamaged, and is no larger than its bytes allow."""
     members = archive.infolist()
@@ -187,7 +249,9 @@ def check_zip(path: str, archive: zipfile.ZipFile) -> None:
         raise Error(f"{path}: has two members of the same name")
     for member in members:
         if member.file_size > DEFLATE * member.compress_size:
-            raise Error(f"{path}: its member {brief(member.filename)} would be {member.file_size} bytes of {member.compress_size}")
+            raise Error(
+                f"{path}: its member {brief(member.filename)} would be {member.file_size} bytes of {member.compress_size}"
+            )
     if sum(member.compress_size for member in members) > os.path.getsize(path):
         raise Error(f"{path}: its members have more bytes than the file")
     if (wrong := archive.testzip()) is not None:
@@ -195,8 +259,11 @@ def check_zip(path: str, archive: zipfile.ZipFile) -> None:
 
 
 def read_npz(path: str) -> dict[str, numpy.ndarray]:
-    numpy, = modules("numpy")
-    headers = {(1, 0): numpy.lib.format.read_array_header_1_0, (2, 0): numpy.lib.format.read_array_header_2_0}
+    (numpy,) = modules("numpy")
+    headers = {
+        (1, 0): numpy.lib.format.read_array_header_1_0,
+        (2, 0): numpy.lib.format.read_array_header_2_0,
+    }
     with zipfile.ZipFile(path) as archive:
         check_zip(path, archive)
         for member in archive.infolist():
@@ -204,14 +271,18 @@ def read_npz(path: str) -> dict[str, numpy.ndarray]:
             with archive.open(member) as file:
                 version = numpy.lib.format.read_magic(file)
                 if version not in headers:
-                    raise Error(f"{path}: {name} is an array of the format {version}; expected {' or '.join(map(str, headers))}")
+                    raise Error(
+                        f"{path}: {name} is an array of the format {version}; expected {' or '.join(map(str, headers))}"
+                    )
                 shape, _, dtype = headers[version](file)
                 wanted = dtype.itemsize
                 for extent in shape:
                     wanted *= int(extent)
                 if wanted != member.file_size - file.tell() and not dtype.hasobject:
-                    raise Error(f"{path}: {name} has shape {shape}, {wanted} bytes; expected the {member.file_size - file.tell()} bytes that the "
-                                "file has of it")
+                    raise Error(
+                        f"{path}: {name} has shape {shape}, {wanted} bytes; expected the {member.file_size - file.tell()} bytes that the "
+                        "file has of it"
+                    )
     with numpy.load(path, allow_pickle=False) as file:
         if len(set(file.files)) < len(file.files):
             raise Error(f"{path}: has two arrays of the same name")
@@ -219,6 +290,7 @@ def read_npz(path: str) -> dict[str, numpy.ndarray]:
 
 
 # --- .pt and .pth ---
+
 
 class Placeholder:
     """Stands for an object of a pickle."""
@@ -261,13 +333,17 @@ def check_torch(path: str) -> None:
         begins = file.read(4)
     if begins != b"PK\3\4":  # an older format
         if tarfile.is_tarfile(path):
-            raise Error(f"{path}: a tar file of PyTorch before 0.4, which can run code; expected a state_dict of torch.save")
+            raise Error(
+                f"{path}: a tar file of PyTorch before 0.4, which can run code; expected a state_dict of torch.save"
+            )
         return
     with zipfile.ZipFile(path) as archive:
         check_zip(path, archive)
         members = {member.filename.partition("/")[2]: member for member in archive.infolist()}
         if "constants.pkl" in members:
-            raise Error(f"{path}: a TorchScript archive, which contains code; expected a state_dict of torch.save")
+            raise Error(
+                f"{path}: a TorchScript archive, which contains code; expected a state_dict of torch.save"
+            )
         if "data.pkl" not in members or len(members) < len(archive.infolist()):
             raise Error(f"{path}: no archive of torch.save")
         records = Records(io.BytesIO(archive.read(members["data.pkl"])))
@@ -275,7 +351,9 @@ def check_torch(path: str) -> None:
         for key, wanted in records.claims:
             member = members.get(f"data/{key}")
             if member is None or member.file_size != wanted:
-                raise Error(f"{path}: damaged: its record data/{brief(key)} has {member.file_size if member else 0} bytes; expected {wanted}")
+                raise Error(
+                    f"{path}: damaged: its record data/{brief(key)} has {member.file_size if member else 0} bytes; expected {wanted}"
+                )
 
 
 def read_torch(path: str, key: str | None) -> dict[str, numpy.ndarray]:
@@ -288,14 +366,25 @@ def read_torch(path: str, key: str | None) -> dict[str, numpy.ndarray]:
     except OSError:
         raise
     except Exception as error:  # errors of many classes: pickle, zipfile, torch
-        raise Error(f"{path}: PyTorch cannot load it as weights: {why_not_loaded(str(error))}") from None
+        raise Error(
+            f"{path}: PyTorch cannot load it as weights: {why_not_loaded(str(error))}"
+        ) from None
     if key:
         if not isinstance(found, dict) or key not in found:
             raise Error(f"{path}: has no '{key}'")
         found = release.state_of(found[key]) if release.is_state_list(found[key]) else found[key]
-    if not isinstance(found, dict) or not all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in found.items()):
-        names = [str(name) for name, value in found.items() if isinstance(value, dict)] if isinstance(found, dict) else []
-        raise Error(f"{path}: no state_dict" + (f"; one may be under --key {brief(' or '.join(names))}" if names else ""))
+    if not isinstance(found, dict) or not all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in found.items()
+    ):
+        names = (
+            [str(name) for name, value in found.items() if isinstance(value, dict)]
+            if isinstance(found, dict)
+            else []
+        )
+        raise Error(
+            f"{path}: no state_dict"
+            + (f"; one may be under --key {brief(' or '.join(names))}" if names else "")
+        )
     return {name: array_of(path, name, value) for name, value in found.items()}
 
 
@@ -303,8 +392,10 @@ def why_not_loaded(text: str) -> str:
     """Returns one line for an error of torch.load, which prints many lines with colours."""
     text = re.sub("\x1b\\[[0-9;]*m", "", text)
     if kind := re.search(r"(?:GLOBAL|Unsupported class) ([\w.]+)", text):
-        return (f"it holds {brief(kind[1])} beside tensors, which PyTorch loads only from a file that you trust; expected a state_dict alone: "
-                "if you trust the file, read it by torch.load(FILE, weights_only=False) and write that part by torch.save")
+        return (
+            f"it holds {brief(kind[1])} beside tensors, which PyTorch loads only from a file that you trust; expected a state_dict alone: "
+            "if you trust the file, read it by torch.load(FILE, weights_only=False) and write that part by torch.save"
+        )
     found = re.search(r"WeightsUnpickler error:\s*(\S.*)", text)
     return brief(found[1] if found else text.strip().split("\n")[0] or "it ends too soon", 200)
 
@@ -312,21 +403,35 @@ def why_not_loaded(text: str) -> str:
 def array_of(path: str, name: str, value: torch.Tensor) -> numpy.ndarray:
     """Returns the numbers of a tensor: narrow types in single precision, integers and truth values unchanged."""
     torch, numpy = modules("torch", "numpy")
-    kind = ("a quantised tensor" if value.is_quantized else f"a tensor of layout {value.layout}" if value.layout != torch.strided else
-            "a tensor without data" if value.is_meta else f"a tensor of {value.dtype}" if value.is_complex() else None)
+    kind = (
+        "a quantised tensor"
+        if value.is_quantized
+        else f"a tensor of layout {value.layout}"
+        if value.layout != torch.strided
+        else "a tensor without data"
+        if value.is_meta
+        else f"a tensor of {value.dtype}"
+        if value.is_complex()
+        else None
+    )
     if kind:
         raise Error(f"{path}: {brief(name)} is {kind}; expected a dense one of real numbers")
     if value.numel() * value.element_size() > os.path.getsize(path):
-        raise Error(f"{path}: {brief(name)} repeats its numbers to shape {tuple(value.shape)}, more than the file has")
+        raise Error(
+            f"{path}: {brief(name)} repeats its numbers to shape {tuple(value.shape)}, more than the file has"
+        )
     if value.is_floating_point() and value.dtype != torch.float64:
         value = value.float()
     try:
         return numpy.asarray(value.detach())
     except (RuntimeError, TypeError) as error:
-        raise Error(f"{path}: {brief(name)} is a {type(value).__name__} that has no array: {reason(error)}") from None
+        raise Error(
+            f"{path}: {brief(name)} is a {type(value).__name__} that has no array: {reason(error)}"
+        ) from None
 
 
 # --- all formats ---
+
 
 def read_state(path: str, key: str | None = None) -> dict[str, numpy.ndarray]:
     """Returns the tensors of a state_dict in a .pt, .pth, .npz or .safetensors file, by their names in it; `key` is that of a
@@ -352,14 +457,17 @@ def read_state(path: str, key: str | None = None) -> dict[str, numpy.ndarray]:
 
 def state_file(ending: str, values: Mapping[str, numpy.ndarray]) -> bytes:
     """Returns a file with these values as a state_dict; the ending of its name selects the format."""
-    numpy, = modules("numpy")
+    (numpy,) = modules("numpy")
     if ending == ".safetensors":
-        package, = modules("safetensors.numpy")
-        return package.save({name: numpy.ascontiguousarray(value) for name, value in values.items()}, {"format": "pt"})
+        (package,) = modules("safetensors.numpy")
+        return package.save(
+            {name: numpy.ascontiguousarray(value) for name, value in values.items()},
+            {"format": "pt"},
+        )
     file = io.BytesIO()
     if ending == ".npz":
         numpy.savez(file, **values)
     else:
-        torch, = modules("torch")
+        (torch,) = modules("torch")
         torch.save({name: torch.from_numpy(value.copy()) for name, value in values.items()}, file)
     return file.getvalue()

@@ -18,8 +18,17 @@ LAYER = re.compile(r"(weight|bias)_(conv|bn)(?:_(\w+))?|(running_mean|running_va
 
 def is_state_list(found: Any) -> bool:
     """Returns whether this is the entry `state_list` of such a checkpoint."""
-    return isinstance(found, list) and len(found) > 2 and all(
-        isinstance(layer, tuple) and len(layer) == 5 and isinstance(layer[0], dict) and isinstance(layer[2], dict) for layer in found)
+    return (
+        isinstance(found, list)
+        and len(found) > 2
+        and all(
+            isinstance(layer, tuple)
+            and len(layer) == 5
+            and isinstance(layer[0], dict)
+            and isinstance(layer[2], dict)
+            for layer in found
+        )
+    )
 
 
 def inside(name: str, bottleneck: bool) -> str:
@@ -28,7 +37,9 @@ def inside(name: str, bottleneck: bool) -> str:
     if match is None:
         return name
     tensor, kind = match.group(1) or match.group(4), match.group(2) or "bn"
-    part = match.group(3) or match.group(5) or "1"  # the stem numbers nothing, a basic block not its first running_mean
+    part = (
+        match.group(3) or match.group(5) or "1"
+    )  # the stem numbers nothing, a basic block not its first running_mean
     if part in ("ds", "tilde_ds"):
         stream = {"ds": "1", "tilde_ds": "2"}[part] if bottleneck else ""
         return f"downsample{stream}.{0 if kind == 'conv' else 1}.{tensor}"
@@ -39,7 +50,11 @@ def state_of(layers: list[tuple[Any, ...]]) -> dict[str, torch.Tensor]:
     """Returns the tensors of a `state_list`, from the stem to the head, by the names of networks.py; biases of convolutions are among them."""
     state, group, index = {}, 1, 0
     for number, (parameters, _, statistics, *_) in enumerate(layers):
-        tensors: Mapping[str, Any] = {name: value for name, value in (parameters | statistics).items() if 0 not in tuple(value.shape)}
+        tensors: Mapping[str, Any] = {
+            name: value
+            for name, value in (parameters | statistics).items()
+            if 0 not in tuple(value.shape)
+        }
         if number in (0, len(layers) - 1):
             prefix = "fc." if number else ""
         else:
@@ -47,5 +62,8 @@ def state_of(layers: list[tuple[Any, ...]]) -> dict[str, torch.Tensor]:
                 group, index = group + 1, 0
             prefix = f"layer{group}.{index}."
             index += 1
-        state |= {prefix + inside(name, "weight_conv_3" in tensors): value for name, value in tensors.items()}
+        state |= {
+            prefix + inside(name, "weight_conv_3" in tensors): value
+            for name, value in tensors.items()
+        }
     return state

@@ -21,19 +21,34 @@ RUNS = sweeps.WORDS.get("runs", "runs/first-light")
 EPOCHS = 10  # of the runs that choose the rate
 IMAGES, BATCH = 50000, 64
 # Method and k of the lines of the figure.
-LINES = {"backprop": ("backprop", 1), "petra, k = 1": ("petra", 1), "petra, k = 4": ("petra", 4), "petra, k = 16": ("petra", 16)}
+LINES = {
+    "backprop": ("backprop", 1),
+    "petra, k = 1": ("petra", 1),
+    "petra, k = 4": ("petra", 4),
+    "petra, k = 16": ("petra", 16),
+}
 
 
 def collect():
     """Yields a row for each completed cell, after its last epoch."""
     for grid in "rates", "ninety":
-        for keys, cell in sweeps.cells(os.path.join(HERE, grid + ".yaml"), os.path.join(RUNS, grid)):
-            yield {"method": keys["method.name"], "accumulate": int(keys["method.accumulate"]), "epochs": int(keys.get("run.epochs", EPOCHS)),
-                   "lr": float(keys["optim.lr"]), "seed": cell["seed"], **sweeps.last_epoch(cell)}
+        for keys, cell in sweeps.cells(
+            os.path.join(HERE, grid + ".yaml"), os.path.join(RUNS, grid)
+        ):
+            yield {
+                "method": keys["method.name"],
+                "accumulate": int(keys["method.accumulate"]),
+                "epochs": int(keys.get("run.epochs", EPOCHS)),
+                "lr": float(keys["optim.lr"]),
+                "seed": cell["seed"],
+                **sweeps.last_epoch(cell),
+            }
 
 
 def with_thirty(rows):
-    return rows + [row for row in sim.read_table(THIRTY) if row["accumulate"] in {k for _, k in LINES.values()}]
+    return rows + [
+        row for row in sim.read_table(THIRTY) if row["accumulate"] in {k for _, k in LINES.values()}
+    ]
 
 
 def top1(row):
@@ -41,7 +56,12 @@ def top1(row):
 
 
 def complete(rows, method, accumulate, epochs):
-    return [r for r in rows if (r["method"], r["accumulate"], r["epochs"], r["state"]) == (method, accumulate, epochs, "complete")]
+    return [
+        r
+        for r in rows
+        if (r["method"], r["accumulate"], r["epochs"], r["state"])
+        == (method, accumulate, epochs, "complete")
+    ]
 
 
 def best(rows, method, accumulate, epochs):
@@ -63,10 +83,29 @@ def tables(rows):
     print("Top-1 after ten epochs, in percent:")
     body = []
     for method, accumulate in dict.fromkeys((r["method"], r["accumulate"]) for r in rows):
-        found = {r["lr"]: r for r in rows if (r["method"], r["accumulate"], r["epochs"]) == (method, accumulate, EPOCHS)}
+        found = {
+            r["lr"]: r
+            for r in rows
+            if (r["method"], r["accumulate"], r["epochs"]) == (method, accumulate, EPOCHS)
+        }
         ended = best(rows, method, accumulate, EPOCHS)
-        shown = [("–" if rate not in found else "diverged" if found[rate]["state"] == "diverged" else f"{top1(found[rate]):.1f}") for rate in rates]
-        body.append([f"`{method}`", accumulate] + [f"**{text}**" if ended and rate == ended["lr"] else text for rate, text in zip(rates, shown)])
+        shown = [
+            (
+                "–"
+                if rate not in found
+                else "diverged"
+                if found[rate]["state"] == "diverged"
+                else f"{top1(found[rate]):.1f}"
+            )
+            for rate in rates
+        ]
+        body.append(
+            [f"`{method}`", accumulate]
+            + [
+                f"**{text}**" if ended and rate == ended["lr"] else text
+                for rate, text in zip(rates, shown)
+            ]
+        )
     sim.markdown(["method", "k", *(f"rate {rate:g}" for rate in rates)], body)
     print("Each at its rate:")
     body = []
@@ -75,10 +114,37 @@ def tables(rows):
         for name, (method, accumulate) in LINES.items():
             row = best(rows, method, accumulate, epochs)
             if row:
-                body.append([epochs, f"`{method}`", accumulate, updates(row), f"{row['lr']:g}", f"{row['train_loss']:.3f}", f"{row['eval_loss_recalibrated']:.3f}",
-                             f"{top1(row):.1f}", behind(reference, row), behind(best(rows, "backprop", accumulate, epochs), row), f"{row['wall_s'] / 60:.0f} min"])
-    sim.markdown(["epochs", "method", "k", "updates", "rate", "train loss", "evaluation loss", "top-1, %", "behind `backprop` of k = 1, points", "of the same k",
-                  "wall time"], body)
+                body.append(
+                    [
+                        epochs,
+                        f"`{method}`",
+                        accumulate,
+                        updates(row),
+                        f"{row['lr']:g}",
+                        f"{row['train_loss']:.3f}",
+                        f"{row['eval_loss_recalibrated']:.3f}",
+                        f"{top1(row):.1f}",
+                        behind(reference, row),
+                        behind(best(rows, "backprop", accumulate, epochs), row),
+                        f"{row['wall_s'] / 60:.0f} min",
+                    ]
+                )
+    sim.markdown(
+        [
+            "epochs",
+            "method",
+            "k",
+            "updates",
+            "rate",
+            "train loss",
+            "evaluation loss",
+            "top-1, %",
+            "behind `backprop` of k = 1, points",
+            "of the same k",
+            "wall time",
+        ],
+        body,
+    )
 
 
 def draw(rows):
@@ -90,10 +156,23 @@ def draw(rows):
     for name, (method, accumulate) in LINES.items():
         found = sorted((r["lr"], top1(r)) for r in complete(rows, method, accumulate, EPOCHS))
         left.plot([rate for rate, _ in found], [accuracy for _, accuracy in found], **looks[name])
-        pairs = [(best(rows, "backprop", 1, epochs), best(rows, method, accumulate, epochs)) for epochs in lengths]
-        pairs = [(reference, row) for reference, row in pairs if reference and row and row is not reference]
-        right.plot([updates(row) for _, row in pairs], [top1(reference) - top1(row) for reference, row in pairs], **looks[name])
-    left.set(xscale="log", xlabel="learning rate of a batch of 256", ylabel="top-1 after 10 epochs (%)")
+        pairs = [
+            (best(rows, "backprop", 1, epochs), best(rows, method, accumulate, epochs))
+            for epochs in lengths
+        ]
+        pairs = [
+            (reference, row)
+            for reference, row in pairs
+            if reference and row and row is not reference
+        ]
+        right.plot(
+            [updates(row) for _, row in pairs],
+            [top1(reference) - top1(row) for reference, row in pairs],
+            **looks[name],
+        )
+    left.set(
+        xscale="log", xlabel="learning rate of a batch of 256", ylabel="top-1 after 10 epochs (%)"
+    )
     rates = sorted({r["lr"] for r in rows})
     left.set_xticks(rates, [f"{rate:g}" for rate in rates])
     left.minorticks_off()
@@ -105,7 +184,9 @@ def draw(rows):
 
 
 def main():
-    sweeps.table_and_figure(CELLS, collect, ["method", "accumulate", "epochs", "lr", "seed"], tables, draw)
+    sweeps.table_and_figure(
+        CELLS, collect, ["method", "accumulate", "epochs", "lr", "seed"], tables, draw
+    )
 
 
 if __name__ == "__main__":

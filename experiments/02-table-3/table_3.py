@@ -17,7 +17,9 @@ PRINTED = ["44.5 (0.0 %)", "43.6 (2.0 %)", "21.2 (52.3 %)", "20.3 (54.3 %)"]
 def memory(accounting):
     config = os.path.join(HERE, "revnet50-imagenet.yaml")
     command = [PETRA, "inspect", config, "--image-size", "224", "--memory", accounting, "--json"]
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)["memory"]["rows"]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)["memory"][
+        "rows"
+    ]
 
 
 def main():
@@ -28,8 +30,10 @@ def main():
             measured = round(row["total_bytes"] / 1e9, 2)
             wrong += measured != total
             kept = ["yes" if row[key] else "no" for key in ("inputs_kept", "weights_kept")]
-            print(f"{accounting:10}  {kept[0]:11}  {kept[1]:12}  {total:11.2f}  {measured:11.2f}  {100 * row['saving']:8.1f}  "
-                  f"{printed if accounting == 'paper' else '-'}")
+            print(
+                f"{accounting:10}  {kept[0]:11}  {kept[1]:12}  {total:11.2f}  {measured:11.2f}  {100 * row['saving']:8.1f}  "
+                f"{printed if accounting == 'paper' else '-'}"
+            )
     print(f"{wrong} of 8 totals differ from the expected ones")
     return wrong > 0
 

@@ -23,7 +23,9 @@ def inspect(depth, accounting):
     config = os.path.join(HERE, f"revnet{depth}-cifar10.yaml")
     command = [PETRA, "inspect", config, "--memory", accounting, "--json"]
     found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
-    return found["stages"], found["memory"]["rows"][3]["stages_bytes"]  # neither inputs nor weights kept
+    return found["stages"], found["memory"]["rows"][3][
+        "stages_bytes"
+    ]  # neither inputs nor weights kept
 
 
 def compare_buffers():
@@ -33,22 +35,31 @@ def compare_buffers():
     for group, stage, more in ((3, 5, 8), (4, 7, 4)):
         stages = {3: ("9", "5"), 4: ("13", "7")}[group]
         paper = PAPER[34][stages[0]] - PAPER[18][stages[1]]
-        print(f"group {group}, first block: {paper:.2f} GB more in the paper's RevNet-34 than in its RevNet-18; {more} inputs of "
-              f"ours: {more * rows[stage]['input'] / 1e9:.2f} GB")
+        print(
+            f"group {group}, first block: {paper:.2f} GB more in the paper's RevNet-34 than in its RevNet-18; {more} inputs of "
+            f"ours: {more * rows[stage]['input'] / 1e9:.2f} GB"
+        )
 
 
 def main():
     for depth, paper in PAPER.items():
         stages, counted = inspect(depth, "paper")
         strict = inspect(depth, "strict")[1]
-        print(f"RevNet-{depth}: GB a stage\nstage  block          reversible  paper accounting  strict accounting"
-              + ("  table 6" if depth == 18 else ""))
+        print(
+            f"RevNet-{depth}: GB a stage\nstage  block          reversible  paper accounting  strict accounting"
+            + ("  table 6" if depth == 18 else "")
+        )
         for j, (stage, one, both) in enumerate(zip(stages, counted, strict)):
             value = paper.get(str(j)) if depth == 18 else None
-            print(f"{j + 1:5}  {stage['name']:13}  {'yes' if stage['reversible'] else 'no':10}  {one['total'] / 1e9:16.2f}  "
-                  f"{both['total'] / 1e9:17.2f}" + (f"  {value:7.2f}" if value is not None else ""))
+            print(
+                f"{j + 1:5}  {stage['name']:13}  {'yes' if stage['reversible'] else 'no':10}  {one['total'] / 1e9:16.2f}  "
+                f"{both['total'] / 1e9:17.2f}" + (f"  {value:7.2f}" if value is not None else "")
+            )
         if depth != 18:
-            print("table 6: " + ", ".join(f"stages {name}: {value:.2f}" for name, value in paper.items()))
+            print(
+                "table 6: "
+                + ", ".join(f"stages {name}: {value:.2f}" for name, value in paper.items())
+            )
         print()
     compare_buffers()
 

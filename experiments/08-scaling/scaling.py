@@ -11,7 +11,19 @@ import simulations as sim  # noqa: E402
 
 CONFIG = os.path.join(HERE, "scaling.yaml")
 FULL = [2, 4, 8, 16, 32, 64, 128, 256, 512]  # stages, with 16 microbatches per stage
-SHORT = [2, 4, 10, 32, 100, 320, 1000, 3200, 10000, 32000, 100000]  # with SHORT_COUNT microbatches in total
+SHORT = [
+    2,
+    4,
+    10,
+    32,
+    100,
+    320,
+    1000,
+    3200,
+    10000,
+    32000,
+    100000,
+]  # with SHORT_COUNT microbatches in total
 SHORT_COUNT = 64
 FLUSH = ["gpipe", "gpipe-checkpoint", "1f1b", "interleaved", "zb-h1"]
 CREDIT = 2  # microbatches in flight of petra-arrival, times J, less 1
@@ -19,7 +31,12 @@ CREDIT = 2  # microbatches in flight of petra-arrival, times J, less 1
 
 def job(name, stages, count, flush):
     """Returns a run; `flush` is the number of microbatches per flush, for methods that flush."""
-    sets = {"method.name": name, "cluster.stages": stages, "run.max_microbatches": count, "run.drain": "auto"}
+    sets = {
+        "method.name": name,
+        "cluster.stages": stages,
+        "run.max_microbatches": count,
+        "run.drain": "auto",
+    }
     if name in FLUSH:
         sets["method.accumulate"] = flush
     if name == "interleaved":  # a multiple of its J / 2 devices
@@ -55,24 +72,42 @@ def kept(method, found):
 
 def row(method, sets, found, part):
     stages = found["stages"]
-    return {"part": part, "method": method["name"], "stages": sets["cluster.stages"],
-            "devices": sets["cluster.stages"] // method["chunks"], "microbatches": found["microbatches"],
-            "accumulate": sets.get("method.accumulate", 1), "actions": found["actions"],
-            "makespan_s": found["makespan_s"], "time_per_microbatch_s": found["time_per_microbatch_s"],
-            "makespan_per_microbatch_s": found["makespan_s"] / found["microbatches"],
-            "bubble_fraction": found["bubble_fraction"], "keep": method["keep"], "kept_first_stage": kept(method, found),
-            "in_flight_first_stage": stages[0]["in_flight_max"], "in_flight_sum": sum(s["in_flight_max"] for s in stages),
-            "lag_max_first_stage": stages[0]["lag_max"]}
+    return {
+        "part": part,
+        "method": method["name"],
+        "stages": sets["cluster.stages"],
+        "devices": sets["cluster.stages"] // method["chunks"],
+        "microbatches": found["microbatches"],
+        "accumulate": sets.get("method.accumulate", 1),
+        "actions": found["actions"],
+        "makespan_s": found["makespan_s"],
+        "time_per_microbatch_s": found["time_per_microbatch_s"],
+        "makespan_per_microbatch_s": found["makespan_s"] / found["microbatches"],
+        "bubble_fraction": found["bubble_fraction"],
+        "keep": method["keep"],
+        "kept_first_stage": kept(method, found),
+        "in_flight_first_stage": stages[0]["in_flight_max"],
+        "in_flight_sum": sum(s["in_flight_max"] for s in stages),
+        "lag_max_first_stage": stages[0]["lag_max"],
+    }
 
 
 def compute(presets):
     jobs = []
     for name in presets:
         jobs += [("full", job(name, j, 16 * j, 4 * j)) for j in FULL]
-        jobs += [("short", {**job(name, j, SHORT_COUNT, SHORT_COUNT), "run.drain": "true"}) for j in SHORT]
-    jobs.sort(key=lambda entry: -entry[1]["cluster.stages"] * entry[1]["run.max_microbatches"])  # the long ones first
+        jobs += [
+            ("short", {**job(name, j, SHORT_COUNT, SHORT_COUNT), "run.drain": "true"})
+            for j in SHORT
+        ]
+    jobs.sort(
+        key=lambda entry: -entry[1]["cluster.stages"] * entry[1]["run.max_microbatches"]
+    )  # the long ones first
     found = sim.simulate_all(CONFIG, [sets for _, sets in jobs])
-    rows = [row(presets[sets["method.name"]], sets, result, part) for (part, sets), result in zip(jobs, found)]
+    rows = [
+        row(presets[sets["method.name"]], sets, result, part)
+        for (part, sets), result in zip(jobs, found)
+    ]
     order = list(presets)
     return sorted(rows, key=lambda r: (r["part"], order.index(r["method"]), r["stages"]))
 
@@ -80,10 +115,14 @@ def compute(presets):
 def check(rows):
     wrong = 0
     for r in rows:
-        expected = closed_form(r["method"], r["stages"], r["accumulate"]) if r["part"] == "full" else None
+        expected = (
+            closed_form(r["method"], r["stages"], r["accumulate"]) if r["part"] == "full" else None
+        )
         if expected is not None and abs(r["time_per_microbatch_s"] - expected) > 1e-9 * expected:
             wrong += 1
-            print(f"{r['method']} on {r['stages']} stages: {r['time_per_microbatch_s']} s per microbatch; expected {expected}")
+            print(
+                f"{r['method']} on {r['stages']} stages: {r['time_per_microbatch_s']} s per microbatch; expected {expected}"
+            )
     return wrong
 
 
@@ -95,12 +134,35 @@ def tables(rows):
     last = FULL[-1]
     lines = []
     for name in dict.fromkeys(r["method"] for r in rows):
-        r, s = at(rows, "full", name, last), [at(rows, "short", name, j) for j in (100, 10000, 100000)]
-        lines.append([f"`{name}`", f"{r['time_per_microbatch_s']:.4g}", f"{r['bubble_fraction']:.4f}",
-                      f"{r['kept_first_stage']} {'graphs' if r['keep'] == 'graph' else 'inputs'}" if r["kept_first_stage"] else "-",
-                      r["lag_max_first_stage"], *[f"{x['makespan_per_microbatch_s']:,.1f}" for x in s]])
-    sim.markdown(["method", f"s per microbatch, J = {last}", "bubble", "kept at stage 1", "lag at stage 1",
-                  f"{SHORT_COUNT} microbatches: J = 100", "10,000", "100,000"], lines)
+        r, s = (
+            at(rows, "full", name, last),
+            [at(rows, "short", name, j) for j in (100, 10000, 100000)],
+        )
+        lines.append(
+            [
+                f"`{name}`",
+                f"{r['time_per_microbatch_s']:.4g}",
+                f"{r['bubble_fraction']:.4f}",
+                f"{r['kept_first_stage']} {'graphs' if r['keep'] == 'graph' else 'inputs'}"
+                if r["kept_first_stage"]
+                else "-",
+                r["lag_max_first_stage"],
+                *[f"{x['makespan_per_microbatch_s']:,.1f}" for x in s],
+            ]
+        )
+    sim.markdown(
+        [
+            "method",
+            f"s per microbatch, J = {last}",
+            "bubble",
+            "kept at stage 1",
+            "lag at stage 1",
+            f"{SHORT_COUNT} microbatches: J = 100",
+            "10,000",
+            "100,000",
+        ],
+        lines,
+    )
 
 
 def draw(rows, path):
@@ -109,25 +171,59 @@ def draw(rows, path):
     figure, axes = plt.subplots(2, 2, figsize=(13, 8.2), layout="constrained")
     names = list(dict.fromkeys(r["method"] for r in rows))
     close = lambda a, b: abs(a - b) <= 0.02 * max(a, b)  # noqa: E731
-    panels = [(axes[0, 0], "full", "time_per_microbatch_s", "time per microbatch (s; F = 1 s)", "Pipeline full: 16 microbatches a stage", close),
-              (axes[0, 1], "full", "bubble_fraction", "idle share of the devices", "The same runs: idle share, filling included",
-               lambda a, b: abs(a - b) <= 0.01),
-              (axes[1, 0], "full", "kept_first_stage", "microbatches kept at stage 1",
-               "The same runs: memory in flight (filled: graphs; hollow: inputs, or nothing)", close),
-              (axes[1, 1], "short", "makespan_per_microbatch_s", "whole run / microbatches (s; F = 1 s)",
-               f"{SHORT_COUNT} microbatches in all, pipeline drained", close)]
+    panels = [
+        (
+            axes[0, 0],
+            "full",
+            "time_per_microbatch_s",
+            "time per microbatch (s; F = 1 s)",
+            "Pipeline full: 16 microbatches a stage",
+            close,
+        ),
+        (
+            axes[0, 1],
+            "full",
+            "bubble_fraction",
+            "idle share of the devices",
+            "The same runs: idle share, filling included",
+            lambda a, b: abs(a - b) <= 0.01,
+        ),
+        (
+            axes[1, 0],
+            "full",
+            "kept_first_stage",
+            "microbatches kept at stage 1",
+            "The same runs: memory in flight (filled: graphs; hollow: inputs, or nothing)",
+            close,
+        ),
+        (
+            axes[1, 1],
+            "short",
+            "makespan_per_microbatch_s",
+            "whole run / microbatches (s; F = 1 s)",
+            f"{SHORT_COUNT} microbatches in all, pipeline drained",
+            close,
+        ),
+    ]
     for axis, part, key, label, title, near in panels:
         curves = []
         for name in names:
             points = [r for r in rows if r["part"] == part and r["method"] == name]
             look = {**sim.method_look(name), "label": name}
             if key == "kept_first_stage" and points[0]["keep"] != "graph":
-                look |= {"markerfacecolor": "white", "label": name + (" (inputs)" if points[0][key] else "")}
+                look |= {
+                    "markerfacecolor": "white",
+                    "label": name + (" (inputs)" if points[0][key] else ""),
+                }
             curves.append(([r["stages"] for r in points], [r[key] for r in points], look))
         groups = sim.plot_all(axis, curves, near)
         axis.set(xscale="log", xlabel="stages J", ylabel=label, title=title)
-        axis.set_xticks(FULL if part == "full" else [10, 100, 1000, 10000, 100000],
-                        labels=[str(j) for j in FULL] if part == "full" else ["10", "100", "1,000", "10,000", "100,000"])
+        axis.set_xticks(
+            FULL if part == "full" else [10, 100, 1000, 10000, 100000],
+            labels=[str(j) for j in FULL]
+            if part == "full"
+            else ["10", "100", "1,000", "10,000", "100,000"],
+        )
         axis.minorticks_off()
         if key in ("time_per_microbatch_s", "makespan_per_microbatch_s"):
             axis.set_yscale("log")
@@ -152,7 +248,9 @@ def main():
     rows = sim.read_table(path)
     tables(rows)
     longest = max(rows, key=lambda r: r["actions"])
-    print(f"{len(rows)} runs, {sum(r['actions'] for r in rows):,} actions, at most {longest['actions']:,} in one")
+    print(
+        f"{len(rows)} runs, {sum(r['actions'] for r in rows):,} actions, at most {longest['actions']:,} in one"
+    )
     if not sim.TABLES_ONLY:
         draw(rows, os.path.join(HERE, "scaling.png"))
     return wrong > 0

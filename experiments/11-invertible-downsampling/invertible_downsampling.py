@@ -25,17 +25,30 @@ def train():
     """Yields a row for each completed cell, after its last epoch."""
     for keys, cell in sweeps.cells(os.path.join(HERE, "invertible-downsampling.yaml"), RUNS):
         kind = keys["model.downsample"]
-        yield {"downsample": kind, "method": keys["method.name"], "seed": cell["seed"],
-               "parameters": sim.petra("inspect", CONFIG, "--set", f"model.downsample={kind}")["parameters"],
-               **sweeps.last_epoch(cell, ["train_loss", "eval_loss", "eval_top1"])}
+        yield {
+            "downsample": kind,
+            "method": keys["method.name"],
+            "seed": cell["seed"],
+            "parameters": sim.petra("inspect", CONFIG, "--set", f"model.downsample={kind}")[
+                "parameters"
+            ],
+            **sweeps.last_epoch(cell, ["train_loss", "eval_loss", "eval_top1"]),
+        }
 
 
 def count_memory():
     """Returns the maximum memory of every stage of petra, in tensors without padding (cpu pads 8 channels to 16)."""
     for kind in KINDS:
-        found = sim.simulate(CONFIG, {"method.name": "petra", "model.downsample": kind, "device.backend": "ref"})
+        found = sim.simulate(
+            CONFIG, {"method.name": "petra", "model.downsample": kind, "device.backend": "ref"}
+        )
         for stage in found["stages"]:
-            yield {"downsample": kind, "stage": stage["stage"], "input_buffer": stage["peak_bytes"]["input_buffer"], "total": stage["peak_bytes"]["total"]}
+            yield {
+                "downsample": kind,
+                "stage": stage["stage"],
+                "input_buffer": stage["peak_bytes"]["input_buffer"],
+                "total": stage["peak_bytes"]["total"],
+            }
 
 
 def shown(rows, column, scale, digits):
@@ -51,14 +64,37 @@ def tables(cells, memory):
     for kind in KINDS:
         rows = [row for row in cells if row["downsample"] == kind]
         by_method = [[row for row in rows if row["method"] == method] for method in METHODS]
-        body.append([f"`{kind}`", f"{rows[0]['parameters']:,}" if rows else "–", *(shown(found, "eval_top1", 100, 1) for found in by_method),
-                     *(shown(found, "train_loss", 1, 3) for found in by_method)])
-    sim.markdown(["`model.downsample`", "parameters", *(f"`{method}`, top-1, %" for method in METHODS), *(f"`{method}`, train loss" for method in METHODS)], body)
+        body.append(
+            [
+                f"`{kind}`",
+                f"{rows[0]['parameters']:,}" if rows else "–",
+                *(shown(found, "eval_top1", 100, 1) for found in by_method),
+                *(shown(found, "train_loss", 1, 3) for found in by_method),
+            ]
+        )
+    sim.markdown(
+        [
+            "`model.downsample`",
+            "parameters",
+            *(f"`{method}`, top-1, %" for method in METHODS),
+            *(f"`{method}`, train loss" for method in METHODS),
+        ],
+        body,
+    )
     stages = sorted({row["stage"] for row in memory})
     for column, what in ("input_buffer", "waiting inputs"), ("total", "everything"):
         held = {(row["downsample"], row["stage"]): row[column] / 1e6 for row in memory}
-        sim.markdown([f"`petra`, {what}, MB", *(f"stage {stage}" for stage in stages), "together"],
-                     [[f"`{kind}`", *(f"{held[kind, stage]:.1f}" for stage in stages), f"{sum(held[kind, stage] for stage in stages):.1f}"] for kind in KINDS])
+        sim.markdown(
+            [f"`petra`, {what}, MB", *(f"stage {stage}" for stage in stages), "together"],
+            [
+                [
+                    f"`{kind}`",
+                    *(f"{held[kind, stage]:.1f}" for stage in stages),
+                    f"{sum(held[kind, stage] for stage in stages):.1f}",
+                ]
+                for kind in KINDS
+            ],
+        )
 
 
 def main():

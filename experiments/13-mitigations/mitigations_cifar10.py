@@ -24,15 +24,25 @@ METHODS = ["petra", "pipedream"]
 def collect():
     """Yields a row for each completed cell, after its last epoch."""
     for method in METHODS:
-        for keys, cell in sweeps.cells(os.path.join(HERE, method + "-cifar10.yaml"), os.path.join(RUNS, method)):
-            yield {"method": method, "mitigation": os.path.basename(cell["output"]).split("_lr=")[0], "lr": float(keys["optim.lr"]), "seed": cell["seed"],
-                   **sweeps.last_epoch(cell)}
+        for keys, cell in sweeps.cells(
+            os.path.join(HERE, method + "-cifar10.yaml"), os.path.join(RUNS, method)
+        ):
+            yield {
+                "method": method,
+                "mitigation": os.path.basename(cell["output"]).split("_lr=")[0],
+                "lr": float(keys["optim.lr"]),
+                "seed": cell["seed"],
+                **sweeps.last_epoch(cell),
+            }
 
 
 def top1(rows, method, mitigation, rate):
     """Returns the top-1 accuracy of each completed seed in percent; None for one that diverged."""
-    return [100 * r["eval_top1_recalibrated"] if r["state"] == "complete" else None for r in rows
-            if (r["method"], r["mitigation"], r["lr"]) == (method, mitigation, rate)]
+    return [
+        100 * r["eval_top1_recalibrated"] if r["state"] == "complete" else None
+        for r in rows
+        if (r["method"], r["mitigation"], r["lr"]) == (method, mitigation, rate)
+    ]
 
 
 def mean(values):
@@ -42,7 +52,10 @@ def mean(values):
 
 def best(rows, method, mitigation):
     """Returns (mean, rate) of the rate with the highest mean; None if no run ended well."""
-    means = [(mean(top1(rows, method, mitigation, rate)), rate) for rate in sorted({r["lr"] for r in rows})]
+    means = [
+        (mean(top1(rows, method, mitigation, rate)), rate)
+        for rate in sorted({r["lr"] for r in rows})
+    ]
     return max((pair for pair in means if pair[0] is not None), default=None)
 
 
@@ -71,27 +84,56 @@ def tables(rows):
         without, body = best(rows, method, "none"), []
         for name in mitigations(rows, method):
             found = best(rows, method, name)
-            gain = f"{round(found[0] - without[0], 1) + 0:+.1f}" if found and without and name != "none" else "–"
+            gain = (
+                f"{round(found[0] - without[0], 1) + 0:+.1f}"
+                if found and without and name != "none"
+                else "–"
+            )
             texts = [shown(top1(rows, method, name, rate)) for rate in rates]
-            body.append([name, *(f"**{text}**" if found and rate == found[1] else text for rate, text in zip(rates, texts)), gain])
-        sim.markdown(["mitigation", *(f"rate {rate:g}" for rate in rates), "best, over none, points"], body)
+            body.append(
+                [
+                    name,
+                    *(
+                        f"**{text}**" if found and rate == found[1] else text
+                        for rate, text in zip(rates, texts)
+                    ),
+                    gain,
+                ]
+            )
+        sim.markdown(
+            ["mitigation", *(f"rate {rate:g}" for rate in rates), "best, over none, points"], body
+        )
 
 
 def draw(rows):
     plt = sim.pyplot()
-    names = list(dict.fromkeys(name for method in methods(rows) for name in mitigations(rows, method)))[::-1]
+    names = list(
+        dict.fromkeys(name for method in methods(rows) for name in mitigations(rows, method))
+    )[::-1]
     figure, axis = plt.subplots(figsize=(7.5, 4.6), layout="constrained")
     looks = {method: {**sim.method_look(method), "linestyle": "none"} for method in methods(rows)}
     for method, look in looks.items():
         found = [(best(rows, method, name), place) for place, name in enumerate(names)]
-        axis.plot([pair[0] for pair, _ in found if pair], [place for pair, place in found if pair], **look)
-    reference = max((100 * r["eval_top1_recalibrated"] for r in sim.read_table(BACKPROP)
-                     if (r["method"], r["accumulate"], r["epochs"], r["state"]) == ("backprop", 1, 10, "complete")), default=None)
+        axis.plot(
+            [pair[0] for pair, _ in found if pair], [place for pair, place in found if pair], **look
+        )
+    reference = max(
+        (
+            100 * r["eval_top1_recalibrated"]
+            for r in sim.read_table(BACKPROP)
+            if (r["method"], r["accumulate"], r["epochs"], r["state"])
+            == ("backprop", 1, 10, "complete")
+        ),
+        default=None,
+    )
     if reference:
         looks["backprop, without delay"] = {"color": "black", "linestyle": "--"}
         axis.axvline(reference, **looks["backprop, without delay"])
     axis.set_yticks(range(len(names)), names)
-    axis.set(xlabel="top-1 after 10 epochs, at the best rate that was tried (%)", ylim=(-0.6, len(names) - 0.4))
+    axis.set(
+        xlabel="top-1 after 10 epochs, at the best rate that was tried (%)",
+        ylim=(-0.6, len(names) - 0.4),
+    )
     sim.legend_of(figure, looks, len(looks))
     sim.save(figure, FIGURE)
 

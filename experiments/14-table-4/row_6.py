@@ -28,7 +28,12 @@ def parameters(path):
     found = []
     with h5py.File(path, "r") as file:
         file["parameters"].visititems(
-            lambda name, node: found.append(numpy.asarray(node, "f8").ravel()) if isinstance(node, h5py.Dataset) and "running" not in name else None)
+            lambda name, node: (
+                found.append(numpy.asarray(node, "f8").ravel())
+                if isinstance(node, h5py.Dataset) and "running" not in name
+                else None
+            )
+        )
     return numpy.concatenate(found)
 
 
@@ -36,29 +41,67 @@ def measure():
     """Yields a row for each precision and length."""
     with tempfile.TemporaryDirectory() as folder:
         for precision in LARGEST:
-            common = [*SIZE, *SETS, "--set", f"device.precision={precision}", "--set", "run.eval_every=0"]
+            common = [
+                *SIZE,
+                *SETS,
+                "--set",
+                f"device.precision={precision}",
+                "--set",
+                "run.eval_every=0",
+            ]
             start = os.path.join(folder, f"start-{precision}")
             sim.petra("init", CONFIG, *common, "--output", start)
-            initial = parameters(os.path.join(start, "weights.h5") if os.path.isdir(start) else start)
+            initial = parameters(
+                os.path.join(start, "weights.h5") if os.path.isdir(start) else start
+            )
             for microbatches in MICROBATCHES:
                 ends = []
                 for method in "delayed", "delayed-reversible":
                     place = os.path.join(folder, f"{method}-{precision}-{microbatches}")
-                    sim.petra("train", CONFIG, "--overwrite", *common, "--set", f"method.name={method}", "--set", f"run.max_microbatches={microbatches}",
-                              "--output", place)
+                    sim.petra(
+                        "train",
+                        CONFIG,
+                        "--overwrite",
+                        *common,
+                        "--set",
+                        f"method.name={method}",
+                        "--set",
+                        f"run.max_microbatches={microbatches}",
+                        "--output",
+                        place,
+                    )
                     ends.append(parameters(os.path.join(place, "weights.h5")))
-                yield {"precision": precision, "microbatches": microbatches,
-                       "distance_over_moved": float(numpy.linalg.norm(ends[0] - ends[1]) / numpy.linalg.norm(ends[0] - initial))}
+                yield {
+                    "precision": precision,
+                    "microbatches": microbatches,
+                    "distance_over_moved": float(
+                        numpy.linalg.norm(ends[0] - ends[1]) / numpy.linalg.norm(ends[0] - initial)
+                    ),
+                }
 
 
 def main():
     if not sim.DRAW_ONLY:
         sim.write_table(DISTANCES, list(measure()))
-    found = {(row["precision"], row["microbatches"]): row["distance_over_moved"] for row in sim.read_table(DISTANCES)}
+    found = {
+        (row["precision"], row["microbatches"]): row["distance_over_moved"]
+        for row in sim.read_table(DISTANCES)
+    }
     names = {"fp64": "double", "fp32": "single"}
-    sim.markdown(["precision", *(f"after {microbatches} microbatches" for microbatches in MICROBATCHES)],
-                 [[names[precision], *(f"{found[precision, microbatches]:.1e}" for microbatches in MICROBATCHES)] for precision in LARGEST])
-    return any(LARGEST[precision] is not None and not distance <= LARGEST[precision] for (precision, _), distance in found.items())
+    sim.markdown(
+        ["precision", *(f"after {microbatches} microbatches" for microbatches in MICROBATCHES)],
+        [
+            [
+                names[precision],
+                *(f"{found[precision, microbatches]:.1e}" for microbatches in MICROBATCHES),
+            ]
+            for precision in LARGEST
+        ],
+    )
+    return any(
+        LARGEST[precision] is not None and not distance <= LARGEST[precision]
+        for (precision, _), distance in found.items()
+    )
 
 
 if __name__ == "__main__":

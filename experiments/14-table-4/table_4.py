@@ -12,9 +12,14 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import simulations as sim  # noqa: E402
 
 # Row of the grid, its number in the paper (6 is not there), buffered data, the paper's top-1 of RevNet-18 on CIFAR-100 in %.
-ROWS = [("no-delay", 1, "no delay", "77.5"), ("inputs-and-weights", 2, "inputs and weights", "76.5"), ("inputs", 3, "inputs", "76.4"),
-        ("weights", 4, "weights; inverted with the latest", "75.4"), ("neither", 5, "neither", "75.9"),
-        ("weights-exact-inverse", 6, "weights; inverted with them", "-")]
+ROWS = [
+    ("no-delay", 1, "no delay", "77.5"),
+    ("inputs-and-weights", 2, "inputs and weights", "76.5"),
+    ("inputs", 3, "inputs", "76.4"),
+    ("weights", 4, "weights; inverted with the latest", "75.4"),
+    ("neither", 5, "neither", "75.9"),
+    ("weights-exact-inverse", 6, "weights; inverted with them", "-"),
+]
 REFERENCE = "inputs-and-weights"
 
 
@@ -44,8 +49,12 @@ def read(folder):
 
 def main():
     rows = read(sys.argv[1] if len(sys.argv) > 1 else "runs/table-4-mini")
-    figure = lambda name, key: {seed: cell[key] for seed, cell in rows[name].items() if cell.get(key) is not None}  # noqa: E731
-    print("| row | buffered | seeds | train loss | evaluation top-1, % | difference to row 2, points | paper (CIFAR-100, width 64) |")
+    figure = lambda name, key: {
+        seed: cell[key] for seed, cell in rows[name].items() if cell.get(key) is not None
+    }  # noqa: E731
+    print(
+        "| row | buffered | seeds | train loss | evaluation top-1, % | difference to row 2, points | paper (CIFAR-100, width 64) |"
+    )
     print("|---|---|---|---|---|---|---|")
     missing = 0
     reference = figure(REFERENCE, "eval_top1")
@@ -53,8 +62,10 @@ def main():
         top1 = figure(name, "eval_top1")
         missing += len(rows[name]) - len(top1) or not rows[name]
         pairs = [top1[seed] - reference[seed] for seed in top1 if seed in reference]
-        print(f"| {number} | {label} | {len(top1)} | {shown(figure(name, 'train_loss').values(), 3)} | {shown(top1.values(), 1, 100)} | "
-              f"{'-' if name == REFERENCE else shown(pairs, 1, 100)} | {paper} |")
+        print(
+            f"| {number} | {label} | {len(top1)} | {shown(figure(name, 'train_loss').values(), 3)} | {shown(top1.values(), 1, 100)} | "
+            f"{'-' if name == REFERENCE else shown(pairs, 1, 100)} | {paper} |"
+        )
     if missing:
         print(f"{missing} cells are missing")
     return missing > 0

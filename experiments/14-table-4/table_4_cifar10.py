@@ -21,12 +21,19 @@ RUNS = sweeps.WORDS.get("runs", "runs/table-4-cifar10")
 def collect():
     """Yields a row for each completed cell, after its last epoch."""
     for keys, cell in sweeps.cells(os.path.join(HERE, "table-4-cifar10.yaml"), RUNS):
-        yield {"row": os.path.basename(cell["output"]).split("_")[0], "method": keys["method.name"], "lr": float(keys["optim.lr"]), "seed": cell["seed"],
-               **sweeps.last_epoch(cell)}
+        yield {
+            "row": os.path.basename(cell["output"]).split("_")[0],
+            "method": keys["method.name"],
+            "lr": float(keys["optim.lr"]),
+            "seed": cell["seed"],
+            **sweeps.last_epoch(cell),
+        }
 
 
 def by_seed(rows, name, key):
-    return {row["seed"]: row[key] for row in rows if (row["row"], row["state"]) == (name, "complete")}
+    return {
+        row["seed"]: row[key] for row in rows if (row["row"], row["state"]) == (name, "complete")
+    }
 
 
 def tables(rows):
@@ -35,12 +42,39 @@ def tables(rows):
         top1 = by_seed(rows, name, "eval_top1_recalibrated")
         if not top1:
             continue
-        pairs = [top1[seed] - reference[seed] for seed in top1 if seed in reference and name != table_4.REFERENCE]
+        pairs = [
+            top1[seed] - reference[seed]
+            for seed in top1
+            if seed in reference and name != table_4.REFERENCE
+        ]
         rates = {row["lr"] for row in rows if row["row"] == name}
-        body.append([str(number), label, " ".join(f"{rate:g}" for rate in sorted(rates)), table_4.shown(by_seed(rows, name, "train_loss").values(), 3),
-                     table_4.shown(by_seed(rows, name, "eval_loss_recalibrated").values(), 3), table_4.shown(top1.values(), 1, 100),
-                     table_4.shown(pairs, 1, 100), table_4.shown(by_seed(rows, name, "wall_s").values(), 0, 1 / 60) + " min", paper])
-    sim.markdown(["row", "buffered", "rate", "train loss", "evaluation loss", "top-1, %", "difference to row 2, points", "wall time", "paper"], body)
+        body.append(
+            [
+                str(number),
+                label,
+                " ".join(f"{rate:g}" for rate in sorted(rates)),
+                table_4.shown(by_seed(rows, name, "train_loss").values(), 3),
+                table_4.shown(by_seed(rows, name, "eval_loss_recalibrated").values(), 3),
+                table_4.shown(top1.values(), 1, 100),
+                table_4.shown(pairs, 1, 100),
+                table_4.shown(by_seed(rows, name, "wall_s").values(), 0, 1 / 60) + " min",
+                paper,
+            ]
+        )
+    sim.markdown(
+        [
+            "row",
+            "buffered",
+            "rate",
+            "train loss",
+            "evaluation loss",
+            "top-1, %",
+            "difference to row 2, points",
+            "wall time",
+            "paper",
+        ],
+        body,
+    )
 
 
 def main():

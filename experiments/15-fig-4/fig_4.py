@@ -14,7 +14,9 @@ sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
 import sweeps  # noqa: E402
 
-CELLS, OTHER_RATES, FIGURE = (os.path.join(HERE, name) for name in ("cells.csv", "other-rates.csv", "fig-4-cifar10.png"))
+CELLS, OTHER_RATES, FIGURE = (
+    os.path.join(HERE, name) for name in ("cells.csv", "other-rates.csv", "fig-4-cifar10.png")
+)
 RUNS = sweeps.WORDS.get("runs", "runs/fig-4-cifar10")
 METHODS = ["backprop", "petra"]
 
@@ -22,8 +24,14 @@ METHODS = ["backprop", "petra"]
 def collect():
     """Yields a row for each completed cell, after its last epoch."""
     for keys, cell in sweeps.cells(os.path.join(HERE, "fig-4-cifar10.yaml"), RUNS):
-        yield {"method": keys["method.name"], "accumulate": int(keys["method.accumulate"]), "epochs": int(keys["run.epochs"]),
-               "lr": float(keys["optim.lr"]), "seed": cell["seed"], **sweeps.last_epoch(cell)}
+        yield {
+            "method": keys["method.name"],
+            "accumulate": int(keys["method.accumulate"]),
+            "epochs": int(keys["run.epochs"]),
+            "lr": float(keys["optim.lr"]),
+            "seed": cell["seed"],
+            **sweeps.last_epoch(cell),
+        }
 
 
 def lines(rows):
@@ -31,7 +39,9 @@ def lines(rows):
     found = {method: {} for method in METHODS}
     for row in rows:
         if row["state"] == "complete":
-            found[row["method"]].setdefault(row["accumulate"], {})[row["seed"]] = 100 * row["eval_top1_recalibrated"]
+            found[row["method"]].setdefault(row["accumulate"], {})[row["seed"]] = (
+                100 * row["eval_top1_recalibrated"]
+            )
     return found
 
 
@@ -47,13 +57,41 @@ def top1(row):
 def tables(rows):
     found = lines(rows)
     factors = sorted({row["accumulate"] for row in rows})
-    body = [[f"`{method}`", *(shown(list(found[method].get(k, {}).values())) for k in factors)] for method in METHODS]
-    gaps = [[found["backprop"][k][seed] - top1 for seed, top1 in found["petra"].get(k, {}).items() if seed in found["backprop"].get(k, {})] for k in factors]
-    sim.markdown(["top-1 after 30 epochs, %; k", *map(str, factors)], body + [["gap, seed by seed", *map(shown, gaps)]])
+    body = [
+        [f"`{method}`", *(shown(list(found[method].get(k, {}).values())) for k in factors)]
+        for method in METHODS
+    ]
+    gaps = [
+        [
+            found["backprop"][k][seed] - top1
+            for seed, top1 in found["petra"].get(k, {}).items()
+            if seed in found["backprop"].get(k, {})
+        ]
+        for k in factors
+    ]
+    sim.markdown(
+        ["top-1 after 30 epochs, %; k", *map(str, factors)],
+        body + [["gap, seed by seed", *map(shown, gaps)]],
+    )
     above = {(row["method"], row["accumulate"], row["seed"]): row for row in rows}
-    pairs = [(row, above.get((row["method"], row["accumulate"], row["seed"]))) for row in sim.read_table(OTHER_RATES)]
-    sim.markdown(["method", "k", "rate", "top-1, %", "rate above", "top-1 above, %"],
-                 [[f"`{row['method']}`", row["accumulate"], row["lr"], shown(top1(row)), other["lr"] if other else "–", shown(top1(other))] for row, other in pairs])
+    pairs = [
+        (row, above.get((row["method"], row["accumulate"], row["seed"])))
+        for row in sim.read_table(OTHER_RATES)
+    ]
+    sim.markdown(
+        ["method", "k", "rate", "top-1, %", "rate above", "top-1 above, %"],
+        [
+            [
+                f"`{row['method']}`",
+                row["accumulate"],
+                row["lr"],
+                shown(top1(row)),
+                other["lr"] if other else "–",
+                shown(top1(other)),
+            ]
+            for row, other in pairs
+        ],
+    )
 
 
 def draw(rows):
@@ -64,16 +102,29 @@ def draw(rows):
     for method, by_k in lines(rows).items():
         means = [sum(seeds.values()) / len(seeds) for _, seeds in sorted(by_k.items())]
         halves = [sim.half_interval(list(seeds.values())) for _, seeds in sorted(by_k.items())]
-        axis.errorbar(sorted(by_k), means, halves if any(halves) else None, capsize=3, **looks[method])
-    axis.set(xscale="log", xlabel="microbatches of 64 an update, k", ylabel="top-1 after 30 epochs (%)")
+        axis.errorbar(
+            sorted(by_k), means, halves if any(halves) else None, capsize=3, **looks[method]
+        )
+    axis.set(
+        xscale="log", xlabel="microbatches of 64 an update, k", ylabel="top-1 after 30 epochs (%)"
+    )
     axis.set_xticks(factors, [str(k) for k in factors])
     axis.minorticks_off()
-    sim.legend_of(figure, {method: {key: value for key, value in look.items() if key != "label"} for method, look in looks.items()}, len(looks))
+    sim.legend_of(
+        figure,
+        {
+            method: {key: value for key, value in look.items() if key != "label"}
+            for method, look in looks.items()
+        },
+        len(looks),
+    )
     sim.save(figure, FIGURE)
 
 
 def main():
-    sweeps.table_and_figure(CELLS, collect, ["method", "accumulate", "epochs", "lr", "seed"], tables, draw)
+    sweeps.table_and_figure(
+        CELLS, collect, ["method", "accumulate", "epochs", "lr", "seed"], tables, draw
+    )
 
 
 if __name__ == "__main__":

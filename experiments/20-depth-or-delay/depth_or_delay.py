@@ -26,7 +26,12 @@ def collect():
     """Yields a row for each completed cell, after its last epoch."""
     for keys, cell in sweeps.cells(os.path.join(HERE, "depth-or-delay.yaml"), RUNS):
         stages = 1 if keys["stages.partition"] == "balanced" else 10
-        yield {"stages": stages, "extra_delay": int(keys["method.extra_delay"]), "seed": cell["seed"], **sweeps.last_epoch(cell)}
+        yield {
+            "stages": stages,
+            "extra_delay": int(keys["method.extra_delay"]),
+            "seed": cell["seed"],
+            **sweeps.last_epoch(cell),
+        }
 
 
 def points(rows, stages):
@@ -41,10 +46,37 @@ def points(rows, stages):
 def tables(rows):
     body = []
     for name, (stages, first, mean) in CUTS.items():
-        for row in sorted((r for r in rows if r["stages"] == stages), key=lambda r: (r["extra_delay"], r["seed"])):
-            figures = [f"{row['train_loss']:.3f}", f"{row['eval_loss_recalibrated']:.3f}", f"{100 * row['eval_top1_recalibrated']:.1f}"]
-            body.append([name, row["extra_delay"], first + row["extra_delay"], mean + row["extra_delay"], row["seed"]] + (figures if row["state"] == "complete" else ["diverged", "", ""]))
-    sim.markdown(["cut", "extra delay", "delay of stage 1", "mean delay of the stages", "seed", "train loss", "evaluation loss", "top-1, %"], body)
+        for row in sorted(
+            (r for r in rows if r["stages"] == stages), key=lambda r: (r["extra_delay"], r["seed"])
+        ):
+            figures = [
+                f"{row['train_loss']:.3f}",
+                f"{row['eval_loss_recalibrated']:.3f}",
+                f"{100 * row['eval_top1_recalibrated']:.1f}",
+            ]
+            body.append(
+                [
+                    name,
+                    row["extra_delay"],
+                    first + row["extra_delay"],
+                    mean + row["extra_delay"],
+                    row["seed"],
+                ]
+                + (figures if row["state"] == "complete" else ["diverged", "", ""])
+            )
+    sim.markdown(
+        [
+            "cut",
+            "extra delay",
+            "delay of stage 1",
+            "mean delay of the stages",
+            "seed",
+            "train loss",
+            "evaluation loss",
+            "top-1, %",
+        ],
+        body,
+    )
 
 
 def draw(rows):
@@ -54,7 +86,9 @@ def draw(rows):
     for name, (stages, *lates) in CUTS.items():
         found = points(rows, stages)
         for axis, late in zip(axes, lates):
-            axis.plot([late + delay for delay, _ in found], [top1 for _, top1 in found], **looks[name])
+            axis.plot(
+                [late + delay for delay, _ in found], [top1 for _, top1 in found], **looks[name]
+            )
     axes[0].set_ylabel("top-1 (%), statistics estimated anew")
     for axis, of in zip(axes, ("stage 1", "all stages, on the mean,")):
         axis.set_xlabel(f"gradients of {of} are late by (ticks)")

@@ -31,15 +31,28 @@ def collect():
         error = petrapipe.Run(cell["output"]).probe("reconstruction_error")
         epochs = error.coords["epoch"]
         for epoch in (epochs[0], epochs[-1]):
-            for half, value in enumerate(petrapipe.runs.mean(error.values[epochs == epoch])[1:-1], 1):
-                kind = (int(keys["model.depth"]), keys["method.name"], keys["device.precision"], int(epoch) + 1, half)
+            for half, value in enumerate(
+                petrapipe.runs.mean(error.values[epochs == epoch])[1:-1], 1
+            ):
+                kind = (
+                    int(keys["model.depth"]),
+                    keys["method.name"],
+                    keys["device.precision"],
+                    int(epoch) + 1,
+                    half,
+                )
                 found.setdefault(kind, []).append(float(value))
     names = ("depth", "method", "precision", "epoch", "half")
-    return [{**dict(zip(names, kind)), "seeds": len(values), "error": statistics.fmean(values)} for kind, values in found.items()]
+    return [
+        {**dict(zip(names, kind)), "seeds": len(values), "error": statistics.fmean(values)}
+        for kind, values in found.items()
+    ]
 
 
 def errors_of(rows):
-    return {(r["depth"], r["method"], r["precision"], r["epoch"], r["half"]): r["error"] for r in rows}
+    return {
+        (r["depth"], r["method"], r["precision"], r["epoch"], r["half"]): r["error"] for r in rows
+    }
 
 
 def probed(found, depth, method, precision):
@@ -49,11 +62,25 @@ def probed(found, depth, method, precision):
 
 def tables(rows):
     found, body = errors_of(rows), []
-    for depth, method, precision in sorted({key[:3] for key in found}, key=lambda key: (key[1] != "reversible", key[0], key[2])):
+    for depth, method, precision in sorted(
+        {key[:3] for key in found}, key=lambda key: (key[1] != "reversible", key[0], key[2])
+    ):
         for epoch in probed(found, depth, method, precision):
-            errors = [found[depth, method, precision, epoch, half] for half in range(1, 2 * depth + 1)]
-            body.append([f"`{method}`", depth, precision, epoch, *(f"{value:.1e}" for value in (errors[-1], errors[0], max(errors)))])
-    sim.markdown(["method", "blocks", "precision", "epoch", "top half", "lowest half", "largest"], body)
+            errors = [
+                found[depth, method, precision, epoch, half] for half in range(1, 2 * depth + 1)
+            ]
+            body.append(
+                [
+                    f"`{method}`",
+                    depth,
+                    precision,
+                    epoch,
+                    *(f"{value:.1e}" for value in (errors[-1], errors[0], max(errors))),
+                ]
+            )
+    sim.markdown(
+        ["method", "blocks", "precision", "epoch", "top half", "lowest half", "largest"], body
+    )
 
 
 def draw(rows):
@@ -61,7 +88,9 @@ def draw(rows):
     found = errors_of(rows)
     kinds = sorted({(key[0], key[2]) for key in found})
     looks = {kind: sim.style(number) for number, kind in enumerate(kinds)}
-    figure, panels = plt.subplots(1, len(METHODS), figsize=(10, 4), sharey=True, layout="constrained")
+    figure, panels = plt.subplots(
+        1, len(METHODS), figsize=(10, 4), sharey=True, layout="constrained"
+    )
     for axes, (method, words) in zip(panels, METHODS.items()):
         for depth, precision in kinds:
             look = looks[depth, precision]
@@ -69,12 +98,28 @@ def draw(rows):
             for epoch in epochs:
                 halves = range(1, 2 * depth + 1)
                 errors = [found[depth, method, precision, epoch, half] for half in halves]
-                axes.plot([2 * depth + 1 - half for half in halves], errors, color=look["color"], linestyle="-" if epoch == epochs[-1] else "--",
-                          marker=look["marker"], markerfacecolor=look["color"] if epoch == epochs[-1] else "white")
-        axes.set(title=f"{method}: rebuilt with {words}", xlabel="halves of blocks between the head and the input", yscale="log",
-                 ylabel="‖x̃ − x‖ / ‖x‖ (1)")
-    legend = {f"{depth} blocks, {precision}": {**look, "linestyle": "-"} for (depth, precision), look in looks.items()}
-    legend |= {"first epoch": {"color": "#555555", "linestyle": "--"}, "last epoch with probes": {"color": "#555555", "linestyle": "-"}}
+                axes.plot(
+                    [2 * depth + 1 - half for half in halves],
+                    errors,
+                    color=look["color"],
+                    linestyle="-" if epoch == epochs[-1] else "--",
+                    marker=look["marker"],
+                    markerfacecolor=look["color"] if epoch == epochs[-1] else "white",
+                )
+        axes.set(
+            title=f"{method}: rebuilt with {words}",
+            xlabel="halves of blocks between the head and the input",
+            yscale="log",
+            ylabel="‖x̃ − x‖ / ‖x‖ (1)",
+        )
+    legend = {
+        f"{depth} blocks, {precision}": {**look, "linestyle": "-"}
+        for (depth, precision), look in looks.items()
+    }
+    legend |= {
+        "first epoch": {"color": "#555555", "linestyle": "--"},
+        "last epoch with probes": {"color": "#555555", "linestyle": "-"},
+    }
     sim.legend_of(figure, legend, 4)
     sim.save(figure, FIGURE)
 

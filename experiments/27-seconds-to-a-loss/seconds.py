@@ -16,12 +16,19 @@ sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
 import sweeps  # noqa: E402
 
-CELLS, REACH, TURNS, MEMORY = (os.path.join(HERE, name + ".csv") for name in ("cells", "reach", "turns", "memory"))
+CELLS, REACH, TURNS, MEMORY = (
+    os.path.join(HERE, name + ".csv") for name in ("cells", "reach", "turns", "memory")
+)
 CHOSEN, FIGURE = (os.path.join(HERE, name) for name in ("chosen.yaml", "seconds.png"))
 RUNS = sweeps.WORDS.get("runs", "runs/seconds-to-a-loss")
 METHODS = ["1f1b", "zb-v", "pipedream", "pipedream-2bw", "delayed", "petra"]
 OPTIMISERS = ["adamw", "muon"]
-CLUSTERS = {"nvlink": "NVLink, 450 GB/s", "100gbe": "Ethernet, 100 Gbit/s", "10gbe": "Ethernet, 10 Gbit/s", "wan": "WAN, 1 Gbit/s, 25 ms"}
+CLUSTERS = {
+    "nvlink": "NVLink, 450 GB/s",
+    "100gbe": "Ethernet, 100 Gbit/s",
+    "10gbe": "Ethernet, 10 Gbit/s",
+    "wan": "WAN, 1 Gbit/s, 25 ms",
+}
 TARGETS = [2.4, 2.2]  # nats per byte, training loss
 WINDOW = 50  # updates whose losses are averaged
 BANDWIDTHS = (1e8, 5e11)  # bytes a second, of the table over bandwidth
@@ -30,57 +37,112 @@ KEYS = ["method", "optimiser", "rate", "seed"]
 
 # --- the rates ---
 
+
 def collect(grid):
     """Yields a row for each completed cell of a grid, and the folder of its run."""
     for keys, cell in sweeps.cells(os.path.join(HERE, grid), RUNS):
-        losses = {name: "diverged" if cell["state"] == "diverged" else cell[name] for name in ("train_loss", "eval_loss")}
-        yield {"method": keys["method.name"], "optimiser": keys["optim.name"], "rate": float(keys["optim.lr"]), "seed": cell["seed"], **losses}, cell["output"]
+        losses = {
+            name: "diverged" if cell["state"] == "diverged" else cell[name]
+            for name in ("train_loss", "eval_loss")
+        }
+        yield (
+            {
+                "method": keys["method.name"],
+                "optimiser": keys["optim.name"],
+                "rate": float(keys["optim.lr"]),
+                "seed": cell["seed"],
+                **losses,
+            },
+            cell["output"],
+        )
 
 
 def best_rate(rows, method, optimiser):
     """Returns the rate with the lowest evaluation loss of seed 1. A best rate at the edge of those that were tried ends the script."""
-    found = {r["rate"]: math.inf if r["eval_loss"] == "diverged" else r["eval_loss"] for r in rows
-             if (r["method"], r["optimiser"], r["seed"]) == (method, optimiser, 1)}
+    found = {
+        r["rate"]: math.inf if r["eval_loss"] == "diverged" else r["eval_loss"]
+        for r in rows
+        if (r["method"], r["optimiser"], r["seed"]) == (method, optimiser, 1)
+    }
     best = min(found, key=found.get)
     if best in (min(found), max(found)):
-        sys.exit(f"rates.yaml: {method} with {optimiser}: the best rate, {best:g}, is at the edge of those that were tried; expected one beyond it")
+        sys.exit(
+            f"rates.yaml: {method} with {optimiser}: the best rate, {best:g}, is at the edge of those that were tried; expected one beyond it"
+        )
     return best
 
 
 def write_chosen(rows):
     """Writes the grid of the best rates; zb-v has that of 1f1b, because it computes the same."""
-    lines = ["# The best rate of each method and optimiser, three seeds; written by seconds.py.", "base: base.yaml", "rows:"]
+    lines = [
+        "# The best rate of each method and optimiser, three seeds; written by seconds.py.",
+        "base: base.yaml",
+        "rows:",
+    ]
     for method in METHODS:
         for optimiser in OPTIMISERS:
             rate = best_rate(rows, "1f1b" if method == "zb-v" else method, optimiser)
-            more = (", optim.adam_lr_share: 0.15" if optimiser == "muon" else "") + (", stages.count: 16" if method == "zb-v" else "")
-            lines.append(f"  - {{name: {method}-{optimiser}-{rate:g}, set: {{method.name: {method}, optim.name: {optimiser}, optim.lr: {rate:g}{more}}}}}")
+            more = (", optim.adam_lr_share: 0.15" if optimiser == "muon" else "") + (
+                ", stages.count: 16" if method == "zb-v" else ""
+            )
+            lines.append(
+                f"  - {{name: {method}-{optimiser}-{rate:g}, set: {{method.name: {method}, optim.name: {optimiser}, optim.lr: {rate:g}{more}}}}}"
+            )
     with open(CHOSEN, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\nseeds: [1, 2, 3]\n")
 
 
 # --- updates and seconds to a loss ---
 
-ENDS = {"": "mean", "_low": "low", "_high": "high"}  # endings of columns, and the members of an estimate in the output of petra reach
+ENDS = {
+    "": "mean",
+    "_low": "low",
+    "_high": "high",
+}  # endings of columns, and the members of an estimate in the output of petra reach
 
 
 def estimate(name, found):
     """Returns three columns for an estimate or a ratio; empty if it is not known."""
-    return {name + ending: "" if (value := (found or {}).get(member)) is None else value for ending, member in ENDS.items()}
+    return {
+        name + ending: "" if (value := (found or {}).get(member)) is None else value
+        for ending, member in ENDS.items()
+    }
 
 
 def reach(folders, target, *more):
-    return sim.petra("reach", *folders, "--loss", str(target), "--window", str(WINDOW), "--as", os.path.join(HERE, "model.yaml"), *more)
+    return sim.petra(
+        "reach",
+        *folders,
+        "--loss",
+        str(target),
+        "--window",
+        str(WINDOW),
+        "--as",
+        os.path.join(HERE, "model.yaml"),
+        *more,
+    )
 
 
 def with_updates(found):
     """Returns the rows of `found` ((row, folder of its run) each), with the updates to each target; empty if it is not reached."""
     for target in TARGETS:
-        reached = sim.petra("reach", *(folder for row, folder in found if row["eval_loss"] != "diverged"), "--loss", str(target), "--window", str(WINDOW))
-        ends = {os.path.dirname(run["log"]): end for group, row in zip(reached["groups"], reached["clusters"][0]["rows"])
-                for run, end in zip(group["runs"], row["runs"])}
+        reached = sim.petra(
+            "reach",
+            *(folder for row, folder in found if row["eval_loss"] != "diverged"),
+            "--loss",
+            str(target),
+            "--window",
+            str(WINDOW),
+        )
+        ends = {
+            os.path.dirname(run["log"]): end
+            for group, row in zip(reached["groups"], reached["clusters"][0]["rows"])
+            for run, end in zip(group["runs"], row["runs"])
+        }
         for row, folder in found:
-            row[f"updates_to_{target:g}"] = ends[folder]["updates"] if folder in ends and ends[folder]["reached"] else ""
+            row[f"updates_to_{target:g}"] = (
+                ends[folder]["updates"] if folder in ends and ends[folder]["reached"] else ""
+            )
     return [row for row, _ in found]
 
 
@@ -100,10 +162,20 @@ def price(folders):
             for row in cluster["rows"]:
                 method, optimiser = names[row["group"]]
                 delay = row["delay"] or {}
-                yield {"target": target, "cluster": cluster["name"], "optimiser": optimiser, "method": method, "seeds": row["seconds"]["runs"],
-                       "reached": row["seconds"]["reached"], **estimate("updates", row["updates"]), **estimate("seconds", row["seconds"]),
-                       "bytes": estimate("", row["bytes"])[""], **estimate("to_best", row["seconds_to_best"]),
-                       **estimate("updates_to_exact", delay.get("updates")), **estimate("seconds_to_exact", delay.get("seconds"))}
+                yield {
+                    "target": target,
+                    "cluster": cluster["name"],
+                    "optimiser": optimiser,
+                    "method": method,
+                    "seeds": row["seconds"]["runs"],
+                    "reached": row["seconds"]["reached"],
+                    **estimate("updates", row["updates"]),
+                    **estimate("seconds", row["seconds"]),
+                    "bytes": estimate("", row["bytes"])[""],
+                    **estimate("to_best", row["seconds_to_best"]),
+                    **estimate("updates_to_exact", delay.get("updates")),
+                    **estimate("seconds_to_exact", delay.get("seconds")),
+                }
 
 
 def vary(chosen):
@@ -111,11 +183,22 @@ def vary(chosen):
     the faster exact one change places ("pair"), for each optimiser; with the latency of 100gbe.yaml."""
     for optimiser in OPTIMISERS:
         folders = [folder for row, folder in chosen if row["optimiser"] == optimiser]
-        found = reach(folders, TARGETS[-1], "--on", os.path.join(HERE, "100gbe.yaml"), "--over", "cluster.link.bandwidth_Bps={:g}:{:g}".format(*BANDWIDTHS))
+        found = reach(
+            folders,
+            TARGETS[-1],
+            "--on",
+            os.path.join(HERE, "100gbe.yaml"),
+            "--over",
+            "cluster.link.bandwidth_Bps={:g}:{:g}".format(*BANDWIDTHS),
+        )
         names = by_label(found)
         for change in found["clusters"][0]["over"]["changes"]:
-            yield {"optimiser": optimiser, "what": change["what"], "bandwidth_Bps": change["value"],
-                   **{side: names[change[side]][0] for side in ("below", "above")}}
+            yield {
+                "optimiser": optimiser,
+                "what": change["what"],
+                "bandwidth_Bps": change["value"],
+                **{side: names[change[side]][0] for side in ("below", "above")},
+            }
 
 
 def memory():
@@ -123,16 +206,30 @@ def memory():
     for optimiser in OPTIMISERS:
         for method in METHODS:
             stages = 16 if method == "zb-v" else 8
-            found = sim.simulate(os.path.join(HERE, "model.yaml"), {
-                "data.set": "text", "data.path": "data/tinyshakespeare.txt", "optim.name": optimiser, "optim.lr": 0.01, "method.name": method, "method.accumulate": 8,
-                "stages.partition": "balanced", "stages.count": stages, "run.max_microbatches": 320})
+            found = sim.simulate(
+                os.path.join(HERE, "model.yaml"),
+                {
+                    "data.set": "text",
+                    "data.path": "data/tinyshakespeare.txt",
+                    "optim.name": optimiser,
+                    "optim.lr": 0.01,
+                    "method.name": method,
+                    "method.accumulate": 8,
+                    "stages.partition": "balanced",
+                    "stages.count": stages,
+                    "run.max_microbatches": 320,
+                },
+            )
             devices = {}
             for stage in found["stages"]:
-                devices[stage["device"]] = devices.get(stage["device"], 0) + stage["peak_bytes"]["total"]
+                devices[stage["device"]] = (
+                    devices.get(stage["device"], 0) + stage["peak_bytes"]["total"]
+                )
             yield {"optimiser": optimiser, "method": method, "peak_bytes": max(devices.values())}
 
 
 # --- tables ---
+
 
 def span(row, what, unit=1):
     """Returns "12.3 (11.8 – 12.9)"; "≥ 11.8" if not all seeds reach the target; "–" if none does."""
@@ -141,7 +238,9 @@ def span(row, what, unit=1):
     mean, low, high = (row[what + ending] for ending in ENDS)
     if row["reached"] < row["seeds"]:
         return f"≥ {number(low / unit)} ({row['reached']} of {row['seeds']})"
-    return number(mean / unit) + (f" ({number(low / unit)} – {number(high / unit)})" if low != "" else "")
+    return number(mean / unit) + (
+        f" ({number(low / unit)} – {number(high / unit)})" if low != "" else ""
+    )
 
 
 def number(value):
@@ -151,20 +250,30 @@ def number(value):
 
 def losses(rows, method, optimiser, rate, name="eval_loss"):
     """Returns the losses by seed; infinite if the run diverged."""
-    return {r["seed"]: math.inf if r[name] == "diverged" else r[name] for r in rows if (r["method"], r["optimiser"], r["rate"]) == (method, optimiser, rate)}
+    return {
+        r["seed"]: math.inf if r[name] == "diverged" else r[name]
+        for r in rows
+        if (r["method"], r["optimiser"], r["rate"]) == (method, optimiser, rate)
+    }
 
 
 def rates_tables(cells):
     print(f"Evaluation loss of seed 1 at each rate, and updates to {TARGETS[-1]:g}:")
     for optimiser in OPTIMISERS:
         rates = sorted({r["rate"] for r in cells if r["optimiser"] == optimiser})
-        body = [[f"`{method}`", *(rate_cell(cells, method, optimiser, rate) for rate in rates)] for method in METHODS if method != "zb-v"]
+        body = [
+            [f"`{method}`", *(rate_cell(cells, method, optimiser, rate) for rate in rates)]
+            for method in METHODS
+            if method != "zb-v"
+        ]
         sim.markdown([optimiser, *(f"{rate:g}" for rate in rates)], body)
 
 
 def rate_cell(cells, method, optimiser, rate):
     """Returns "2.220, 528", in bold at the best rate; "–" if this rate was not tried."""
-    row = next((r for r in cells if tuple(r[key] for key in KEYS) == (method, optimiser, rate, 1)), None)
+    row = next(
+        (r for r in cells if tuple(r[key] for key in KEYS) == (method, optimiser, rate, 1)), None
+    )
     if row is None:
         return "–"
     if row["eval_loss"] == "diverged":
@@ -181,22 +290,62 @@ def updates_table(cells, rows):
             if method == "zb-v":
                 continue
             rate = best_rate(cells, method, optimiser)
-            line = [optimiser, f"`{method}`", f"{rate:g}", len(losses(cells, method, optimiser, rate))]
-            line += [sim.mean_text(list(losses(cells, method, optimiser, rate, name).values()), 3) for name in ("train_loss", "eval_loss")]
-            body.append(line + [span(sole(rows, target, "nvlink", method, optimiser), "updates") for target in TARGETS])
-    sim.markdown(["optimiser", "method", "rate", "seeds", "training loss", "evaluation loss", *(f"updates to {target:g}" for target in TARGETS)], body)
+            line = [
+                optimiser,
+                f"`{method}`",
+                f"{rate:g}",
+                len(losses(cells, method, optimiser, rate)),
+            ]
+            line += [
+                sim.mean_text(list(losses(cells, method, optimiser, rate, name).values()), 3)
+                for name in ("train_loss", "eval_loss")
+            ]
+            body.append(
+                line
+                + [
+                    span(sole(rows, target, "nvlink", method, optimiser), "updates")
+                    for target in TARGETS
+                ]
+            )
+    sim.markdown(
+        [
+            "optimiser",
+            "method",
+            "rate",
+            "seeds",
+            "training loss",
+            "evaluation loss",
+            *(f"updates to {target:g}" for target in TARGETS),
+        ],
+        body,
+    )
 
 
 def sole(rows, target, cluster, method, optimiser):
     """Returns the row of a group on a cluster."""
-    return next(r for r in rows if (r["target"], r["cluster"], r["method"], r["optimiser"]) == (target, cluster, method, optimiser))
+    return next(
+        r
+        for r in rows
+        if (r["target"], r["cluster"], r["method"], r["optimiser"])
+        == (target, cluster, method, optimiser)
+    )
 
 
 def seconds_tables(rows):
     for target in TARGETS:
         print(f"Minutes to a training loss of {target:g}:")
-        body = [[optimiser, f"`{method}`", *(span(sole(rows, target, cluster, method, optimiser), "seconds", 60) for cluster in CLUSTERS)]
-                for optimiser in OPTIMISERS for method in METHODS]
+        body = [
+            [
+                optimiser,
+                f"`{method}`",
+                *(
+                    span(sole(rows, target, cluster, method, optimiser), "seconds", 60)
+                    for cluster in CLUSTERS
+                ),
+            ]
+            for optimiser in OPTIMISERS
+            for method in METHODS
+        ]
         sim.markdown([f"minutes to {target:g}", "method", *CLUSTERS], body)
 
 
@@ -212,20 +361,53 @@ def delay_table(rows):
 
 
 def change(row):
-    return "–" if row["updates_to_exact"] == "" else f"{100 * (row['updates_to_exact'] - 1):+.0f} % / {100 * (row['seconds_to_exact'] - 1):+.0f} %"
+    return (
+        "–"
+        if row["updates_to_exact"] == ""
+        else f"{100 * (row['updates_to_exact'] - 1):+.0f} % / {100 * (row['seconds_to_exact'] - 1):+.0f} %"
+    )
 
 
 def turns_tables(turns):
-    for what, names in (("best", ("fastest below", "fastest above")), ("pair", ("faster below", "faster above"))):
-        found = sorted((r for r in turns if r["what"] == what), key=lambda r: (r["optimiser"], r["bandwidth_Bps"]))
-        sim.markdown(["optimiser", "Gbit/s", *names], [[r["optimiser"], number(8e-9 * r["bandwidth_Bps"]), f"`{r['below']}`", f"`{r['above']}`"] for r in found])
+    for what, names in (
+        ("best", ("fastest below", "fastest above")),
+        ("pair", ("faster below", "faster above")),
+    ):
+        found = sorted(
+            (r for r in turns if r["what"] == what),
+            key=lambda r: (r["optimiser"], r["bandwidth_Bps"]),
+        )
+        sim.markdown(
+            ["optimiser", "Gbit/s", *names],
+            [
+                [
+                    r["optimiser"],
+                    number(8e-9 * r["bandwidth_Bps"]),
+                    f"`{r['below']}`",
+                    f"`{r['above']}`",
+                ]
+                for r in found
+            ],
+        )
 
 
 def memory_table(rows):
     print("Peak memory of the fullest device, GB:")
-    sim.markdown(["GB", *(f"`{method}`" for method in METHODS)],
-                 [[optimiser, *(f"{r['peak_bytes'] / 1e9:.1f}" for method in METHODS for r in rows if (r["method"], r["optimiser"]) == (method, optimiser))]
-                  for optimiser in OPTIMISERS])
+    sim.markdown(
+        ["GB", *(f"`{method}`" for method in METHODS)],
+        [
+            [
+                optimiser,
+                *(
+                    f"{r['peak_bytes'] / 1e9:.1f}"
+                    for method in METHODS
+                    for r in rows
+                    if (r["method"], r["optimiser"]) == (method, optimiser)
+                ),
+            ]
+            for optimiser in OPTIMISERS
+        ],
+    )
 
 
 def tables(cells, rows, turns, peaks):
@@ -239,6 +421,7 @@ def tables(cells, rows, turns, peaks):
 
 # --- the figure ---
 
+
 def draw(rows):
     """One panel for each cluster: seconds to the last target, by method and optimiser."""
     plt = sim.pyplot()
@@ -251,14 +434,27 @@ def draw(rows):
         for row in found:
             y = METHODS.index(row["method"]) + (0.17 if row["optimiser"] == "muon" else -0.17)
             point(axis, row, y, unit, limit)
-        axis.set(title=title, xlabel=f"{name} to a training loss of {TARGETS[-1]:g}", xlim=(0, limit))
+        axis.set(
+            title=title, xlabel=f"{name} to a training loss of {TARGETS[-1]:g}", xlim=(0, limit)
+        )
         axis.set_yticks(range(len(METHODS)), METHODS)
-    figure.suptitle("Eight H100, a reversible GPT of 6.4 thousand million parameters; updates of a small model", fontsize=10)
+    figure.suptitle(
+        "Eight H100, a reversible GPT of 6.4 thousand million parameters; updates of a small model",
+        fontsize=10,
+    )
     grid[0, 0].invert_yaxis()
     for axis in grid[:, 0]:
         axis.set_ylabel("method")
     bound = {"color": sim.BLACK, "marker": ">", "linestyle": "none"}
-    sim.legend_of(figure, {"AdamW": look("adamw"), "Muon": look("muon"), "not reached by all seeds: at least this": bound}, 3)
+    sim.legend_of(
+        figure,
+        {
+            "AdamW": look("adamw"),
+            "Muon": look("muon"),
+            "not reached by all seeds: at least this": bound,
+        },
+        3,
+    )
     sim.save(figure, FIGURE)
 
 
@@ -274,10 +470,23 @@ def point(axis, row, y, unit, limit):
         low = row["seconds_low"] / unit
         axis.plot([low, limit], [y, y], color=shown["color"], linestyle=":", linewidth=1)
         axis.plot([low], [y], **{**shown, "marker": ">"})
-        axis.annotate(f"{row['reached']} of {row['seeds']}", (low, y), xytext=(-5, 0), textcoords="offset points", ha="right", va="center", fontsize=7)
+        axis.annotate(
+            f"{row['reached']} of {row['seeds']}",
+            (low, y),
+            xytext=(-5, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+            fontsize=7,
+        )
         return
     if row["seconds_low"] != "":
-        axis.plot([row["seconds_low"] / unit, row["seconds_high"] / unit], [y, y], color=shown["color"], linewidth=1.4)
+        axis.plot(
+            [row["seconds_low"] / unit, row["seconds_high"] / unit],
+            [y, y],
+            color=shown["color"],
+            linewidth=1.4,
+        )
     axis.plot([row["seconds"] / unit], [y], **shown)
 
 
@@ -287,7 +496,11 @@ def main():
         write_chosen([row for row, _ in found])
         chosen = list(collect("chosen.yaml"))
         rows = [row for row, _ in found]
-        sweeps.update_table(CELLS, with_updates(found + [(row, folder) for row, folder in chosen if row not in rows]), KEYS)
+        sweeps.update_table(
+            CELLS,
+            with_updates(found + [(row, folder) for row, folder in chosen if row not in rows]),
+            KEYS,
+        )
         sim.write_table(REACH, list(price([folder for _, folder in chosen])))
         sim.write_table(TURNS, list(vary(chosen)))
         sim.write_table(MEMORY, list(memory()))

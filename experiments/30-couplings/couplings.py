@@ -16,25 +16,44 @@ import simulations as sim  # noqa: E402
 import petrapipe  # noqa: E402: simulations knows its folder
 import sweeps  # noqa: E402
 
-CELLS, STAGES, FIGURE = (os.path.join(HERE, name) for name in ("cells.csv", "stages.csv", "couplings.png"))
+CELLS, STAGES, FIGURE = (
+    os.path.join(HERE, name) for name in ("cells.csv", "stages.csv", "couplings.png")
+)
 RUNS = sweeps.WORDS.get("runs", "runs/couplings")
 GRIDS = ["no-delay", "rates", "lower-rate", "best", "inverse", "inverse-seeds"]
 COUPLINGS, OPTIMISERS, COUNTS = ["additive", "leapfrog"], ["adamw", "muon"], [8, 18]
 METHODS = ["petra", "delayed-reversible", "approximate-input", "delayed", "pipedream"]
 # The replacements of the weights of petra's inversion: the key that a cell sets, and words for the tables.
-INVERSES = {"stashed": ("method.invert_weights", "inversion with stashed weights"),
-            "corrected": ("method.mitigation.discrepancy_correction", "backward and inversion with predicted weights"),
-            "aimed": ("method.mitigation.weight_prediction", "forward with predicted weights")}
+INVERSES = {
+    "stashed": ("method.invert_weights", "inversion with stashed weights"),
+    "corrected": (
+        "method.mitigation.discrepancy_correction",
+        "backward and inversion with predicted weights",
+    ),
+    "aimed": ("method.mitigation.weight_prediction", "forward with predicted weights"),
+}
 KEYS = ["coupling", "optimiser", "rate", "method", "inverse", "stages", "seed"]
 
 
 # --- runs ---
 
+
 def about(grid, keys, seed):
     inverse = next((name for name, (key, _) in INVERSES.items() if key in keys), "")
-    method, stages = ("backprop", 1) if grid == "no-delay" else (keys.get("method.name", "petra"), int(keys["stages.count"]))
-    return {"coupling": keys["model.coupling"], "optimiser": keys["optim.name"], "rate": float(keys["optim.lr"]), "method": method, "inverse": inverse,
-            "stages": stages, "seed": seed}
+    method, stages = (
+        ("backprop", 1)
+        if grid == "no-delay"
+        else (keys.get("method.name", "petra"), int(keys["stages.count"]))
+    )
+    return {
+        "coupling": keys["model.coupling"],
+        "optimiser": keys["optim.name"],
+        "rate": float(keys["optim.lr"]),
+        "method": method,
+        "inverse": inverse,
+        "stages": stages,
+        "seed": seed,
+    }
 
 
 def stages_of(run, row):
@@ -42,14 +61,23 @@ def stages_of(run, row):
     and the error of its reconstructed input."""
     cosine, error = run.probe("cosine/method_end_to_end"), run.probe("reconstruction_error")
     last = cosine.coords["epoch"] == cosine.coords["epoch"][-1]
-    for stage, values in enumerate(zip(petrapipe.runs.mean(cosine.values[last]), petrapipe.runs.mean(error.values[last])), 1):
-        yield {**row, "stage": stage, "cosine": float(values[0]), "reconstruction_error": float(values[1])}
+    for stage, values in enumerate(
+        zip(petrapipe.runs.mean(cosine.values[last]), petrapipe.runs.mean(error.values[last])), 1
+    ):
+        yield {
+            **row,
+            "stage": stage,
+            "cosine": float(values[0]),
+            "reconstruction_error": float(values[1]),
+        }
 
 
 def collect():
     cells, stages = [], []
     for grid in GRIDS:
-        for keys, cell in sweeps.cells(os.path.join(HERE, grid + ".yaml"), os.path.join(RUNS, grid)):
+        for keys, cell in sweeps.cells(
+            os.path.join(HERE, grid + ".yaml"), os.path.join(RUNS, grid)
+        ):
             row = about(grid, keys, cell["seed"])
             cells.append({**row, **sweeps.last_epoch(cell, ["train_loss", "eval_loss"])})
             if cell["state"] == "complete" and grid != "no-delay":
@@ -58,6 +86,7 @@ def collect():
 
 
 # --- tables ---
+
 
 def chosen(rows, **wanted):
     return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
@@ -82,7 +111,14 @@ def text(rate, values):
 def beyond(cells, **wanted):
     """Returns the mean loss at the best rate, beyond that of backprop with the same coupling and optimiser; None if a cell is missing."""
     _, values = best(cells, **wanted)
-    _, exact = best(cells, method="backprop", inverse="", stages=1, coupling=wanted["coupling"], optimiser=wanted["optimiser"])
+    _, exact = best(
+        cells,
+        method="backprop",
+        inverse="",
+        stages=1,
+        coupling=wanted["coupling"],
+        optimiser=wanted["optimiser"],
+    )
     return statistics.fmean(values) - statistics.fmean(exact) if values and exact else None
 
 
@@ -96,25 +132,55 @@ def rows_of_tables():
 
 def tables(cells, stages):
     header = [f"{optimiser}, {coupling}" for optimiser in OPTIMISERS for coupling in COUPLINGS]
-    columns = [{"optimiser": optimiser, "coupling": coupling} for optimiser in OPTIMISERS for coupling in COUPLINGS]
+    columns = [
+        {"optimiser": optimiser, "coupling": coupling}
+        for optimiser in OPTIMISERS
+        for coupling in COUPLINGS
+    ]
     print("\nEvaluation loss (rate):")
-    body = [["`backprop`", 1, *(text(*best(cells, method="backprop", inverse="", stages=1, **column)) for column in columns)]]
+    body = [
+        [
+            "`backprop`",
+            1,
+            *(
+                text(*best(cells, method="backprop", inverse="", stages=1, **column))
+                for column in columns
+            ),
+        ]
+    ]
     for count in COUNTS:
-        body += [[words, count, *(text(*best(cells, stages=count, **keys, **column)) for column in columns)] for words, keys in rows_of_tables()]
+        body += [
+            [
+                words,
+                count,
+                *(text(*best(cells, stages=count, **keys, **column)) for column in columns),
+            ]
+            for words, keys in rows_of_tables()
+        ]
     sim.markdown(["method", "stages", *header], body)
     print("\nEvaluation loss beyond that of `backprop` with the same coupling and optimiser:")
     body = []
     for count in COUNTS:
         for words, keys in rows_of_tables():
             found = [beyond(cells, stages=count, **keys, **column) for column in columns]
-            body.append([words, count, *("–" if value is None else f"{value:.3f}" for value in found)])
+            body.append(
+                [words, count, *("–" if value is None else f"{value:.3f}" for value in found)]
+            )
     sim.markdown(["method", "stages", *header], body)
-    print("\nReconstruction error of the input of a stage, `petra`, last epoch: the first stage above the embedding, the middle one, the last but one:")
+    print(
+        "\nReconstruction error of the input of a stage, `petra`, last epoch: the first stage above the embedding, the middle one, the last but one:"
+    )
     body = []
     for count in COUNTS:
         for words, keys in rows_of_tables():
             if keys["method"] in ("petra", "approximate-input"):
-                body.append([words, count, *(errors(cells, stages, count, keys, column) for column in columns)])
+                body.append(
+                    [
+                        words,
+                        count,
+                        *(errors(cells, stages, count, keys, column) for column in columns),
+                    ]
+                )
     sim.markdown(["method", "stages", *header], body)
 
 
@@ -122,17 +188,27 @@ def by_stage(cells, rows_by_stage, column, **wanted):
     """Returns the means over the seeds at the best rate, from stage 1 to the last; None for a stage without values."""
     rate, _ = best(cells, **wanted)
     rows = chosen(rows_by_stage, rate=rate, **wanted)
-    values = [[row[column] for row in rows if row["stage"] == stage and row[column] == row[column] and row[column] != ""]
-              for stage in range(1, wanted["stages"] + 1)]
+    values = [
+        [
+            row[column]
+            for row in rows
+            if row["stage"] == stage and row[column] == row[column] and row[column] != ""
+        ]
+        for stage in range(1, wanted["stages"] + 1)
+    ]
     return [statistics.fmean(found) if found else None for found in values]
 
 
 def errors(cells, rows_by_stage, count, keys, column):
     found = by_stage(cells, rows_by_stage, "reconstruction_error", stages=count, **keys, **column)
-    return ", ".join("–" if value is None else f"{value:.1e}" for value in (found[1], found[count // 2], found[count - 2]))
+    return ", ".join(
+        "–" if value is None else f"{value:.1e}"
+        for value in (found[1], found[count // 2], found[count - 2])
+    )
 
 
 # --- figure ---
+
 
 def bars(axis, cells, optimiser, count):
     """Draws the losses beyond backprop: a group of bars for each method, a bar for each coupling."""
@@ -147,8 +223,16 @@ def bars(axis, cells, optimiser, count):
                 continue
             _, losses = best(cells, optimiser=optimiser, coupling=coupling, stages=count, **keys)
             half = sim.half_interval(losses) if len(losses) > 1 else 0
-            axis.barh(at, value, 0.38, xerr=half or None, color=sim.style(number)["color"], capsize=2,
-                      hatch=None if len(losses) > 1 else "//", edgecolor="white")
+            axis.barh(
+                at,
+                value,
+                0.38,
+                xerr=half or None,
+                color=sim.style(number)["color"],
+                capsize=2,
+                hatch=None if len(losses) > 1 else "//",
+                edgecolor="white",
+            )
     axis.set_yticks(range(len(words)), words)
     axis.set_ylim(len(words) - 0.5, -0.5)
     axis.set_title(f"{optimiser}, {count} stages (hatched: one seed)")
@@ -157,19 +241,37 @@ def bars(axis, cells, optimiser, count):
 
 def draw(cells, stages):
     plt = sim.pyplot()
-    figure, grid = plt.subplots(3, 2, figsize=(12, 12), layout="constrained", height_ratios=[1.2, 1.2, 1])
+    figure, grid = plt.subplots(
+        3, 2, figsize=(12, 12), layout="constrained", height_ratios=[1.2, 1.2, 1]
+    )
     for row, count in enumerate(COUNTS):
         for column, optimiser in enumerate(OPTIMISERS):
             bars(grid[row][column], cells, optimiser, count)
         grid[row][0].set_ylabel("method")
         grid[row][1].sharey(grid[row][0])
         grid[row][1].tick_params(labelleft=False)
-    for axis, name, label in ((grid[2][0], "cosine", "cosine to the end-to-end gradient"), (grid[2][1], "reconstruction_error", "relative error of the input")):
+    for axis, name, label in (
+        (grid[2][0], "cosine", "cosine to the end-to-end gradient"),
+        (grid[2][1], "reconstruction_error", "relative error of the input"),
+    ):
         for number, coupling in enumerate(COUPLINGS):
             for optimiser, line, marker in zip(OPTIMISERS, ("-", "--"), ("o", "^")):
-                values = by_stage(cells, stages, name, coupling=coupling, optimiser=optimiser, method="petra", inverse="", stages=COUNTS[-1])
+                values = by_stage(
+                    cells,
+                    stages,
+                    name,
+                    coupling=coupling,
+                    optimiser=optimiser,
+                    method="petra",
+                    inverse="",
+                    stages=COUNTS[-1],
+                )
                 points = [(stage, value) for stage, value in enumerate(values, 1) if value]
-                axis.plot(*zip(*points), **{**sim.style(number), "linestyle": line, "marker": marker}, label=f"{coupling}, {optimiser}")
+                axis.plot(
+                    *zip(*points),
+                    **{**sim.style(number), "linestyle": line, "marker": marker},
+                    label=f"{coupling}, {optimiser}",
+                )
         axis.set_xticks(range(2, COUNTS[-1] + 1, 2))
         axis.set_xlabel(f"stage of {COUNTS[-1]}")
         axis.set_ylabel(label)

@@ -10,7 +10,9 @@ class Petra(AutotoolsPackage, CudaPackage):
     # No archive has been published: spack dev-build petra@main in a checkout.
     version("main")
 
-    variant("mpi", default=True, description="execution on the processes of mpirun (run.mode: execute)")
+    variant(
+        "mpi", default=True, description="execution on the processes of mpirun (run.mode: execute)"
+    )
     variant("jpeg", default=True, description="folders of JPEG images (data.set: imagefolder)")
     variant("nccl", default=False, when="+cuda+mpi", description="messages between GPUs by NCCL")
     variant("analysis", default=True, description="what the plotting scripts need")
@@ -41,14 +43,21 @@ class Petra(AutotoolsPackage, CudaPackage):
         depends_on("py-numpy", type="run")
         depends_on("py-matplotlib", type="run")
 
-    conflicts("cuda_arch=none", when="+cuda", msg="a CUDA build needs the capabilities of its devices: cuda_arch=80,90")
+    conflicts(
+        "cuda_arch=none",
+        when="+cuda",
+        msg="a CUDA build needs the capabilities of its devices: cuda_arch=80,90",
+    )
 
     def autoreconf(self, spec, prefix):
         Executable("./bootstrap")()
 
     def configure_args(self):
         spec = self.spec
-        args = ["--with-turbojpeg=" + ("yes" if spec.satisfies("+jpeg") else "no"), "--with-protobuf=no"]
+        args = [
+            "--with-turbojpeg=" + ("yes" if spec.satisfies("+jpeg") else "no"),
+            "--with-protobuf=no",
+        ]
         args.append("--with-mpi=" + (spec["mpi"].prefix if spec.satisfies("+mpi") else "no"))
         args.append("--with-nccl=" + (spec["nccl"].prefix if spec.satisfies("+nccl") else "no"))
         if spec.satisfies("+cuda"):

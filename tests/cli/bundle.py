@@ -44,12 +44,21 @@ class Bundle(ProgramTest):
         if CUDA:
             environment["LD_LIBRARY_PATH"] = CUDA
         environment.update(options.pop("env", {}))
-        return subprocess.run([self.bundle + "/bin/petra", *arguments], cwd=self.folder, env=environment, capture_output=True,
-                              text=True, check=False, **options)
+        return subprocess.run(
+            [self.bundle + "/bin/petra", *arguments],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            **options,
+        )
 
     def loaded(self, *arguments):
         """The files of all libraries that a run loads, those opened at run time included."""
-        run = self.alone(*arguments, env={"LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": self.path("ld-debug")})
+        run = self.alone(
+            *arguments, env={"LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": self.path("ld-debug")}
+        )
         self.assertEqual(run.returncode, 0, run.stderr)
         text = ""
         for name in glob.glob(self.path("ld-debug.*")):
@@ -58,16 +67,32 @@ class Bundle(ProgramTest):
         return sorted(set(re.findall(r"calling init: (/.*)", text)))
 
     def train(self):
-        return ["train", "small.yaml", "--output", "out", "--quiet", "--set", "run.max_microbatches=2", "--set", "run.epochs=1"]
+        return [
+            "train",
+            "small.yaml",
+            "--output",
+            "out",
+            "--quiet",
+            "--set",
+            "run.max_microbatches=2",
+            "--set",
+            "run.epochs=1",
+        ]
 
     def test_alone(self):
         for arguments in [["info"], self.train()]:
             files = self.loaded(*arguments)
-            own = [path for path in files if path.startswith(self.bundle + "/") or "/moved/bin/../lib/" in path]
+            own = [
+                path
+                for path in files
+                if path.startswith(self.bundle + "/") or "/moved/bin/../lib/" in path
+            ]
             others = [path for path in files if path not in own]
             self.assertTrue(any("libhdf5" in path for path in own), files)
             for path in others:
-                here = SYSTEM.match(os.path.basename(path)) or (CUDA and os.path.dirname(path) in CUDA.split(":"))
+                here = SYSTEM.match(os.path.basename(path)) or (
+                    CUDA and os.path.dirname(path) in CUDA.split(":")
+                )
                 self.assertTrue(here, f"{path} is neither the bundle's nor the C library's")
         self.assertTrue(os.path.getsize(self.path("out/weights.h5")) > 0)
 
@@ -83,8 +108,12 @@ class Bundle(ProgramTest):
         if os.geteuid() != 0 or CUDA or SANITIZED:
             self.skipTest("only root may change the root folder; without CUDA and sanitizers")
         system = [path for path in self.loaded("info") if SYSTEM.match(os.path.basename(path))]
-        listed = subprocess.run(["ldd", self.bundle + "/bin/petra"], capture_output=True, text=True, check=True).stdout
-        system += re.findall(r"(/\S*/(?:ld-linux\S*|lib(?:c|m|dl|pthread|rt|resolv)\.so\.\d+))", listed)
+        listed = subprocess.run(
+            ["ldd", self.bundle + "/bin/petra"], capture_output=True, text=True, check=True
+        ).stdout
+        system += re.findall(
+            r"(/\S*/(?:ld-linux\S*|lib(?:c|m|dl|pthread|rt|resolv)\.so\.\d+))", listed
+        )
         root = self.path("root")
         for path in set(system):
             os.makedirs(os.path.dirname(root + path), exist_ok=True)
@@ -94,9 +123,14 @@ class Bundle(ProgramTest):
             file.write(SMALL)
         for arguments in [["info"], self.train()]:
             # The loader takes $ORIGIN from /proc, which is not mounted there; else from this variable.
-            run = subprocess.run(["/opt/petra/bin/petra", *arguments], env={"LD_ORIGIN_PATH": "/opt/petra/bin"},
-                                 capture_output=True, text=True, check=False,
-                                 preexec_fn=lambda: (os.chroot(root), os.chdir("/")))
+            run = subprocess.run(
+                ["/opt/petra/bin/petra", *arguments],
+                env={"LD_ORIGIN_PATH": "/opt/petra/bin"},
+                capture_output=True,
+                text=True,
+                check=False,
+                preexec_fn=lambda: (os.chroot(root), os.chdir("/")),
+            )
             self.assertEqual(run.returncode, 0, run.stderr)
         self.assertTrue(os.path.getsize(root + "/out/weights.h5") > 0)
 
@@ -111,10 +145,16 @@ class Bundle(ProgramTest):
                 self.assertTrue(os.path.getsize(os.path.join(self.bundle, words[2])) > 0)
         self.assertTrue(os.access(self.bundle + "/analysis/plot_training.py", os.X_OK))
         self.assertTrue(os.access(self.bundle + "/scripts/get_data", os.X_OK))
-        self.assertLessEqual({"entry.py", "plot_common.gp", "plot_gnuplot.sh", "petra_report.py", "petra_export.py"}, set(os.listdir(self.bundle + "/analysis")))
+        self.assertLessEqual(
+            {"entry.py", "plot_common.gp", "plot_gnuplot.sh", "petra_report.py", "petra_export.py"},
+            set(os.listdir(self.bundle + "/analysis")),
+        )
         self.assertTrue(os.path.exists(self.bundle + "/analysis/petrapipe/report/page.js"))
         self.assertIn("README.md", os.listdir(self.bundle))
-        self.assertEqual(bool(CUDA), any(words[0].startswith("libcudart") and words[1] == "not" for words in lines))
+        self.assertEqual(
+            bool(CUDA),
+            any(words[0].startswith("libcudart") and words[1] == "not" for words in lines),
+        )
         made = self.make("BUNDLE_CUDA=maybe", folder=self.path("made/other"))
         self.assertNotEqual(made.returncode, 0)
         self.assertIn("BUNDLE_CUDA=maybe: expected yes or no", made.stderr)

@@ -22,17 +22,27 @@ import subprocess
 import sys
 import tempfile
 
-SOURCE = os.path.abspath(os.environ.get("srcdir") or os.path.join(os.path.dirname(__file__), "../.."))
+SOURCE = os.path.abspath(
+    os.environ.get("srcdir") or os.path.join(os.path.dirname(__file__), "../..")
+)
 PRINTED = re.compile(r"<!-- printed by: (.+) -->")
 FILE = re.compile(r"# ([\w-]+\.yaml)\b")
 ONE_MACHINE = "# (figures of one machine)"
 NUMBER = r"[-+]?\d[\d.:]*(?:e[-+]?\d+)?|nan|(?<=\s)-(?=[\s,]|$)"
 # What is never the same twice, or differs with the kernels of a processor, as --update masks it.
-VARIABLE = [(r"\d+ actions in \S+ s", "… actions in … s"), (r"(  lr \S+) +\d+ images/s .*", r"\1 …"),
-            (r"^(memory +)\S+ MB in ", r"\1… MB in "), (r'^("(?:config|petra_version)": ").*(",)$', r"\1…\2")]
+VARIABLE = [
+    (r"\d+ actions in \S+ s", "… actions in … s"),
+    (r"(  lr \S+) +\d+ images/s .*", r"\1 …"),
+    (r"^(memory +)\S+ MB in ", r"\1… MB in "),
+    (r'^("(?:config|petra_version)": ").*(",)$', r"\1…\2"),
+]
 # Sizes in the files of a page, outside of --update. 4096 images is the tutorial, whose probes need some 40 microbatches.
-SHORT = [(r"\blimit: 4096", "limit: 352"), (r"\blimit: (?!352\b)\d+", "limit: 128"), (r"\beval_limit: \d+", "eval_limit: 64"),
-         (r"seeds: \[.*\]", "seeds: [1, 2]")]
+SHORT = [
+    (r"\blimit: 4096", "limit: 352"),
+    (r"\blimit: (?!352\b)\d+", "limit: 128"),
+    (r"\beval_limit: \d+", "eval_limit: 64"),
+    (r"seeds: \[.*\]", "seeds: [1, 2]"),
+]
 TIMEOUT_S = 300  # of one command; the longest takes seconds
 
 
@@ -95,7 +105,12 @@ def plain(lines):
 
 
 def line_matches(shown, line):
-    return re.fullmatch(".*".join(re.escape(part) for part in shown.rstrip().split("…")), line.rstrip()) is not None
+    return (
+        re.fullmatch(
+            ".*".join(re.escape(part) for part in shown.rstrip().split("…")), line.rstrip()
+        )
+        is not None
+    )
 
 
 def stripped(lines):
@@ -114,7 +129,7 @@ def mismatch(shown, lines):
     at = 0
     for index, want in enumerate(shown):
         if want == "...":
-            rest = shown[index + 1:]
+            rest = shown[index + 1 :]
             if not rest:
                 return None
             while at < len(lines) and not line_matches(rest[0], lines[at]):
@@ -162,10 +177,16 @@ class Page:
         os.mkdir(os.path.join(folder, "build"))
         os.symlink(self.petra, os.path.join(folder, "build/petra"))
         os.symlink(sys.executable, os.path.join(folder, "build/python3"))
-        self.environment = {**os.environ, "PATH": f"{folder}/build:{os.environ['PATH']}", "OMP_WAIT_POLICY": "passive",
-                            "MPLCONFIGDIR": f"{folder}/.matplotlib", "PYTHONDONTWRITEBYTECODE": "1",
-                            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-                            "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+        self.environment = {
+            **os.environ,
+            "PATH": f"{folder}/build:{os.environ['PATH']}",
+            "OMP_WAIT_POLICY": "passive",
+            "MPLCONFIGDIR": f"{folder}/.matplotlib",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        }
         for fence in fences(self.lines):
             name = FILE.match(fence.lines[0]) if fence.kind == "yaml" and fence.lines else None
             if name:
@@ -178,8 +199,16 @@ class Page:
     def execute(self, folder, text):
         """(exit status, lines of standard output and of errors)"""
         try:
-            run = subprocess.run(["sh", "-c", text], cwd=folder, env=self.environment, capture_output=True, text=True,
-                                 stdin=subprocess.DEVNULL, timeout=TIMEOUT_S if self.short else None, check=False)
+            run = subprocess.run(
+                ["sh", "-c", text],
+                cwd=folder,
+                env=self.environment,
+                capture_output=True,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                timeout=TIMEOUT_S if self.short else None,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             return 124, [f"not done within {TIMEOUT_S} s"]
         errors = [line for line in run.stderr.splitlines() if line.startswith("petra: ")]
@@ -196,7 +225,11 @@ class Page:
         status, lines = self.execute(folder, command.text)
         self.count += 1
         wrong = mismatch(command.shown, lines)
-        if wrong is None and status != 0 and not any(line.startswith("petra: ") for line in command.shown):
+        if (
+            wrong is None
+            and status != 0
+            and not any(line.startswith("petra: ") for line in command.shown)
+        ):
             wrong = f"ended with {status}"
         if wrong:
             self.problems.append(f"{self.path}:{command.line}: {command.text}\n    {wrong}")
@@ -218,7 +251,9 @@ class Page:
                     if printed is not None and printed is not command.shown:
                         begin = command.line + command.text.count("\n")
                         mark = [ONE_MACHINE] if self.loose(command) else []
-                        changes.append((begin, begin + len(stripped(command.shown)), mark + masked(printed)))
+                        changes.append(
+                            (begin, begin + len(stripped(command.shown)), mark + masked(printed))
+                        )
             changes += self.printed(folder)
         for begin, end, lines in sorted(changes, reverse=True):
             self.lines[begin:end] = lines
@@ -236,7 +271,9 @@ class Page:
             status, lines = self.execute(folder, match.group(1))
             self.count += 1
             if status != 0 or not lines:
-                self.problems.append(f"{self.path}:{number}: {match.group(1)} ended with {status}: {lines}")
+                self.problems.append(
+                    f"{self.path}:{number}: {match.group(1)} ended with {status}: {lines}"
+                )
             elif lines != self.lines[number:end]:
                 self.problems.append(f"{self.path}:{number}: not what {match.group(1)} prints")
                 changes.append((number, end, lines))

@@ -20,14 +20,18 @@ class ControlCharacters(ProgramTest):
     def check(self, text):
         """Only what a terminal shows, and line breaks."""
         for character in text:
-            shown = character in "\n" or (character.isprintable() and not 0x202a <= ord(character) <= 0x202e)
+            shown = character in "\n" or (
+                character.isprintable() and not 0x202A <= ord(character) <= 0x202E
+            )
             self.assertTrue(shown, f"{character!r} in {text!r}")
         return text
 
     def run_petra(self, *arguments, **options):
         code, out, error = super().run_petra(*arguments, **options)
         self.check(out)
-        self.check("".join(piece.split("\x1b[K")[-1] for piece in error.split("\r")))  # of a progress line
+        self.check(
+            "".join(piece.split("\x1b[K")[-1] for piece in error.split("\r"))
+        )  # of a progress line
         return code, out, error
 
     def fails(self, code, *arguments, **options):
@@ -38,8 +42,16 @@ class ControlCharacters(ProgramTest):
         return "c.yaml"
 
     def test_values_and_keys_of_a_config(self):
-        for text in ("method: {name: \"BAD\"}", "method: {program: \"BAD\"}", "optim: {name: \"BAD\"}", "run: {epochs: \"BAD\"}",
-                     "data: {augment: [\"BAD\"]}", "\"BAD\": 1", "run: {\"BAD\": 1}", "run: {seed: \"BAD\"}"):
+        for text in (
+            'method: {name: "BAD"}',
+            'method: {program: "BAD"}',
+            'optim: {name: "BAD"}',
+            'run: {epochs: "BAD"}',
+            'data: {augment: ["BAD"]}',
+            '"BAD": 1',
+            'run: {"BAD": 1}',
+            'run: {seed: "BAD"}',
+        ):
             for command in "inspect", "simulate", "schedule", "train":
                 code, out, error = self.run_petra(command, self.config(text))
                 self.assertEqual((code, out, len(error.splitlines())), (2, "", 1), error)
@@ -53,9 +65,9 @@ class ControlCharacters(ProgramTest):
         self.fails(1, "inspect", f"{BAD}.yaml")
         self.fails(1, "inspect", f"{BAD}.h5")
         self.fails(1, "schedule", f"{BAD}.schedule")
-        self.fails(1, "evaluate", self.config("data: {set: shapes}\nmodel: {weights: \"BAD\"}"))
-        self.fails(1, "simulate", self.config("cluster: {cost: {model: profile, profile: \"BAD\"}}"))
-        self.fails(1, "simulate", self.config("method: {schedule: \"BAD\"}"))
+        self.fails(1, "evaluate", self.config('data: {set: shapes}\nmodel: {weights: "BAD"}'))
+        self.fails(1, "simulate", self.config('cluster: {cost: {model: profile, profile: "BAD"}}'))
+        self.fails(1, "simulate", self.config('method: {schedule: "BAD"}'))
         self.write(BAD, "a file where a folder is needed")
         self.fails(1, "train", "small.yaml", "--output", f"{BAD}/deeper")
         self.fails(1, "data", "generate", "--output", f"none/{BAD}/a.h5")
@@ -76,7 +88,9 @@ class ControlCharacters(ProgramTest):
         train = ["train", "small.yaml", "--set", "run.keep_checkpoint=true", "--output", folder]
         self.assertIn(SHOWN, self.good(*train))
         self.assertEqual(self.good_json(*train)["output"], folder)
-        self.assertIn(f"resumed from out/{SHOWN}", self.good(*train, "--set", "run.epochs=3", "--resume"))
+        self.assertIn(
+            f"resumed from out/{SHOWN}", self.good(*train, "--set", "run.epochs=3", "--resume")
+        )
         self.assertEqual(self.good("inspect", folder).count(SHOWN), 2)  # its path, the command
         found = self.good_json("inspect", folder)
         self.assertEqual(found["run"], f"{folder}/run.h5")
@@ -85,7 +99,10 @@ class ControlCharacters(ProgramTest):
         self.assertIn(SHOWN, self.good("evaluate", "small.yaml", *weights))
         self.good_json("evaluate", "small.yaml", *weights)
         self.assertIn(SHOWN, self.good("init", "small.yaml", "--output", f"{BAD}.h5"))
-        self.assertEqual(self.good_json("init", "small.yaml", "--output", f"{BAD}.h5")["weights"], f"{BAD}.h5/weights.h5")
+        self.assertEqual(
+            self.good_json("init", "small.yaml", "--output", f"{BAD}.h5")["weights"],
+            f"{BAD}.h5/weights.h5",
+        )
         self.assertIn(SHOWN, self.good("simulate", "small.yaml", "--output", f"s/{BAD}"))
         self.good("methods")
         self.good("info")
@@ -98,17 +115,35 @@ class ControlCharacters(ProgramTest):
                 file[f"{split}/labels"] = numpy.zeros(len(images), "i4")
             file.attrs.update(schema_version=1, classes=2, mean=[0.5] * 3, deviation=[0.2] * 3)
             file.attrs["class_names"] = [BAD, "b"]
-        source = ["small.yaml", "--set", "data.set=hdf5", "--set", f'data.path="{YAML}.h5"', "--set", "data.limit=0"]
+        source = [
+            "small.yaml",
+            "--set",
+            "data.set=hdf5",
+            "--set",
+            f'data.path="{YAML}.h5"',
+            "--set",
+            "data.limit=0",
+        ]
         self.run_petra("data", "verify", *source)
         code, out, error = self.run_petra("data", "verify", *source, "--json")
         self.assertEqual(code, 0, error)
         self.assertEqual(json.loads(out)["splits"][0].get("class_names", [BAD])[0], BAD)
         self.assertIn(SHOWN, self.good("data", "convert", *source, "--output", f"{BAD}2.h5"))
-        self.assertEqual(self.good_json("data", "convert", *source, "--output", f"{BAD}2.h5")["output"], f"{BAD}2.h5")
+        self.assertEqual(
+            self.good_json("data", "convert", *source, "--output", f"{BAD}2.h5")["output"],
+            f"{BAD}2.h5",
+        )
         os.makedirs(self.path(f"images/train/{BAD}"))
         self.write(f"images/train/{BAD}/{BAD}.jpg", b"no image")
-        code, _, error = self.run_petra("data", "verify", "small.yaml", "--set", "data.set=imagefolder", "--set",
-                                        "data.path=images")
+        code, _, error = self.run_petra(
+            "data",
+            "verify",
+            "small.yaml",
+            "--set",
+            "data.set=imagefolder",
+            "--set",
+            "data.path=images",
+        )
         self.assertEqual(code, 1)
         self.assertIn(SHOWN, error)
 
@@ -116,18 +151,31 @@ class ControlCharacters(ProgramTest):
         for content in None, b"junk":
             if content:
                 self.write("junk.h5", content)
-            code, _, error = self.run_petra("data", "verify", "small.yaml", "--set", "data.set=hdf5", "--set",
-                                            "data.path=junk.h5")
+            code, _, error = self.run_petra(
+                "data",
+                "verify",
+                "small.yaml",
+                "--set",
+                "data.set=hdf5",
+                "--set",
+                "data.path=junk.h5",
+            )
             self.assertEqual((code, len(error.splitlines())), (1, 1), error)
 
     def test_sweeps(self):
-        self.write("grid.yaml", f"""\
+        self.write(
+            "grid.yaml",
+            f"""\
 base: small.yaml
 command: simulate
 axes: {{model.weights: ["{YAML}", "a"]}}
-""")
+""",
+        )
         code, out, error = self.run_petra("sweep", "grid.yaml", "--output", f"sweep/{BAD}")
-        self.assertEqual(len([line for line in error.splitlines() if line.startswith("petra: ")]), len(error.splitlines()))
+        self.assertEqual(
+            len([line for line in error.splitlines() if line.startswith("petra: ")]),
+            len(error.splitlines()),
+        )
         self.run_petra("sweep", "grid.yaml", "--output", f"sweep/{BAD}", "--json", "--jobs", "0")
         self.run_petra("sweep", "grid.yaml", "--output", f"other/{BAD}", "--slurm")
         for folder, _, files in os.walk(self.path("sweep")):

@@ -30,8 +30,10 @@ class CudaInfo(ProgramTest):
             self.assertEqual(found["build"], "not in this build (./configure --with-cuda)")
             self.assertEqual(found["no_device"], "no CUDA device: CUDA is not in this build")
             return
-        match = re.match(r"CUDA run time (\d+)\.\d+, cuDNN (\d+)\.\d+\.\d+, cuBLAS (\d+)\.\d+\.\d+, (?:NCCL \d+\.\d+\.\d+, )?kernels for (sm_\d+ ?)+$",
-                         found["build"])
+        match = re.match(
+            r"CUDA run time (\d+)\.\d+, cuDNN (\d+)\.\d+\.\d+, cuBLAS (\d+)\.\d+\.\d+, (?:NCCL \d+\.\d+\.\d+, )?kernels for (sm_\d+ ?)+$",
+            found["build"],
+        )
         self.assertTrue(match, found["build"])
         self.assertGreaterEqual(int(match.group(2)), 9)
 
@@ -49,8 +51,18 @@ class CudaInfo(ProgramTest):
 
     def test_the_stub_for_linking(self):
         """The toolkit's libcuda.so for linking, found in place of a driver: error 34."""
-        stub = next((p for p in ["/usr/local/cuda/lib64/stubs", "/opt/cuda/lib64/stubs", "/usr/lib/x86_64-linux-gnu/stubs"]
-                     if os.path.exists(p + "/libcuda.so")), None)
+        stub = next(
+            (
+                p
+                for p in [
+                    "/usr/local/cuda/lib64/stubs",
+                    "/opt/cuda/lib64/stubs",
+                    "/usr/lib/x86_64-linux-gnu/stubs",
+                ]
+                if os.path.exists(p + "/libcuda.so")
+            ),
+            None,
+        )
         if not BUILT or stub is None:
             self.skipTest("no CUDA, or no stub of its driver")
         os.symlink(stub + "/libcuda.so", self.path("libcuda.so.1"))
@@ -60,7 +72,16 @@ class CudaInfo(ProgramTest):
     def refused(self, code, text, *settings):
         self.write("small.yaml", SMALL)
         sets = [word for setting in settings for word in ("--set", setting)]
-        self.bad(code, text, "train", "small.yaml", "--output", "out", *sets, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+        self.bad(
+            code,
+            text,
+            "train",
+            "small.yaml",
+            "--output",
+            "out",
+            *sets,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        )
         self.assertFalse(os.path.exists(self.path("out/weights.h5")))
 
     def test_training_without_a_device(self):
@@ -70,10 +91,21 @@ class CudaInfo(ProgramTest):
         self.refused(2, wanted, "device.precision=tf32")
 
     def test_precisions_that_a_backend_has_not(self):
-        self.refused(2, "device.precision=tf32: tf32 with device.backend: cpu, which computes in fp32, bf16; expected device.backend: cuda",
-                     "device.precision=tf32", "device.backend=cpu")
-        self.refused(2, "bf16 with device.backend: ref", "device.precision=bf16", "device.backend=ref")
-        self.refused(2, "fp64 with device.backend: cuda, which computes in fp32, tf32, bf16; expected device.backend: ref", "device.precision=fp64", "device.backend=cuda")
+        self.refused(
+            2,
+            "device.precision=tf32: tf32 with device.backend: cpu, which computes in fp32, bf16; expected device.backend: cuda",
+            "device.precision=tf32",
+            "device.backend=cpu",
+        )
+        self.refused(
+            2, "bf16 with device.backend: ref", "device.precision=bf16", "device.backend=ref"
+        )
+        self.refused(
+            2,
+            "fp64 with device.backend: cuda, which computes in fp32, tf32, bf16; expected device.backend: ref",
+            "device.precision=fp64",
+            "device.backend=cuda",
+        )
 
     def test_simulation_needs_no_device(self):
         self.write("small.yaml", SMALL)

@@ -30,20 +30,27 @@ device: {threads: 1}
 
 # Together they keep graphs, inputs, old versions, a double buffer, a copy, probes, deferred gradients, a pool's mask and
 # measured durations.
-CHECKPOINTS = [["method.name=petra", "method.accumulate=2", "probe.per_epoch=2"],
-               ["method.name=pipedream", "method.accumulate=2", "probe.per_epoch=1", "probe.gradients=true"],
-               ["method.name=zb-h1", "method.accumulate=3", "device.backend=ref", "data.limit=20"],
-               ["method.name=pipedream-2bw", "method.accumulate=4"],
-               ["method.name=petra", "method.sync_period=3", "cluster.cost.model=measured"],
-               ["method.name=petra-arrival", "method.credit=6", "probe.per_epoch=1"],
-               ["method.name=pipedream", "model.stem=imagenet", "device.backend=ref", "method.head=split"]]
+CHECKPOINTS = [
+    ["method.name=petra", "method.accumulate=2", "probe.per_epoch=2"],
+    ["method.name=pipedream", "method.accumulate=2", "probe.per_epoch=1", "probe.gradients=true"],
+    ["method.name=zb-h1", "method.accumulate=3", "device.backend=ref", "data.limit=20"],
+    ["method.name=pipedream-2bw", "method.accumulate=4"],
+    ["method.name=petra", "method.sync_period=3", "cluster.cost.model=measured"],
+    ["method.name=petra-arrival", "method.credit=6", "probe.per_epoch=1"],
+    ["method.name=pipedream", "model.stem=imagenet", "device.backend=ref", "method.head=split"],
+]
 
 
 # --- the seal, from its description alone (docs/hdf5-schema.md) ---
 
 MASK = (1 << 64) - 1
-P1, P2, P3, P4, P5 = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63,
-                      0x27D4EB2F165667C5)
+P1, P2, P3, P4, P5 = (
+    0x9E3779B185EBCA87,
+    0xC2B2AE3D27D4EB4F,
+    0x165667B19E3779F9,
+    0x85EBCA77C2B2AE63,
+    0x27D4EB2F165667C5,
+)
 
 
 def rotate(x, bits):
@@ -55,7 +62,7 @@ def xxh64(data):
     whole = len(data) // 32
     if whole:
         a, b, c, d = lanes
-        for w, x, y, z in struct.iter_unpack("<4Q", data[:32 * whole]):
+        for w, x, y, z in struct.iter_unpack("<4Q", data[: 32 * whole]):
             a = rotate((a + w * P2) & MASK, 31) * P1 & MASK
             b = rotate((b + x * P2) & MASK, 31) * P1 & MASK
             c = rotate((c + y * P2) & MASK, 31) * P1 & MASK
@@ -66,12 +73,20 @@ def xxh64(data):
     else:
         value = P5
     value = (value + len(data)) & MASK
-    rest = data[32 * whole:]
+    rest = data[32 * whole :]
     while len(rest) >= 8:
-        value = (rotate(value ^ rotate(int.from_bytes(rest[:8], "little") * P2 & MASK, 31) * P1 & MASK, 27) * P1 + P4) & MASK
+        value = (
+            rotate(
+                value ^ rotate(int.from_bytes(rest[:8], "little") * P2 & MASK, 31) * P1 & MASK, 27
+            )
+            * P1
+            + P4
+        ) & MASK
         rest = rest[8:]
     if len(rest) >= 4:
-        value = (rotate(value ^ int.from_bytes(rest[:4], "little") * P1 & MASK, 23) * P2 + P3) & MASK
+        value = (
+            rotate(value ^ int.from_bytes(rest[:4], "little") * P1 & MASK, 23) * P2 + P3
+        ) & MASK
         rest = rest[4:]
     for byte in rest:
         value = rotate(value ^ byte * P5 & MASK, 11) * P1 & MASK
@@ -91,6 +106,7 @@ def seal_again(data):
 
 # --- changes ---
 
+
 def change_bytes(stream, data):
     """Flips up to four bits, swaps two bytes, or cuts; the first 4 KiB, where HDF5's own data begin, are hit half of the
     times."""
@@ -98,15 +114,16 @@ def change_bytes(stream, data):
 
     def place():
         return stream.randrange(min(len(data), 4096) if stream.random() < 0.5 else len(data))
+
     kind = stream.choice(["flip", "swap", "byte", "cut"])
     if kind == "cut":
-        return bytes(data[:stream.randrange(len(data))])
+        return bytes(data[: stream.randrange(len(data))])
     for _ in range(stream.randint(1, 4)):
         a, b = place(), place()
         if kind == "flip":
             data[a] ^= 1 << stream.randrange(8)
         elif kind == "byte":
-            data[a] = stream.choice([0, 1, 0x7f, 0x80, 0xff, stream.randrange(256)])
+            data[a] = stream.choice([0, 1, 0x7F, 0x80, 0xFF, stream.randrange(256)])
         else:
             data[a], data[b] = data[b], data[a]
     return bytes(data)
@@ -114,18 +131,44 @@ def change_bytes(stream, data):
 
 def other_value(stream, value):
     if isinstance(value, (float, numpy.floating)):
-        return stream.choice([float("nan"), float("inf"), -1.0, 0.0, 1e300 if value.dtype == "f8" else 1e30, 2 * float(value)])
+        return stream.choice(
+            [
+                float("nan"),
+                float("inf"),
+                -1.0,
+                0.0,
+                1e300 if value.dtype == "f8" else 1e30,
+                2 * float(value),
+            ]
+        )
     if value.dtype == numpy.uint8:
         return stream.randrange(256)
-    return stream.choice([-1, 0, 1, 2, int(value) + 1, int(value) - 1, 1 << 31, (1 << 63) - 1, -(1 << 63), 1 << 40,
-                          stream.randrange(100)])
+    return stream.choice(
+        [
+            -1,
+            0,
+            1,
+            2,
+            int(value) + 1,
+            int(value) - 1,
+            1 << 31,
+            (1 << 63) - 1,
+            -(1 << 63),
+            1 << 40,
+            stream.randrange(100),
+        ]
+    )
 
 
 def change_values(stream, path):
     """Changes one to three values, sometimes the extent of an item or its name; those that count or refer most."""
     with h5py.File(path, "r+") as file:
         names = []
-        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) and item.size else None)
+        file.visititems(
+            lambda name, item: (
+                names.append(name) if isinstance(item, h5py.Dataset) and item.size else None
+            )
+        )
         counts = [name for name in names if file[name].dtype == numpy.int64]
         changed = []
         for _ in range(stream.randint(1, 3)):
@@ -156,14 +199,18 @@ class Damage(ProgramTest):
     def try_file(self, about, sealed, arguments):
         """One run; whether petra took the file."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        process = self.start(*arguments, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
+        process = self.start(
+            *arguments, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        )
         try:
             out, error = process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
             self.fail(f"{about}: {arguments} hangs")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        took_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime  # whatever else the machine does
+        took_s = (
+            after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        )  # whatever else the machine does
         error = error.decode(errors="replace")
         shown = f"{about}: petra {' '.join(arguments)} -> {process.returncode} in {took_s:.1f} s of the processor: {error.strip()}"
         self.assertLess(took_s, MOST_S, shown)
@@ -203,13 +250,41 @@ class Damage(ProgramTest):
 
     def test_weights(self):
         self.good("init", "c.yaml", "--output", "w", "--quiet")
-        self.both("weights", "w/weights.h5", "evaluate", "c.yaml", "--quiet", "--set", "model.weights=w/weights.h5")
+        self.both(
+            "weights",
+            "w/weights.h5",
+            "evaluate",
+            "c.yaml",
+            "--quiet",
+            "--set",
+            "model.weights=w/weights.h5",
+        )
 
     def test_profile(self):
-        self.good("profile", "c.yaml", "--output", "p.h5", "--quiet", "--set", "profile.repetitions=1", "--set",
-                  "profile.warmup=0")
-        self.both("profile", "p.h5", "simulate", "c.yaml", "--quiet", "--output", "s", "--set",
-                  "cluster.cost.model=profile", "--set", "cluster.cost.profile=p.h5")
+        self.good(
+            "profile",
+            "c.yaml",
+            "--output",
+            "p.h5",
+            "--quiet",
+            "--set",
+            "profile.repetitions=1",
+            "--set",
+            "profile.warmup=0",
+        )
+        self.both(
+            "profile",
+            "p.h5",
+            "simulate",
+            "c.yaml",
+            "--quiet",
+            "--output",
+            "s",
+            "--set",
+            "cluster.cost.model=profile",
+            "--set",
+            "cluster.cost.profile=p.h5",
+        )
 
     def test_log(self):
         self.good("train", "c.yaml", "--output", "r", "--quiet")
@@ -217,7 +292,9 @@ class Damage(ProgramTest):
         self.both("recorded order", "r/run.h5", "schedule", "r/run.h5")
 
     def test_log_of_a_killed_run(self):
-        process = self.start("train", "c.yaml", "--output", "k", "--quiet", "--set", "run.epochs=100000")
+        process = self.start(
+            "train", "c.yaml", "--output", "k", "--quiet", "--set", "run.epochs=100000"
+        )
         while not os.path.exists(self.path("k/run.h5")):
             time.sleep(0.05)
         time.sleep(0.5)
@@ -226,14 +303,41 @@ class Damage(ProgramTest):
         self.damage("log of a killed run", self.read("k/run.h5"), "k/run.h5", False, "inspect", "k")
 
     def test_data(self):
-        self.good("data", "generate", "c.yaml", "--output", "d.h5", "--quiet", "--set", "data.limit=16")
-        train = ["train", "c.yaml", "--output", "t", "--quiet", "--set", "run.epochs=1", "--set", "data.set=hdf5", "--set",
-                 "data.path=d.h5", "--set", "data.limit=8"]
+        self.good(
+            "data", "generate", "c.yaml", "--output", "d.h5", "--quiet", "--set", "data.limit=16"
+        )
+        train = [
+            "train",
+            "c.yaml",
+            "--output",
+            "t",
+            "--quiet",
+            "--set",
+            "run.epochs=1",
+            "--set",
+            "data.set=hdf5",
+            "--set",
+            "data.path=d.h5",
+            "--set",
+            "data.limit=8",
+        ]
         whole = self.read("d.h5")
         # Images are in no digest that a run checks: what changes in them is a picture's, and verify's to find.
         self.damage("data set", whole, "d.h5", False, *train)
-        self.damage("data set, verified", whole, "d.h5", True, "data", "verify", "c.yaml", "--quiet", "--set",
-                    "data.set=hdf5", "--set", "data.path=d.h5")
+        self.damage(
+            "data set, verified",
+            whole,
+            "d.h5",
+            True,
+            "data",
+            "verify",
+            "c.yaml",
+            "--quiet",
+            "--set",
+            "data.set=hdf5",
+            "--set",
+            "data.path=d.h5",
+        )
         self.damage("data set without a seal", bytes(512) + whole[512:], "d.h5", False, *train)
 
     def checkpoint(self, settings):
@@ -244,7 +348,10 @@ class Damage(ProgramTest):
         self.good(*arguments)
         os.remove(self.path("a/run.h5"))  # as if it had been cut off
         parts = sorted(f"checkpoint/{name}" for name in os.listdir(self.path("a/checkpoint")))
-        return {name: self.read(f"a/{name}") for name in ["checkpoint.h5", *parts]}, [*arguments, "--resume"]
+        return {name: self.read(f"a/{name}") for name in ["checkpoint.h5", *parts]}, [
+            *arguments,
+            "--resume",
+        ]
 
     def restore(self, files):
         if os.path.exists(self.path("a/run.h5")):
@@ -262,12 +369,14 @@ class Damage(ProgramTest):
             self.write(f"a/{name}", content)
             return f"a/{name}"
         digest = struct.unpack_from("<Q", content, 32)[0]
-        stem = name[:-len("-0123456789abcdef.h5")]
+        stem = name[: -len("-0123456789abcdef.h5")]
         os.remove(self.path(f"a/{name}"))
         self.write(f"a/{stem}-{digest:016x}.h5", content)
         self.write("manifest.h5", files["checkpoint.h5"])
         with h5py.File(self.path("manifest.h5"), "r+") as file:
-            file["parts"][-1 if stem.endswith("probes") else int(stem[-2:]) - 1] = numpy.uint64(digest).view(numpy.int64)
+            file["parts"][-1 if stem.endswith("probes") else int(stem[-2:]) - 1] = numpy.uint64(
+                digest
+            ).view(numpy.int64)
         self.write("a/checkpoint.h5", seal_again(self.read("manifest.h5")))
         return f"a/{stem}-{digest:016x}.h5"
 
@@ -291,7 +400,9 @@ class Damage(ProgramTest):
                 changed = change_values(self.stream, self.path("changed.h5"))
                 self.replace(files, name, self.read("changed.h5"))
                 with self.subTest(changed=changed, name=name):
-                    taken += self.try_file(f"checkpoint {settings} {number} {name} {changed}", False, arguments)
+                    taken += self.try_file(
+                        f"checkpoint {settings} {number} {name} {changed}", False, arguments
+                    )
         print(f"checkpoints with changed values: {each * len(CHECKPOINTS)} files, {taken} taken")
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         self.assertLess(peak, MOST_KIB, "checkpoints: peak memory of a run")
@@ -309,6 +420,7 @@ class Damage(ProgramTest):
                 file[item][...] = values
             path = self.replace(files, name, self.read("changed.h5"))
             self.bad(1, [path, f"item /{item}", *words], *arguments)
+
         refused("checkpoint.h5", "begin", 0, 7, "7 actions")
         refused("checkpoint.h5", "training_log/counts", 0, -5, "epochs complete: -5")
         refused(stage, "stage-01/counts", 0, 10**6, "updates: 1000000")

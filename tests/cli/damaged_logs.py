@@ -141,7 +141,9 @@ def reshaped(file, stream):
             (
                 flat[0]
                 if how == "scalar" and flat.size
-                else values[None] if how == "one more" else flat
+                else values[None]
+                if how == "one more"
+                else flat
             ),
         )
     return f"{name}: {how}"
@@ -245,7 +247,7 @@ def config_changed(file, stream):
             "\u0663",
         ]
     )
-    file.attrs["config"] = text.replace(line, f"{line[:line.index(':')]}: {value}")
+    file.attrs["config"] = text.replace(line, f"{line[: line.index(':')]}: {value}")
     return f"config: {line.strip()} -> {value[:20]!r}"
 
 
@@ -387,14 +389,18 @@ class Damaged(ProgramTest):
         yield "Run", lambda: read_by_hand(path)
         os.makedirs(self.path("csv"), exist_ok=True)
         yield "export", lambda: list(export.export(path, self.path("csv")))
-        yield "tensorboard", lambda: tensorboard.convert(
-            runs.Run(path), self.path("events"), Writer
+        yield (
+            "tensorboard",
+            lambda: tensorboard.convert(runs.Run(path), self.path("events"), Writer),
         )
         for name in FIGURES:
             module = importlib.import_module(f"petrapipe.figures.{name}")
             more = ["--figure-6", self.path("6.png"), "--table"] if name == "probe" else []
-            yield name, lambda module=module, more=more: self.main_of(
-                module, path, "-o", self.path("a.png"), *more
+            yield (
+                name,
+                lambda module=module, more=more: self.main_of(
+                    module, path, "-o", self.path("a.png"), *more
+                ),
             )
         if HAS_PLOTLY:
             from petrapipe.report import write
@@ -422,9 +428,11 @@ class Damaged(ProgramTest):
         try:
             for name, call in self.readers(path):
                 try:
-                    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(
-                        io.StringIO()
-                    ), warnings.catch_warnings():
+                    with (
+                        contextlib.redirect_stdout(io.StringIO()),
+                        contextlib.redirect_stderr(io.StringIO()),
+                        warnings.catch_warnings(),
+                    ):
                         warnings.simplefilter("ignore")
                         call()
                 except petrapipe.Error as error:
@@ -588,8 +596,10 @@ class Damaged(ProgramTest):
             whole = file.read()
         for place in range(0, len(whole), max(1, len(whole) // COUNT)):
             with open(path, "wb") as file:
-                file.write(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1:])
-            with self.assertRaisesRegex(petrapipe.Unreadable, "damaged or truncated|its seal is of version"):
+                file.write(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+            with self.assertRaisesRegex(
+                petrapipe.Unreadable, "damaged or truncated|its seal is of version"
+            ):
                 runs.Run(path)
 
     def test_summaries(self):

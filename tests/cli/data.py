@@ -14,7 +14,9 @@ import numpy
 
 from program import CIFAR10_FILES, ProgramTest, cifar_records, main, write_cifar10
 
-SCRIPT = os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "scripts/downsampled_imagenet_to_hdf5"))
+SCRIPT = os.path.abspath(
+    os.path.join(os.environ.get("srcdir", "."), "scripts/downsampled_imagenet_to_hdf5")
+)
 CONFIG = """\
 run: {name: data, epochs: 2}
 data: {set: hdf5, path: a.h5, batch: 4, workers: 2}
@@ -31,10 +33,20 @@ class DataTest(ProgramTest):
     def make(self, name="a.h5", attributes=None, **parts):
         """An HDF5 data set as anyone would write it; train_images=None leaves it out."""
         stream = numpy.random.default_rng(1)
-        content = {"train/images": stream.integers(0, 256, (13, 3, 32, 32), "u1"), "train/labels": numpy.arange(13) % 7,
-                   "eval/images": stream.integers(0, 256, (5, 3, 32, 32), "u1"), "eval/labels": numpy.arange(5) % 7}
+        content = {
+            "train/images": stream.integers(0, 256, (13, 3, 32, 32), "u1"),
+            "train/labels": numpy.arange(13) % 7,
+            "eval/images": stream.integers(0, 256, (5, 3, 32, 32), "u1"),
+            "eval/labels": numpy.arange(5) % 7,
+        }
         content.update({key.replace("_", "/"): value for key, value in parts.items()})
-        head = {"schema_version": 1, "classes": 7, "mean": [0.5, 0.4, 0.3], "deviation": [0.2, 0.2, 0.25], **(attributes or {})}
+        head = {
+            "schema_version": 1,
+            "classes": 7,
+            "mean": [0.5, 0.4, 0.3],
+            "deviation": [0.2, 0.2, 0.25],
+            **(attributes or {}),
+        }
         with h5py.File(self.path(name), "w") as file:
             for key, value in content.items():
                 if isinstance(value, dict):
@@ -71,21 +83,40 @@ class Convert(DataTest):
     def test_cifar10_and_back(self):
         """Training is the same bit for bit, wherever the images lie: crop, flip and normalisation do not change."""
         write_cifar10(self)
-        cifar = ["small.yaml", *self.set_options(data__set="cifar10", data__path="cifar", data__augment="[crop,flip]", data__limit=0)]
+        cifar = [
+            "small.yaml",
+            *self.set_options(
+                data__set="cifar10", data__path="cifar", data__augment="[crop,flip]", data__limit=0
+            ),
+        ]
         found = self.good_json("data", "convert", *cifar, "--output", "a.h5")
-        self.assertEqual(found, {"output": "a.h5", "train": 40, "eval": 8, "height": 32, "width": 32, "classes": 10})
+        self.assertEqual(
+            found,
+            {"output": "a.h5", "train": 40, "eval": 8, "height": 32, "width": 32, "classes": 10},
+        )
         expected = self.weights("one", *cifar)
-        hdf5 = ["small.yaml", *self.set_options(data__set="hdf5", data__path="a.h5", data__augment="[crop,flip]", data__limit=0)]
+        hdf5 = [
+            "small.yaml",
+            *self.set_options(
+                data__set="hdf5", data__path="a.h5", data__augment="[crop,flip]", data__limit=0
+            ),
+        ]
         self.assertEqual(self.weights("two", *hdf5), expected)
         self.assertEqual(self.weights("three", *hdf5, "--set", "data.workers=4"), expected)
         with h5py.File(self.path("a.h5")) as file:
             records = b"".join(self.read(f"cifar/{name}") for name in CIFAR10_FILES[:5])
             records = numpy.frombuffer(records, "u1").reshape(-1, 3073)
-            numpy.testing.assert_array_equal(file["train/images"][:].reshape(-1, 3072), records[:, 1:])
+            numpy.testing.assert_array_equal(
+                file["train/images"][:].reshape(-1, 3072), records[:, 1:]
+            )
             numpy.testing.assert_array_equal(file["train/labels"][:], records[:, 0])
             self.assertEqual(file["train/images"].attrs["units"], "1")
-            self.assertEqual([d.label for d in file["eval/images"].dims], ["image", "channel", "row", "column"])
-            self.assertEqual((file.attrs["source"], file.attrs["schema_version"]), ("cifar10: cifar", 1))
+            self.assertEqual(
+                [d.label for d in file["eval/images"].dims], ["image", "channel", "row", "column"]
+            )
+            self.assertEqual(
+                (file.attrs["source"], file.attrs["schema_version"]), ("cifar10: cifar", 1)
+            )
         # An HDF5 set is a set like the others.
         self.good("data", "convert", *hdf5, "--output", "b.h5", "--quiet")
         self.assertEqual(self.weights("four", *hdf5, "--set", "data.path=b.h5"), expected)
@@ -93,19 +124,32 @@ class Convert(DataTest):
     def test_cifar100(self):
         self.write("c/train.bin", cifar_records(30, 1, (20, 100)))
         self.write("c/test.bin", cifar_records(7, 2, (20, 100)))
-        options = self.set_options(data__set="cifar100", data__path="c", data__limit=0, data__eval_limit=0)
-        self.assertIn("30 training and 7 evaluation images of 32 x 32 in 100 classes",
-                      self.good("data", "convert", "small.yaml", *options, "--output", "a.h5"))
+        options = self.set_options(
+            data__set="cifar100", data__path="c", data__limit=0, data__eval_limit=0
+        )
+        self.assertIn(
+            "30 training and 7 evaluation images of 32 x 32 in 100 classes",
+            self.good("data", "convert", "small.yaml", *options, "--output", "a.h5"),
+        )
         single = self.set_options(data__set="cifar100", data__path="c/test.bin", data__limit=0)
         found = self.good_json("data", "convert", "small.yaml", *single, "--output", "a.h5")
         self.assertEqual((found["train"], found["eval"]), (7, 0))
         self.bad(2, "no group /eval", "train", "hdf5.yaml", "--set", "model.classes=100")
-        self.good("train", "hdf5.yaml", "--quiet", *self.set_options(model__classes=100, run__eval_every=0))
+        self.good(
+            "train",
+            "hdf5.yaml",
+            "--quiet",
+            *self.set_options(model__classes=100, run__eval_every=0),
+        )
 
     def test_generate(self):
         self.good("data", "generate", "small.yaml", "--set", "data.set=cifar10", "--output", "a.h5")
-        self.assertEqual(self.weights("two", "small.yaml", *self.set_options(data__set="hdf5", data__path="a.h5")),
-                         self.weights("one", "small.yaml"))
+        self.assertEqual(
+            self.weights(
+                "two", "small.yaml", *self.set_options(data__set="hdf5", data__path="a.h5")
+            ),
+            self.weights("one", "small.yaml"),
+        )
         options = self.set_options(data__limit=3, data__eval_limit=2)
         self.good("data", "generate", "--output", "b.h5", *options)
         with h5py.File(self.path("b.h5")) as file:
@@ -116,17 +160,32 @@ class Convert(DataTest):
         self.good("data", "generate", "small.yaml", "--output", "a.h5")
         before = self.read("a.h5")
         for limit in [1000, 100000]:
-            self.bad(1, "a.h5: cannot write", "data", "generate", "--output", "a.h5",
-                     preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+            self.bad(
+                1,
+                "a.h5: cannot write",
+                "data",
+                "generate",
+                "--output",
+                "a.h5",
+                preexec_fn=lambda limit=limit: resource.setrlimit(
+                    resource.RLIMIT_FSIZE, (limit, limit)
+                ),
+            )
             self.assertEqual(self.read("a.h5"), before)
-            self.assertEqual([name for name in os.listdir(self.folder) if name.endswith(".tmp")], [])
-        self.bad(1, "no/a.h5: cannot write", "data", "generate", "small.yaml", "--output", "no/a.h5")
+            self.assertEqual(
+                [name for name in os.listdir(self.folder) if name.endswith(".tmp")], []
+            )
+        self.bad(
+            1, "no/a.h5: cannot write", "data", "generate", "small.yaml", "--output", "no/a.h5"
+        )
 
     def test_a_broken_set_is_not_converted(self):
         write_cifar10(self)
         self.write("cifar/data_batch_3.bin", b"\x0b" + bytes(3072))
         options = self.set_options(data__set="cifar10", data__path="cifar")
-        self.bad(1, "has the label 11", "data", "convert", "small.yaml", *options, "--output", "a.h5")
+        self.bad(
+            1, "has the label 11", "data", "convert", "small.yaml", *options, "--output", "a.h5"
+        )
         self.assertFalse(os.path.exists(self.path("a.h5")))
 
 
@@ -159,8 +218,14 @@ class Verify(DataTest):
         options = self.set_options(data__set="cifar10", data__path="cifar", data__limit=0)
         code, out, error = self.run_petra("data", "verify", "small.yaml", *options)
         self.assertEqual((code, len(error.splitlines())), (1, 6), error)
-        for text in ["data_batch_1.bin: record 0 ", "data_batch_1.bin: record 4 ", "data_batch_2.bin: the file is empty",
-                     "data_batch_3.bin: No such file", "data_batch_4.bin: 1 bytes are left over", "test_batch.bin: No such file"]:
+        for text in [
+            "data_batch_1.bin: record 0 ",
+            "data_batch_1.bin: record 4 ",
+            "data_batch_2.bin: the file is empty",
+            "data_batch_3.bin: No such file",
+            "data_batch_4.bin: 1 bytes are left over",
+            "test_batch.bin: No such file",
+        ]:
             self.assertIn(text, error)
         self.assertIn("train  22 images", out)  # 6 of batch 1, 8 of 4, 8 of 5
         self.assertIn("problems: 5", out)
@@ -170,7 +235,9 @@ class Verify(DataTest):
         self.make(train_labels=labels, eval_labels=[0, -1, 2, 3, 7])
         code, out, error = self.run_petra("data", "verify", "hdf5.yaml", "--json")
         self.assertEqual((code, len(error.splitlines())), (1, 8), error)
-        self.assertIn("a.h5: /eval/labels: record 1 (from 0) has the label -1, expected 0 to 6", error)
+        self.assertIn(
+            "a.h5: /eval/labels: record 1 (from 0) has the label -1, expected 0 to 6", error
+        )
         self.assertIn('"problems": 8', out)
 
     def test_what_train_refuses_is_a_problem(self):
@@ -178,14 +245,50 @@ class Verify(DataTest):
         small = numpy.zeros((13, 3, 24, 32), "u1")
         head = {"mean": [125.3, 123.0, 113.9], "deviation": [63.0, 62.1, 66.7]}
         for status, words, parts, options in [
-                (2, "images of 32 x 24 pixels for a network that was built for 32 x 32", {"eval_images": small[:5]}, {}),
-                (2, "model.classes=6: 6 outputs for the 7 classes", {}, {"model__classes": 6}),
-                (2, "data.batch=14: a batch of 14 images, but the training set has 13", {}, {"data__batch": 14}),
-                (2, "images of 4 x 4 are too small for this stem", {"train_images": small[..., :4, :4], "eval_images": small[:5, :, :4, :4]}, {}),
-                (2, "data.batch=1: 1 image of 8 x 8 pixels", {"train_images": small[..., :8, :8], "eval_images": small[:5, :, :8, :8]}, {"data__batch": 1}),
-                (2, "no group /eval, and so no evaluation split", {"eval_images": None, "eval_labels": None}, {}),
-                (1, "mean 125.3 and deviation 63 of channel 0, expected those of pixel / 255, from 0 to 1", {"attributes": head}, {}),
-                (1, "mean 0.5 and deviation 63 of channel 0", {"attributes": {"deviation": [63.0, 0.2, 0.2]}}, {})]:
+            (
+                2,
+                "images of 32 x 24 pixels for a network that was built for 32 x 32",
+                {"eval_images": small[:5]},
+                {},
+            ),
+            (2, "model.classes=6: 6 outputs for the 7 classes", {}, {"model__classes": 6}),
+            (
+                2,
+                "data.batch=14: a batch of 14 images, but the training set has 13",
+                {},
+                {"data__batch": 14},
+            ),
+            (
+                2,
+                "images of 4 x 4 are too small for this stem",
+                {"train_images": small[..., :4, :4], "eval_images": small[:5, :, :4, :4]},
+                {},
+            ),
+            (
+                2,
+                "data.batch=1: 1 image of 8 x 8 pixels",
+                {"train_images": small[..., :8, :8], "eval_images": small[:5, :, :8, :8]},
+                {"data__batch": 1},
+            ),
+            (
+                2,
+                "no group /eval, and so no evaluation split",
+                {"eval_images": None, "eval_labels": None},
+                {},
+            ),
+            (
+                1,
+                "mean 125.3 and deviation 63 of channel 0, expected those of pixel / 255, from 0 to 1",
+                {"attributes": head},
+                {},
+            ),
+            (
+                1,
+                "mean 0.5 and deviation 63 of channel 0",
+                {"attributes": {"deviation": [63.0, 0.2, 0.2]}},
+                {},
+            ),
+        ]:
             self.make(**parts)
             given = ["hdf5.yaml", "--quiet", *self.set_options(**options)]
             self.bad(status, words, "train", *given)
@@ -207,12 +310,19 @@ class OfOthers(DataTest):
     def test_layouts(self):
         content = self.make()
         expected = self.weights("one", "hdf5.yaml")
-        last = {key.replace("/", "_"): value.transpose(0, 2, 3, 1) for key, value in content.items() if value.ndim == 4}
+        last = {
+            key.replace("/", "_"): value.transpose(0, 2, 3, 1)
+            for key, value in content.items()
+            if value.ndim == 4
+        }
         self.make("b.h5", **last)
         self.assertEqual(self.weights("two", "hdf5.yaml", "--set", "data.path=b.h5"), expected)
         self.make("c.h5", train_labels=content["train/labels"].astype(">u2"))
         self.assertEqual(self.weights("three", "hdf5.yaml", "--set", "data.path=c.h5"), expected)
-        with h5py.File(self.path("d.h5"), "w", userblock_size=512, libver="latest") as file, h5py.File(self.path("a.h5")) as old:
+        with (
+            h5py.File(self.path("d.h5"), "w", userblock_size=512, libver="latest") as file,
+            h5py.File(self.path("a.h5")) as old,
+        ):
             for name in ["train", "eval"]:
                 old.copy(name, file)
             for key, value in old.attrs.items():
@@ -240,10 +350,12 @@ class OfOthers(DataTest):
             layout = h5py.VirtualLayout(values.shape, values.dtype)
             layout[...] = h5py.VirtualSource(source, "values", values.shape)
             group.create_virtual_dataset(key, layout)
+
         return make
 
     def test_values_elsewhere_or_never_written(self):
         """What HDF5 fills in is not read as data, and a place in another file is not sought in this one."""
+
         def link(group, key, values):
             group[key] = h5py.ExternalLink("other.h5", "/values")
 
@@ -252,37 +364,79 @@ class OfOthers(DataTest):
             group[key] = h5py.SoftLink("/elsewhere/values")
 
         def storage(group, key, values):
-            group.create_dataset(key, data=values, external=[(self.path("values.bin"), 0, values.nbytes)])
+            group.create_dataset(
+                key, data=values, external=[(self.path("values.bin"), 0, values.nbytes)]
+            )
 
         def unwritten(group, key, values):
             group.create_dataset(key, values.shape, values.dtype)
 
         def unwritten_chunk(group, key, values):
-            group.create_dataset(key, values.shape, values.dtype, chunks=(2, *values.shape[1:]), compression="gzip")[:2] = values[:2]
+            group.create_dataset(
+                key, values.shape, values.dtype, chunks=(2, *values.shape[1:]), compression="gzip"
+            )[:2] = values[:2]
 
-        foreign = [(link, "is a link to another file (other.h5)"), (link_of_link, "is a link to another file (other.h5)"),
-                   (storage, f"keeps its values in another file ({self.path('values.bin')})"), (self.virtual("other.h5"), "is a virtual data set"),
-                   (self.virtual("gone.h5"), "is a virtual data set")]
+        foreign = [
+            (link, "is a link to another file (other.h5)"),
+            (link_of_link, "is a link to another file (other.h5)"),
+            (storage, f"keeps its values in another file ({self.path('values.bin')})"),
+            (self.virtual("other.h5"), "is a virtual data set"),
+            (self.virtual("gone.h5"), "is a virtual data set"),
+        ]
         missing = [(unwritten, "was never written"), (unwritten_chunk, "was never written in full")]
         self.make()
         for target in ["eval/images", "train/labels"]:
             for make, words in foreign + missing:
                 self.change("a.h5", target, make)
-                self.bad(1, [f"changed.h5: /{target} {words}"], "data", "verify", "hdf5.yaml", "--quiet", "--set", "data.path=changed.h5")
+                self.bad(
+                    1,
+                    [f"changed.h5: /{target} {words}"],
+                    "data",
+                    "verify",
+                    "hdf5.yaml",
+                    "--quiet",
+                    "--set",
+                    "data.path=changed.h5",
+                )
         self.write("text.txt", b"To be, or not to be. " * 90)
-        self.good("data", "convert", "small.yaml", "--output", "t.h5", *self.set_options(data__set="text", data__path="text.txt"))
+        self.good(
+            "data",
+            "convert",
+            "small.yaml",
+            "--output",
+            "t.h5",
+            *self.set_options(data__set="text", data__path="text.txt"),
+        )
         for make, words in foreign + missing:
             self.change("t.h5", "eval/tokens", make)
-            self.bad(1, [f"changed.h5: /eval/tokens {words}"], "data", "verify", "small.yaml", "--quiet",
-                     *self.set_options(data__set="tokens", data__path="changed.h5"))
+            self.bad(
+                1,
+                [f"changed.h5: /eval/tokens {words}"],
+                "data",
+                "verify",
+                "small.yaml",
+                "--quiet",
+                *self.set_options(data__set="tokens", data__path="changed.h5"),
+            )
         for name in ["run", "two"]:
             self.good("train", "small.yaml", "--output", name, "--quiet")
         with h5py.File(self.path("run/weights.h5")) as file:
             tensors = []  # of more than one chunk
-            file["parameters"].visititems(lambda name, node: tensors.append(name) if getattr(node, "shape", (0,))[0] > 2 else None)
+            file["parameters"].visititems(
+                lambda name, node: (
+                    tensors.append(name) if getattr(node, "shape", (0,))[0] > 2 else None
+                )
+            )
         for make, words in foreign[:1] + foreign[-1:] + missing:
             self.change("run/weights.h5", f"parameters/{tensors[0]}", make)
-            self.bad(1, ["changed.h5: /", words], "evaluate", "small.yaml", "--set", "model.weights=changed.h5")
+            self.bad(
+                1,
+                ["changed.h5: /", words],
+                "evaluate",
+                "small.yaml",
+                "--set",
+                "model.weights=changed.h5",
+            )
             os.replace(self.path("changed.h5"), self.path("two/weights.h5"))
             self.bad(1, ["two/weights.h5: /", words], "compare", "run", "two")
         for make, words in foreign[1:4]:
@@ -293,8 +447,13 @@ class OfOthers(DataTest):
     def hold(self, name, mode, **options):
         """A Python that has the file open with a lock, until it is killed."""
         code = f"import h5py, sys; f = h5py.File({name!r}, {mode!r}, **{options!r}); f.flush(); print('open', flush=True); sys.stdin.read()"
-        process = subprocess.Popen([sys.executable, "-c", code], cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   env={**os.environ, "HDF5_USE_FILE_LOCKING": "TRUE"})
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=self.folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "HDF5_USE_FILE_LOCKING": "TRUE"},
+        )
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         self.assertEqual(process.stdout.readline(), b"open\n")
@@ -306,12 +465,22 @@ class OfOthers(DataTest):
         expected = self.good("data", "verify", "hdf5.yaml")
         writer = self.hold("a.h5", "r+")
         self.assertEqual(self.good("data", "verify", "hdf5.yaml", **locking), expected)
-        dump = [os.path.abspath("tests/dump_batches"), "hdf5.yaml", "0", "1"]  # the library in a program that leaves HDF5 to lock
-        error = subprocess.run(dump, cwd=self.folder, capture_output=True, text=True, check=False, **locking).stderr
+        dump = [
+            os.path.abspath("tests/dump_batches"),
+            "hdf5.yaml",
+            "0",
+            "1",
+        ]  # the library in a program that leaves HDF5 to lock
+        error = subprocess.run(
+            dump, cwd=self.folder, capture_output=True, text=True, check=False, **locking
+        ).stderr
         self.assertIn("a.h5: is locked by another process; wait for it to end", error)
         writer.kill()
         writer.wait()
-        with h5py.File(self.path("b.h5"), "w", libver="latest") as file, h5py.File(self.path("a.h5")) as old:
+        with (
+            h5py.File(self.path("b.h5"), "w", libver="latest") as file,
+            h5py.File(self.path("a.h5")) as old,
+        ):
             for name in old:
                 old.copy(name, file)
             file.attrs.update(old.attrs)
@@ -321,7 +490,10 @@ class OfOthers(DataTest):
             for command in ["train"], ["data", "verify"]:
                 code, _, error = self.run_petra(*command, *options)
                 self.assertEqual(code, 1)
-                self.assertIn("b.h5: is marked as open for writing: its writer is still running, or was killed; after a kill, `h5clear -s`", error)
+                self.assertIn(
+                    "b.h5: is marked as open for writing: its writer is still running, or was killed; after a kill, `h5clear -s`",
+                    error,
+                )
             writer.kill()
             writer.wait()
         if shutil.which("h5clear"):
@@ -338,42 +510,76 @@ class OfOthers(DataTest):
 
         for target in content:
             self.change("a.h5", target, link)
-            self.assertEqual(self.weights("two", "hdf5.yaml", "--set", "data.path=changed.h5"), expected)
+            self.assertEqual(
+                self.weights("two", "hdf5.yaml", "--set", "data.path=changed.h5"), expected
+            )
 
     def test_other_sizes(self):
         stream = numpy.random.default_rng(2)
-        self.make(train_images=stream.integers(0, 256, (13, 3, 40, 37), "u1"), eval_images=stream.integers(0, 256, (5, 3, 40, 37), "u1"))
+        self.make(
+            train_images=stream.integers(0, 256, (13, 3, 40, 37), "u1"),
+            eval_images=stream.integers(0, 256, (5, 3, 40, 37), "u1"),
+        )
         stages = self.good_json("inspect", "hdf5.yaml")["stages"]
         self.assertEqual((stages[0]["input"]["height"], stages[0]["input"]["width"]), (40, 37))
         one = self.weights("one", "hdf5.yaml")
         self.assertEqual(self.weights("four", "hdf5.yaml", "--set", "data.workers=4"), one)
         self.make(eval_images=stream.integers(0, 256, (5, 3, 40, 37), "u1"))
-        self.bad(2, "images of 37 x 40 pixels for a network that was built for 32 x 32", "train", "hdf5.yaml")
+        self.bad(
+            2,
+            "images of 37 x 40 pixels for a network that was built for 32 x 32",
+            "train",
+            "hdf5.yaml",
+        )
 
     def test_wrong_files(self):
         images = numpy.zeros((13, 3, 32, 32), "u1")
         cases = [
             ("no data set /train/images", {"train_images": None}),
             ("no data set /train/labels", {"train_labels": None}),
-            ("/train/images: expected unsigned integers of one byte", {"train_images": images.astype("i1")}),
-            ("/train/images: expected unsigned integers of one byte", {"train_images": images.astype("u2")}),
-            ("4 dimensions of another type, expected 4 of integers", {"train_images": images.astype("f4")}),
+            (
+                "/train/images: expected unsigned integers of one byte",
+                {"train_images": images.astype("i1")},
+            ),
+            (
+                "/train/images: expected unsigned integers of one byte",
+                {"train_images": images.astype("u2")},
+            ),
+            (
+                "4 dimensions of another type, expected 4 of integers",
+                {"train_images": images.astype("f4")},
+            ),
             ("3 dimensions of integers, expected 4", {"train_images": images[0]}),
-            ("has the shape (13, 32, 32, 32), expected (N, 3, H, W) or (N, H, W, 3)", {"train_images": numpy.zeros((13, 32, 32, 32), "u1")}),
+            (
+                "has the shape (13, 32, 32, 32), expected (N, 3, H, W) or (N, H, W, 3)",
+                {"train_images": numpy.zeros((13, 32, 32, 32), "u1")},
+            ),
             ("has 0 images", {"train_images": images[:0], "train_labels": numpy.zeros(0, "i4")}),
-            ("in chunks or compressed", {"train_images": {"data": images, "chunks": (1, 3, 32, 32)}}),
+            (
+                "in chunks or compressed",
+                {"train_images": {"data": images, "chunks": (1, 3, 32, 32)}},
+            ),
             ("in chunks or compressed", {"train_images": {"data": images, "compression": "gzip"}}),
             ("was never written", {"train_images": {"shape": images.shape, "dtype": "u1"}}),
             ("has 12 labels for 13 images", {"train_labels": numpy.zeros(12, "i4")}),
             ("expected 1 of integers", {"train_labels": numpy.zeros(13, "f4")}),
-            ("record 6 (from 0) has the label 7, expected 0 to 6", {"train_labels": [0, 1, 2, 3, 4, 5, 7, 0, 0, 0, 0, 0, 0]}),
+            (
+                "record 6 (from 0) has the label 7, expected 0 to 6",
+                {"train_labels": [0, 1, 2, 3, 4, 5, 7, 0, 0, 0, 0, 0, 0]},
+            ),
             ("no attribute schema_version", {"attributes": {"schema_version": None}}),
             ("schema_version 2, expected 1", {"attributes": {"schema_version": 2}}),
             ("no attribute classes", {"attributes": {"classes": None}}),
             ("attribute classes is 0", {"attributes": {"classes": 0}}),
-            ("attribute classes of the root group: expected 1 integer", {"attributes": {"classes": "seven"}}),
+            (
+                "attribute classes of the root group: expected 1 integer",
+                {"attributes": {"classes": "seven"}},
+            ),
             ("no attribute mean", {"attributes": {"mean": None}}),
-            ("attribute mean of the root group: expected 3 numbers", {"attributes": {"mean": [1.0, 2.0]}}),
+            (
+                "attribute mean of the root group: expected 3 numbers",
+                {"attributes": {"mean": [1.0, 2.0]}},
+            ),
             ("and a deviation above 0", {"attributes": {"deviation": [1.0, 0.0, 1.0]}}),
             ("expected finite numbers", {"attributes": {"mean": [1.0, float("nan"), 1.0]}}),
         ]
@@ -387,11 +593,17 @@ class OfOthers(DataTest):
             self.bad(1, ["a.h5"], "train", "hdf5.yaml")
         self.write("a.h5", "text")
         self.bad(1, "a.h5: not an HDF5 file", "train", "hdf5.yaml")
-        self.bad(1, "nowhere.h5: No such file", "train", "hdf5.yaml", "--set", "data.path=nowhere.h5")
-        self.bad(1, "is a folder, expected an HDF5 file", "train", "hdf5.yaml", "--set", "data.path=.")
+        self.bad(
+            1, "nowhere.h5: No such file", "train", "hdf5.yaml", "--set", "data.path=nowhere.h5"
+        )
+        self.bad(
+            1, "is a folder, expected an HDF5 file", "train", "hdf5.yaml", "--set", "data.path=."
+        )
         self.bad(2, "data.path: is empty", "train", "hdf5.yaml", "--set", 'data.path=""')
         self.make()
-        self.bad(2, ["model.classes", "7 classes"], "train", "hdf5.yaml", "--set", "model.classes=6")
+        self.bad(
+            2, ["model.classes", "7 classes"], "train", "hdf5.yaml", "--set", "model.classes=6"
+        )
 
 
 class Tokens(DataTest):
@@ -399,7 +611,9 @@ class Tokens(DataTest):
 
     def setUp(self):
         super().setUp()
-        self.write("text.yaml", "data: {set: text, path: text.txt, batch: 3}\nmodel: {context: 16}\n")
+        self.write(
+            "text.yaml", "data: {set: text, path: text.txt, batch: 3}\nmodel: {context: 16}\n"
+        )
         self.text = (b"To be, or not to be, that is the question:\n" * 30)[:1001]
         self.write("text.txt", self.text)
 
@@ -408,19 +622,37 @@ class Tokens(DataTest):
         self.assertEqual(found, {"output": "a.h5", "train": 900, "eval": 101, "vocabulary": 256})
         with h5py.File(self.path("a.h5")) as file:
             self.assertEqual(bytes([*file["train/tokens"], *file["eval/tokens"]]), self.text)
-            self.assertEqual((file["train/tokens"].dtype, file.attrs["vocabulary"]), (numpy.dtype("<u2"), 256))
+            self.assertEqual(
+                (file["train/tokens"].dtype, file.attrs["vocabulary"]), (numpy.dtype("<u2"), 256)
+            )
         one = self.good_json("data", "verify", "text.yaml")
-        two = self.good_json("data", "verify", "text.yaml", *self.set_options(data__set="tokens", data__path="a.h5"))
+        two = self.good_json(
+            "data", "verify", "text.yaml", *self.set_options(data__set="tokens", data__path="a.h5")
+        )
         self.assertEqual(one["splits"], two["splits"])
         train = one["splits"][0]
-        self.assertEqual((train["tokens"], train["windows"], train["context"], train["vocabulary"]), (900, 55, 16, 256))
+        self.assertEqual(
+            (train["tokens"], train["windows"], train["context"], train["vocabulary"]),
+            (900, 55, 16, 256),
+        )
         counts = numpy.bincount(numpy.frombuffer(self.text[:900], "u1"), minlength=256)
         shares = counts[counts > 0] / 900
-        self.assertEqual((train["token_counts"], train["occurring"]), (counts.tolist(), len(shares)))
+        self.assertEqual(
+            (train["token_counts"], train["occurring"]), (counts.tolist(), len(shares))
+        )
         self.assertAlmostEqual(train["entropy"], -(shares * numpy.log(shares)).sum(), places=12)
-        self.write("a.h5", self.read("a.h5").replace(b"T\0o\0", b"S\0o\0", 1))  # a token is changed behind petra's back
-        self.bad(1, "records were changed since petra wrote them", "data", "verify", "text.yaml", "--quiet",
-                 *self.set_options(data__set="tokens", data__path="a.h5"))
+        self.write(
+            "a.h5", self.read("a.h5").replace(b"T\0o\0", b"S\0o\0", 1)
+        )  # a token is changed behind petra's back
+        self.bad(
+            1,
+            "records were changed since petra wrote them",
+            "data",
+            "verify",
+            "text.yaml",
+            "--quiet",
+            *self.set_options(data__set="tokens", data__path="a.h5"),
+        )
 
     def test_files_that_are_no_tokens_of_16_bits(self):
         """Tokens of every width would be read as numbers of 16 bits."""
@@ -428,103 +660,298 @@ class Tokens(DataTest):
         values = stream.integers(0, 50257, 4000)
         numpy.save(self.path("shard.npy"), values.astype("<u2"))
         numpy.savez(self.path("shards.npz"), values.astype("<u2"))
-        options = ["small.yaml", "--quiet", *self.set_options(
-            data__set="tokens", data__vocabulary=65536, model__context=16, model__family="gpt", model__depth=1, model__width=4, model__heads=2,
-            optim__name="adamw", optim__lr=0.01, data__augment="[]", stages__partition="balanced", stages__count=1, run__epochs=1)]
+        options = [
+            "small.yaml",
+            "--quiet",
+            *self.set_options(
+                data__set="tokens",
+                data__vocabulary=65536,
+                model__context=16,
+                model__family="gpt",
+                model__depth=1,
+                model__width=4,
+                model__heads=2,
+                optim__name="adamw",
+                optim__lr=0.01,
+                data__augment="[]",
+                stages__partition="balanced",
+                stages__count=1,
+                run__epochs=1,
+            ),
+        ]
         for name, content, words in [
-                ("shard.npy", self.read("shard.npy"), "is a NumPy file (.npy)"), ("shards.npz", self.read("shards.npz"), "is a ZIP archive (.npz?)"),
-                ("u4.bin", values.astype("<u4").tobytes(), "integers of 32 or 64 bits"), ("i8.bin", values.astype("<i8").tobytes(), "integers of 32 or 64 bits"),
-                ("small.bin", stream.integers(0, 4, 4000).astype("<u4").tobytes(), "integers of 32 or 64 bits"),
-                ("big.bin", values.astype(">u4").tobytes(), "integers of 32 or 64 bits"),
-                ("llama.bin", stream.integers(0, 128256, 4000).astype("<u4").tobytes(), "integers of 32 or 64 bits")]:
+            ("shard.npy", self.read("shard.npy"), "is a NumPy file (.npy)"),
+            ("shards.npz", self.read("shards.npz"), "is a ZIP archive (.npz?)"),
+            ("u4.bin", values.astype("<u4").tobytes(), "integers of 32 or 64 bits"),
+            ("i8.bin", values.astype("<i8").tobytes(), "integers of 32 or 64 bits"),
+            (
+                "small.bin",
+                stream.integers(0, 4, 4000).astype("<u4").tobytes(),
+                "integers of 32 or 64 bits",
+            ),
+            ("big.bin", values.astype(">u4").tobytes(), "integers of 32 or 64 bits"),
+            (
+                "llama.bin",
+                stream.integers(0, 128256, 4000).astype("<u4").tobytes(),
+                "integers of 32 or 64 bits",
+            ),
+        ]:
             self.write(name, content)
             for command in ["data", "verify"], ["train"]:
-                self.bad(1, [f"{name}: ", words], *command, *options,
-                         *self.set_options(data__path=name, data__eval_share=0, run__eval_every=0))
-            code, _, error = self.run_petra("data", "verify", *options, "--set", f"data.path={name}")
-            self.assertEqual((code, error.count("\n")), (1, 1), error)  # once for both parts of the file
+                self.bad(
+                    1,
+                    [f"{name}: ", words],
+                    *command,
+                    *options,
+                    *self.set_options(data__path=name, data__eval_share=0, run__eval_every=0),
+                )
+            code, _, error = self.run_petra(
+                "data", "verify", *options, "--set", f"data.path={name}"
+            )
+            self.assertEqual(
+                (code, error.count("\n")), (1, 1), error
+            )  # once for both parts of the file
             self.write("folder/train.bin", values.astype("<u2").tobytes())
             self.write("folder/val.bin", content)
-            self.bad(1, ["folder/val.bin: ", words], "data", "verify", *options, "--set", "data.path=folder")
-        with h5py.File(self.path("block.h5"), "w", userblock_size=1024) as file:  # HDF5 does not begin at the first byte
+            self.bad(
+                1,
+                ["folder/val.bin: ", words],
+                "data",
+                "verify",
+                *options,
+                "--set",
+                "data.path=folder",
+            )
+        with h5py.File(
+            self.path("block.h5"), "w", userblock_size=1024
+        ) as file:  # HDF5 does not begin at the first byte
             file.attrs.update(schema_version=1, vocabulary=50257)
-            file["train/tokens"], file["eval/tokens"] = values.astype("<u2"), values[:400].astype("<u2")
-        found = self.good_json("data", "verify", *options, *self.set_options(data__vocabulary=0, data__path="block.h5", data__limit=0, data__eval_limit=0))
+            file["train/tokens"], file["eval/tokens"] = (
+                values.astype("<u2"),
+                values[:400].astype("<u2"),
+            )
+        found = self.good_json(
+            "data",
+            "verify",
+            *options,
+            *self.set_options(
+                data__vocabulary=0, data__path="block.h5", data__limit=0, data__eval_limit=0
+            ),
+        )
         self.assertEqual([split["tokens"] for split in found["splits"]], [4000, 400])
         os.mkfifo(self.path("pipe"))
-        self.bad(1, "pipe: is no regular file", "data", "verify", *options, "--set", "data.path=pipe", "--set", "data.eval_share=0", "--set", "run.eval_every=0")
+        self.bad(
+            1,
+            "pipe: is no regular file",
+            "data",
+            "verify",
+            *options,
+            "--set",
+            "data.path=pipe",
+            "--set",
+            "data.eval_share=0",
+            "--set",
+            "run.eval_every=0",
+        )
         self.write("folder/val.bin", self.read("block.h5"))
-        for setting, name in ("data.path=folder", "folder/val.bin"), ("data.eval_path=block.h5", "block.h5"):
-            self.bad(1, f"{name}: is an HDF5 file", "data", "verify", *options, "--set", "data.path=folder/train.bin", "--set", setting)
-        for values in values, stream.integers(0, 4, 4000), numpy.zeros(4000), numpy.tile([3, 40], 2000), numpy.tile([40, 4], 2000):
+        for setting, name in (
+            ("data.path=folder", "folder/val.bin"),
+            ("data.eval_path=block.h5", "block.h5"),
+        ):
+            self.bad(
+                1,
+                f"{name}: is an HDF5 file",
+                "data",
+                "verify",
+                *options,
+                "--set",
+                "data.path=folder/train.bin",
+                "--set",
+                setting,
+            )
+        for values in (
+            values,
+            stream.integers(0, 4, 4000),
+            numpy.zeros(4000),
+            numpy.tile([3, 40], 2000),
+            numpy.tile([40, 4], 2000),
+        ):
             self.write("good.bin", values.astype("<u2").tobytes())
             self.good("data", "verify", *options, "--set", "data.path=good.bin")
 
     def test_grammar_and_limits(self):
-        found = self.good_json("data", "verify", "text.yaml", *self.set_options(
-            data__set="grammar", data__limit=3, data__eval_limit=2, model__context=128))
+        found = self.good_json(
+            "data",
+            "verify",
+            "text.yaml",
+            *self.set_options(
+                data__set="grammar", data__limit=3, data__eval_limit=2, model__context=128
+            ),
+        )
         self.assertEqual([split["tokens"] for split in found["splits"]], [4 * 128, 2 * 128 + 1])
         p = 29 / 32
         known = -p * numpy.log(p) - (1 - p) * numpy.log((1 - p) / 3)
-        self.assertAlmostEqual(found["best_loss"], 3 * known + (7 + 63) / 128 * (numpy.log(4) - known), places=12)
-        self.assertIn("lowest possible mean loss with model.context 128: 1.7740 nats per token",
-                      self.good("data", "verify", "text.yaml", *self.set_options(
-                          data__set="grammar", data__limit=3, data__eval_limit=2, model__context=128)))
+        self.assertAlmostEqual(
+            found["best_loss"], 3 * known + (7 + 63) / 128 * (numpy.log(4) - known), places=12
+        )
+        self.assertIn(
+            "lowest possible mean loss with model.context 128: 1.7740 nats per token",
+            self.good(
+                "data",
+                "verify",
+                "text.yaml",
+                *self.set_options(
+                    data__set="grammar", data__limit=3, data__eval_limit=2, model__context=128
+                ),
+            ),
+        )
 
     def test_networks_of_the_same_tensors(self):
-        small = ["text.yaml", "--quiet", *self.set_options(model__depth=1, model__width=4, model__heads=2, model__context=5)]
+        small = [
+            "text.yaml",
+            "--quiet",
+            *self.set_options(model__depth=1, model__width=4, model__heads=2, model__context=5),
+        ]
         self.good("init", *small, *self.set_options(model__family="revgpt"), "--output", "w")
         weights = self.set_options(model__weights="w/weights.h5")
-        self.good("evaluate", *small, *weights, *self.set_options(model__family="revgpt", data__eval_limit=2))
-        for key, value, words in ("family", "gpt", "gpt-1 width 4, 2 heads"), ("heads", 1, "revgpt-1 width 4, 1 heads"):
-            self.bad(2, ["w/weights.h5: weights of revgpt-1 width 4, 2 heads, context 5", "expected those of " + words],
-                     "evaluate", *small, *weights, "--set", "model.family=revgpt", "--set", f"model.{key}={value}")
+        self.good(
+            "evaluate",
+            *small,
+            *weights,
+            *self.set_options(model__family="revgpt", data__eval_limit=2),
+        )
+        for key, value, words in (
+            ("family", "gpt", "gpt-1 width 4, 2 heads"),
+            ("heads", 1, "revgpt-1 width 4, 1 heads"),
+        ):
+            self.bad(
+                2,
+                [
+                    "w/weights.h5: weights of revgpt-1 width 4, 2 heads, context 5",
+                    "expected those of " + words,
+                ],
+                "evaluate",
+                *small,
+                *weights,
+                "--set",
+                "model.family=revgpt",
+                "--set",
+                f"model.{key}={value}",
+            )
 
     def test_no_batch_norms(self):
         self.write("images.yaml", "data: {set: shapes}\n")
         for name, family in ("text", "gpt"), ("images", "vit"):
-            self.bad(2, ["data.recalibrate", "has no batch norms; expected 0"], "inspect", f"{name}.yaml",
-                     *self.set_options(model__family=family, data__recalibrate=2))
+            self.bad(
+                2,
+                ["data.recalibrate", "has no batch norms; expected 0"],
+                "inspect",
+                f"{name}.yaml",
+                *self.set_options(model__family=family, data__recalibrate=2),
+            )
 
     def test_epochs_of_an_order(self):
         """petra schedule and simulate know how long an epoch of tokens is: here 55 windows, 11 microbatches."""
-        small = ["schedule", "text.yaml", *self.set_options(model__family="gpt", model__depth=1, model__width=4, model__heads=2, data__batch=5,
-                                                            method__name="backprop", stages__partition="balanced", stages__count=1)]
-        evaluated = lambda *options: re.findall(r"E(\d+)", self.good(*small, "--set", "run.max_microbatches=24", *options))  # noqa: E731
+        small = [
+            "schedule",
+            "text.yaml",
+            *self.set_options(
+                model__family="gpt",
+                model__depth=1,
+                model__width=4,
+                model__heads=2,
+                data__batch=5,
+                method__name="backprop",
+                stages__partition="balanced",
+                stages__count=1,
+            ),
+        ]
+        evaluated = lambda *options: re.findall(
+            r"E(\d+)", self.good(*small, "--set", "run.max_microbatches=24", *options)
+        )  # noqa: E731
         self.assertEqual(evaluated(), ["10", "21"])
         self.assertEqual(evaluated("--set", "data.limit=35"), ["6", "13", "20"])
         os.remove(self.path("text.txt"))
         self.assertEqual(evaluated(), [])
-        self.bad(2, "method.mitigation.sync_warmup_epochs=1: 1 epochs of data.path: text.txt, which does not exist", *small,
-                 *self.set_options(model__family="revgpt", method__name="petra", method__mitigation__sync_warmup_epochs=1))
+        self.bad(
+            2,
+            "method.mitigation.sync_warmup_epochs=1: 1 epochs of data.path: text.txt, which does not exist",
+            *small,
+            *self.set_options(
+                model__family="revgpt",
+                method__name="petra",
+                method__mitigation__sync_warmup_epochs=1,
+            ),
+        )
 
     def test_shapes_of_sequences(self):
-        small = ["inspect", "text.yaml", *self.set_options(model__depth=1, model__width=4, model__heads=2, model__context=5)]
+        small = [
+            "inspect",
+            "text.yaml",
+            *self.set_options(model__depth=1, model__width=4, model__heads=2, model__context=5),
+        ]
         text = self.good(*small, *self.set_options(model__family="revgpt"))
         self.assertIn("input TxC", text)
         self.assertNotIn("CxHxW", text)
         self.assertNotIn("convolution", text)
 
     def test_wrong(self):
-        self.bad(2, "text.yaml:1: data.set: text has tokens, but model.family: revnet is a network for images", "train", "text.yaml")
-        tokens = ["data", "verify", "text.yaml", "--quiet", *self.set_options(data__set="tokens", data__path="a.h5", run__eval_every=0)]
+        self.bad(
+            2,
+            "text.yaml:1: data.set: text has tokens, but model.family: revnet is a network for images",
+            "train",
+            "text.yaml",
+        )
+        tokens = [
+            "data",
+            "verify",
+            "text.yaml",
+            "--quiet",
+            *self.set_options(data__set="tokens", data__path="a.h5", run__eval_every=0),
+        ]
         good = numpy.arange(300, dtype="<u2") % 50
         for line, values, vocabulary in [
-                ("/train/tokens: expected unsigned little-endian integers of two bytes", good.astype("u1"), 50),
-                ("/train/tokens: expected unsigned little-endian integers of two bytes", good.astype(">u2"), 50),
-                ("/train/tokens has 2 dimensions of integers, expected 1 of integers", good.reshape(3, 100), 50),
-                ("/train/tokens is stored in chunks", {"data": good, "chunks": (100,)}, 50),
-                ("no attribute vocabulary", good, None), ("attribute vocabulary is 65537, expected 1 to 65536", good, 65537),
-                ("a.h5: token 49 (from 0) is 49, expected 0 to 48", good, 49)]:
+            (
+                "/train/tokens: expected unsigned little-endian integers of two bytes",
+                good.astype("u1"),
+                50,
+            ),
+            (
+                "/train/tokens: expected unsigned little-endian integers of two bytes",
+                good.astype(">u2"),
+                50,
+            ),
+            (
+                "/train/tokens has 2 dimensions of integers, expected 1 of integers",
+                good.reshape(3, 100),
+                50,
+            ),
+            ("/train/tokens is stored in chunks", {"data": good, "chunks": (100,)}, 50),
+            ("no attribute vocabulary", good, None),
+            ("attribute vocabulary is 65537, expected 1 to 65536", good, 65537),
+            ("a.h5: token 49 (from 0) is 49, expected 0 to 48", good, 49),
+        ]:
             with self.subTest(line):
-                self.make(attributes={"vocabulary": vocabulary}, train_images=None, train_labels=None, eval_images=None,
-                          eval_labels=None, train_tokens=values)
+                self.make(
+                    attributes={"vocabulary": vocabulary},
+                    train_images=None,
+                    train_labels=None,
+                    eval_images=None,
+                    eval_labels=None,
+                    train_tokens=values,
+                )
                 self.bad(1, line, *tokens)
 
 
 class DownsampledImageNet(DataTest):
     def convert(self, *arguments):
-        run = subprocess.run([sys.executable, SCRIPT, *arguments], cwd=self.folder, capture_output=True, text=True, check=False)
+        run = subprocess.run(
+            [sys.executable, SCRIPT, *arguments],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         print(run.stdout, run.stderr)
         return run
 
@@ -533,7 +960,10 @@ class DownsampledImageNet(DataTest):
         os.makedirs(self.path("b"), exist_ok=True)
         all_images, all_labels = [], []
         for name, count in [*((f"train_data_batch_{i}", 4) for i in range(1, 11)), ("val_data", 6)]:
-            batch = {"data": stream.integers(0, 256, (count, 3 * side * side), "u1"), "labels": stream.integers(1, 1001, count)}
+            batch = {
+                "data": stream.integers(0, 256, (count, 3 * side * side), "u1"),
+                "labels": stream.integers(1, 1001, count),
+            }
             batch["labels"][:2] = 1, 1000
             all_images.append(batch["data"].reshape(-1, 3, side, side))
             all_labels.append(batch["labels"] - 1)
@@ -541,7 +971,15 @@ class DownsampledImageNet(DataTest):
                 numpy.savez(self.path(f"b/{name}.npz"), **batch)
             else:
                 with open(self.path(f"b/{name}"), "wb") as file:
-                    pickle.dump({**batch, "labels": batch["labels"].tolist(), "mean": batch["data"].mean(0)}, file, protocol=2)
+                    pickle.dump(
+                        {
+                            **batch,
+                            "labels": batch["labels"].tolist(),
+                            "mean": batch["data"].mean(0),
+                        },
+                        file,
+                        protocol=2,
+                    )
         return numpy.concatenate(all_images), numpy.concatenate(all_labels)
 
     def test_both_forms(self):
@@ -556,7 +994,9 @@ class DownsampledImageNet(DataTest):
                 self.assertAlmostEqual(file.attrs["mean"][1], 0.456)
             found = self.good_json("data", "verify", "hdf5.yaml", "--set", "model.classes=1000")
             self.assertEqual([split["images"] for split in found["splits"]], [40, 6])
-            self.assertEqual([found["splits"][0]["class_counts"][i] >= 10 for i in (0, 999)], [True, True])
+            self.assertEqual(
+                [found["splits"][0]["class_counts"][i] >= 10 for i in (0, 999)], [True, True]
+            )
             for name in os.listdir(self.path("b")):
                 os.remove(self.path(f"b/{name}"))
 
@@ -582,11 +1022,13 @@ class DownsampledImageNet(DataTest):
         self.write("b/train_data_batch_3", b"cos\nsystem\n(S'touch ran'\ntR.")
         fails("it holds os.system")
         self.assertFalse(os.path.exists(self.path("ran")))
-        for data, labels, words in [(numpy.zeros((2, 768), "u1"), [0, 1], "has the label 0, expected 1 to 1000"),
-                                    (numpy.zeros((2, 768), "u1"), [1], "expected 2 integers"),
-                                    (numpy.zeros((2, 700), "u1"), [1, 1], "expected bytes of shape"),
-                                    (numpy.zeros((2, 768), "f4"), [1, 1], "expected bytes of shape"),
-                                    (numpy.zeros((2, 3072), "u1"), [1, 1], "expected one size")]:
+        for data, labels, words in [
+            (numpy.zeros((2, 768), "u1"), [0, 1], "has the label 0, expected 1 to 1000"),
+            (numpy.zeros((2, 768), "u1"), [1], "expected 2 integers"),
+            (numpy.zeros((2, 700), "u1"), [1, 1], "expected bytes of shape"),
+            (numpy.zeros((2, 768), "f4"), [1, 1], "expected bytes of shape"),
+            (numpy.zeros((2, 3072), "u1"), [1, 1], "expected one size"),
+        ]:
             self.write("b/train_data_batch_3", pickle.dumps({"data": data, "labels": labels}))
             fails(words)
         self.write("b/train_data_batch_3", good)

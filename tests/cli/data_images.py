@@ -5,7 +5,17 @@ import os
 
 import h5py
 
-from images import RESIZE, SORTS, Image, ImageTest, evaluation_view, jpeg, numpy, picture, training_view
+from images import (
+    RESIZE,
+    SORTS,
+    Image,
+    ImageTest,
+    evaluation_view,
+    jpeg,
+    numpy,
+    picture,
+    training_view,
+)
 from program import main
 
 # Records in petra's order: the first file of every class, the second ...; classes and files by their bytes.
@@ -45,7 +55,9 @@ class Views(ImageTest):
                 difference = abs(found - expected)
                 # Decoding at 1/2 or less is another filter, which looks over the edge of the window and finds half the colour of an
                 # image that has half of it in its file; that pixels are in their places is tested below.
-                self.assertLessEqual(difference.max(), 20 if reduced else ROUNDING + 1e-6, (name, epoch))
+                self.assertLessEqual(
+                    difference.max(), 20 if reduced else ROUNDING + 1e-6, (name, epoch)
+                )
                 seen.add(reduced)
                 self.assertLessEqual(difference.mean(), 3 if reduced else 1, (name, epoch))
         self.assertEqual(seen, {False, True})
@@ -54,8 +66,13 @@ class Views(ImageTest):
         """On a slope every symmetric filter gives the same inside: what differs is that pixels lie elsewhere. A quarter of a
         pixel of the image decoded at 1/8 would be 0.7 levels."""
         y, x = numpy.mgrid[0:503, 0:701]
-        slope = jpeg(Image.fromarray(numpy.stack([x * 255 / 701, y * 255 / 503, 255 - x * 255 / 701], 2).astype("u1")), quality=100,
-                     subsampling=0)
+        slope = jpeg(
+            Image.fromarray(
+                numpy.stack([x * 255 / 701, y * 255 / 503, 255 - x * 255 / 701], 2).astype("u1")
+            ),
+            quality=100,
+            subsampling=0,
+        )
         for name in ["a", "b"]:
             self.write(f"slope/train/{name}/1.jpg", slope)
         views = self.batches(0, 30, 2, data__path="slope", data__shuffle="false")
@@ -64,7 +81,9 @@ class Views(ImageTest):
             expected, reduced = training_view(slope, 1, i // 2, i % 2)
             difference = (found - expected)[:, 1:-1, 1:-1]
             self.assertLessEqual(abs(difference).max(), 2 + 1e-6)
-            red, green, blue = difference.mean((1, 2))  # red rises where blue falls: the rest is rounding of colours
+            red, green, blue = difference.mean(
+                (1, 2)
+            )  # red rises where blue falls: the rest is rounding of colours
             self.assertLessEqual(abs(red - blue) / 2, 0.3)
             self.assertLessEqual(abs(green), 0.3)
             reductions += reduced
@@ -93,26 +112,50 @@ class Views(ImageTest):
 
     def test_train(self):
         for workers in [1, 2, 4]:
-            self.good("train", "images.yaml", "--output", f"out{workers}", "--quiet", "--set", f"data.workers={workers}")
+            self.good(
+                "train",
+                "images.yaml",
+                "--output",
+                f"out{workers}",
+                "--quiet",
+                "--set",
+                f"data.workers={workers}",
+            )
             self.assertEqual(self.read(f"out{workers}/weights.h5"), self.read("out1/weights.h5"))
         found = self.good_json("evaluate", "images.yaml", "--set", "model.weights=out1/weights.h5")
         self.assertEqual(found["images"], 3)
-        self.good("train", "images.yaml", "--output", "imagenet", "--quiet",
-                  *self.set_options(model__stem="imagenet", data__image_size=64, data__resize=73))
+        self.good(
+            "train",
+            "images.yaml",
+            "--output",
+            "imagenet",
+            "--quiet",
+            *self.set_options(model__stem="imagenet", data__image_size=64, data__resize=73),
+        )
         with h5py.File(self.path("imagenet/run.h5")) as run:
             self.assertIn("libjpeg-turbo", run.attrs["libraries"])
 
     def test_inspect_needs_no_images(self):
-        found = self.good_json("inspect", "images.yaml", *self.set_options(data__path="nowhere", data__image_size=224, data__resize=256))
+        found = self.good_json(
+            "inspect",
+            "images.yaml",
+            *self.set_options(data__path="nowhere", data__image_size=224, data__resize=256),
+        )
         self.assertEqual(found["stages"][0]["input"]["height"], 224)
 
     def test_verify(self):
         found = self.good_json("data", "verify", "images.yaml")
         train, evaluation = found["splits"]
-        self.assertEqual((found["problems"], train["images"], evaluation["images"]), (0, len(ORDER), 3))
-        self.assertEqual((train["class_counts"], evaluation["class_counts"]), ([len(SORTS), 3, 1], [2, 1, 0]))
+        self.assertEqual(
+            (found["problems"], train["images"], evaluation["images"]), (0, len(ORDER), 3)
+        )
+        self.assertEqual(
+            (train["class_counts"], evaluation["class_counts"]), ([len(SORTS), 3, 1], [2, 1, 0])
+        )
         self.assertEqual(train["class_names"], ["alpha", "beta", "gamma"])
-        self.assertEqual(train["stored"], {"width_min": 1, "width_max": 700, "height_min": 1, "height_max": 500})
+        self.assertEqual(
+            train["stored"], {"width_min": 1, "width_max": 700, "height_min": 1, "height_max": 500}
+        )
         self.good("data", "convert", "images.yaml", "--output", "a.h5")
         with h5py.File(self.path("a.h5")) as file:
             pixels = file["train/images"][:] / 255
@@ -123,11 +166,21 @@ class Views(ImageTest):
     def test_orientation_is_ignored(self):
         """Of both byte orders; the second entry of the directory, as cameras write it; an orientation of 1 asks for nothing."""
         exif = Image.Exif()
-        exif[0x010f] = "maker"
+        exif[0x010F] = "maker"
         exif[0x0112] = 6
-        big = b"Exif\0\0MM\0*\0\0\0\x08\0\2" + b"\1\x0f\0\2\0\0\0\4abc\0" + b"\1\x12\0\3\0\0\0\1\0\3\0\0" + bytes(4)
-        for name, options in ("6", {"exif": exif}), ("3", {"exif": big}), ("1", {"exif": big.replace(b"\0\3\0\0" + bytes(4), b"\0\1\0\0" + bytes(4))}), \
-                ("short", {"exif": big[:36]}), ("none", {}):
+        big = (
+            b"Exif\0\0MM\0*\0\0\0\x08\0\2"
+            + b"\1\x0f\0\2\0\0\0\4abc\0"
+            + b"\1\x12\0\3\0\0\0\1\0\3\0\0"
+            + bytes(4)
+        )
+        for name, options in (
+            ("6", {"exif": exif}),
+            ("3", {"exif": big}),
+            ("1", {"exif": big.replace(b"\0\3\0\0" + bytes(4), b"\0\1\0\0" + bytes(4))}),
+            ("short", {"exif": big[:36]}),
+            ("none", {}),
+        ):
             self.write(f"turned/train/a/{name}.jpg", jpeg(picture(60, 40), **options))
             self.write(f"turned/val/a/{name}.jpg", jpeg(picture(60, 40)))
         options = self.set_options(data__path="turned")
@@ -135,24 +188,39 @@ class Views(ImageTest):
         self.assertEqual([split["exif_oriented"] for split in found["splits"]], [2, 0])
         line = "images with an EXIF orientation, which petra ignores, as torchvision does: 2\n"
         self.assertEqual(self.good("data", "verify", "images.yaml", *options).count(line), 1)
-        self.assertIn(line, self.good("data", "convert", "images.yaml", "--output", "a.h5", *options))
+        self.assertIn(
+            line, self.good("data", "convert", "images.yaml", "--output", "a.h5", *options)
+        )
         with h5py.File(self.path("a.h5")) as file:
             for image in file["train/images"]:
                 numpy.testing.assert_array_equal(image, file["eval/images"][0])
 
     def test_outputs_without_a_class(self):
         line = "model.classes: 10 outputs for the 3 classes of the data set; the others are never right\n"
-        code, _, error = self.run_petra("train", "images.yaml", "--output", "out", "--set", "run.epochs=1")
+        code, _, error = self.run_petra(
+            "train", "images.yaml", "--output", "out", "--set", "run.epochs=1"
+        )
         self.assertEqual((code, error.count("petra: warning: " + line)), (0, 1), error)
         self.assertIn(line, self.good("data", "verify", "images.yaml"))
-        self.assertNotIn("outputs", self.good("data", "verify", "images.yaml", "--set", "model.classes=3"))
+        self.assertNotIn(
+            "outputs", self.good("data", "verify", "images.yaml", "--set", "model.classes=3")
+        )
 
     def test_flat_folder(self):
         os.rename(self.path("images/train"), self.path("flat"))
         options = self.set_options(data__path="flat", run__eval_every=0)
         self.good("train", "images.yaml", "--output", "out", "--quiet", *options)
-        self.bad(2, ["data.path: flat", "run.eval_every: 0"], "train", "images.yaml", "--set", "data.path=flat")
-        self.assertEqual(len(self.good_json("data", "verify", "images.yaml", *options)["splits"]), 1)
+        self.bad(
+            2,
+            ["data.path: flat", "run.eval_every: 0"],
+            "train",
+            "images.yaml",
+            "--set",
+            "data.path=flat",
+        )
+        self.assertEqual(
+            len(self.good_json("data", "verify", "images.yaml", *options)["splits"]), 1
+        )
 
 
 class Wrong(ImageTest):
@@ -167,7 +235,9 @@ class Wrong(ImageTest):
         self.bad(1, [name, *words], "train", "images.yaml", "--output", "out", "--quiet", *options)
         self.assertFalse(os.path.exists(self.path("out/weights.h5")))
         self.bad(1, [name, *words], "data", "convert", "images.yaml", "--output", "a.h5")
-        self.assertEqual([name for name in os.listdir(self.folder) if name.endswith((".h5", ".tmp"))], [])
+        self.assertEqual(
+            [name for name in os.listdir(self.folder) if name.endswith((".h5", ".tmp"))], []
+        )
         code, out, error = self.run_petra("data", "verify", "images.yaml", "--json")
         self.assertEqual((code, len(error.splitlines())), (1, 1), error)
         self.assertIn(name, error)
@@ -181,7 +251,7 @@ class Wrong(ImageTest):
 
     def test_end_marker_too_early(self):
         data = self.good_bytes
-        self.write("images/train/beta/bad.jpg", data[:len(data) * 6 // 10] + b"\xff\xd9")
+        self.write("images/train/beta/bad.jpg", data[: len(data) * 6 // 10] + b"\xff\xd9")
         self.wrong("images/train/beta/bad.jpg", ["JPEG image: "])
 
     def test_no_image(self):
@@ -216,7 +286,14 @@ class Wrong(ImageTest):
 
     def test_class_of_evaluation_only(self):
         self.write("images/val/omega/a.jpg", self.good_bytes)
-        self.bad(1, ["images/val/omega", "no folder for"], "evaluate", "images.yaml", "--set", "model.weights=w.h5")
+        self.bad(
+            1,
+            ["images/val/omega", "no folder for"],
+            "evaluate",
+            "images.yaml",
+            "--set",
+            "model.weights=w.h5",
+        )
 
     def test_superfluous_bytes_are_no_error(self):
         data = self.good_bytes
@@ -226,14 +303,30 @@ class Wrong(ImageTest):
     def test_warnings_of_header_fields_are_no_error(self):
         """What decoding does not use may hold anything: the image is the same."""
         data = self.good_bytes
-        app, scan, quantisation = data.index(b"\xff\xe0"), data.index(b"\xff\xda"), data.index(b"\xff\xdb")
+        app, scan, quantisation = (
+            data.index(b"\xff\xe0"),
+            data.index(b"\xff\xda"),
+            data.index(b"\xff\xdb"),
+        )
         frame = data.index(b"\xff\xc0")
-        sound = {"whole": data,
-                 "jfif": data[:app + 9] + b"\2" + data[app + 10:],  # JFIF 2.01
-                 "parameters": data[:scan + 12] + b"\0" + data[scan + 13:],  # the last coefficient of the scan is 0: of some phones
-                 "adobe": data[:frame] + b"\xff\xee\0\x0eAdobe\0\x64\0\0\0\0\7" + data[frame:],  # an unknown colour transform
-                 "between": data[:quantisation] + b"\1\2" + data[quantisation:]}
-        sound["all"] = sound["parameters"][:app + 9] + b"\2" + sound["parameters"][app + 10:quantisation] + b"\0\0" + sound["parameters"][quantisation:]
+        sound = {
+            "whole": data,
+            "jfif": data[: app + 9] + b"\2" + data[app + 10 :],  # JFIF 2.01
+            "parameters": data[: scan + 12]
+            + b"\0"
+            + data[scan + 13 :],  # the last coefficient of the scan is 0: of some phones
+            "adobe": data[:frame]
+            + b"\xff\xee\0\x0eAdobe\0\x64\0\0\0\0\7"
+            + data[frame:],  # an unknown colour transform
+            "between": data[:quantisation] + b"\1\2" + data[quantisation:],
+        }
+        sound["all"] = (
+            sound["parameters"][: app + 9]
+            + b"\2"
+            + sound["parameters"][app + 10 : quantisation]
+            + b"\0\0"
+            + sound["parameters"][quantisation:]
+        )
         for name, content in sound.items():
             self.write(f"sound/train/a/{name}.jpg", content)
         self.good("data", "convert", "images.yaml", "--output", "a.h5", "--set", "data.path=sound")
@@ -244,24 +337,40 @@ class Wrong(ImageTest):
 
     def test_each_warning_of_coded_bytes_is_an_error(self):
         """Bytes that are missing or left over, also behind a harmless warning, which the decoder gives first."""
-        image = Image.fromarray(numpy.random.default_rng(3).integers(0, 256, (64, 64, 3)).astype("u1"))
-        for kind, data in ("sequential", jpeg(image)), ("progressive", jpeg(image, progressive=True)):
+        image = Image.fromarray(
+            numpy.random.default_rng(3).integers(0, 256, (64, 64, 3)).astype("u1")
+        )
+        for kind, data in (
+            ("sequential", jpeg(image)),
+            ("progressive", jpeg(image, progressive=True)),
+        ):
             quantisation, scan = data.index(b"\xff\xdb"), data.index(b"\xff\xda")
-            start = scan + 2 + int.from_bytes(data[scan + 2:scan + 4], "big")
+            start = scan + 2 + int.from_bytes(data[scan + 2 : scan + 4], "big")
             middle = (start + len(data)) // 2
-            while 255 in data[middle - 40:middle + 40]:
+            while 255 in data[middle - 40 : middle + 40]:
                 middle += 1
-            bad = {"half": data[:middle] + b"\xff\xd9",
-                   "more": data[:-2] + data[middle - 20:middle] + data[-2:],  # behind the last coded byte
-                   "less": data[:middle - 40] + data[middle:]}
+            bad = {
+                "half": data[:middle] + b"\xff\xd9",
+                "more": data[:-2]
+                + data[middle - 20 : middle]
+                + data[-2:],  # behind the last coded byte
+                "less": data[: middle - 40] + data[middle:],
+            }
             if kind == "progressive":
-                bad["scans"] = data[:data.rindex(b"\xff\xda")] + b"\xff\xd9"  # without the last one: of this the decoder does not warn
+                bad["scans"] = (
+                    data[: data.rindex(b"\xff\xda")] + b"\xff\xd9"
+                )  # without the last one: of this the decoder does not warn
             for name, content in list(bad.items()):
                 bad[name + "-between"] = content[:quantisation] + b"\0\0" + content[quantisation:]
                 bad[name + "-jfif"] = content[:11] + b"\2" + content[12:]
             for name, content in bad.items():
                 self.write(f"{kind}/train/a/{name}.jpg", content)
-            code, _, error = self.run_petra("data", "verify", "images.yaml", *self.set_options(data__path=kind, run__eval_every=0))
+            code, _, error = self.run_petra(
+                "data",
+                "verify",
+                "images.yaml",
+                *self.set_options(data__path=kind, run__eval_every=0),
+            )
             told = sorted(line.split(": ")[1].rsplit("/", 1)[1] for line in error.splitlines())
             self.assertEqual((code, told), (1, sorted(name + ".jpg" for name in bad)), error)
 
@@ -288,14 +397,31 @@ class Wrong(ImageTest):
         self.assertEqual(self.run_petra("data", "verify", "images.yaml", "--quiet"), (0, "", ""))
 
     def test_config(self):
-        self.bad(2, "data.resize: ", "train", "images.yaml", *self.set_options(data__image_size=RESIZE + 1))
-        self.bad(2, ["model.classes", "the 3 classes"], "train", "images.yaml", "--set", "model.classes=2")
+        self.bad(
+            2,
+            "data.resize: ",
+            "train",
+            "images.yaml",
+            *self.set_options(data__image_size=RESIZE + 1),
+        )
+        self.bad(
+            2,
+            ["model.classes", "the 3 classes"],
+            "train",
+            "images.yaml",
+            "--set",
+            "model.classes=2",
+        )
         self.bad(1, "nowhere: no such folder", "train", "images.yaml", "--set", "data.path=nowhere")
         self.bad(2, "data.path: is empty", "train", "images.yaml", "--set", 'data.path=""')
         os.makedirs(self.path("bare/train"))
-        self.bad(1, "bare/train: contains no folders", "train", "images.yaml", "--set", "data.path=bare")
+        self.bad(
+            1, "bare/train: contains no folders", "train", "images.yaml", "--set", "data.path=bare"
+        )
         os.makedirs(self.path("half/val"))
-        self.bad(1, "a folder val but no folder train", "train", "images.yaml", "--set", "data.path=half")
+        self.bad(
+            1, "a folder val but no folder train", "train", "images.yaml", "--set", "data.path=half"
+        )
 
 
 main()

@@ -25,29 +25,58 @@ class Sample(ImageTest):
         self.options = self.set_options(data__path="imagenet-sample", model__classes=65)
 
     def test_all_are_read(self):
-        found = self.good_json("data", "verify", "images.yaml", *self.options, *self.set_options(data__image_size=224, data__resize=256))
+        found = self.good_json(
+            "data",
+            "verify",
+            "images.yaml",
+            *self.options,
+            *self.set_options(data__image_size=224, data__resize=256),
+        )
         self.assertEqual(sum(split["images"] for split in found["splits"]), len(self.files))
         self.assertEqual(found["problems"], 0)
 
     def test_views(self):
-        train = sorted(name for name in self.files if "/train/" in name)  # one image a class: in the order of the classes
+        train = sorted(
+            name for name in self.files if "/train/" in name
+        )  # one image a class: in the order of the classes
         views = self.batches(0, 1, len(train), data__path="imagenet-sample", data__shuffle="false")
         differences = []
         for record, name in enumerate(train):
             expected, _ = images.training_view(self.read(name), 1, 0, record)
             differences.append(abs(views[record] - expected).mean())
         # Reduced decoding is another filter: on the sharpest of photographs a few levels on average, on most under one.
-        print("mean difference to full decoding, levels of 255: median %.2f, largest %.2f" %
-              (images.numpy.median(differences), max(differences)))
+        print(
+            "mean difference to full decoding, levels of 255: median %.2f, largest %.2f"
+            % (images.numpy.median(differences), max(differences))
+        )
         self.assertLess(images.numpy.median(differences), 2)
         self.assertLess(max(differences), 6)
 
     def test_train(self):
-        options = [*self.options, *self.set_options(data__image_size=64, data__resize=72, model__stem="imagenet", model__width=4,
-                                                    run__max_microbatches=3, run__eval_every=1, data__batch=21)]
+        options = [
+            *self.options,
+            *self.set_options(
+                data__image_size=64,
+                data__resize=72,
+                model__stem="imagenet",
+                model__width=4,
+                run__max_microbatches=3,
+                run__eval_every=1,
+                data__batch=21,
+            ),
+        ]
         for workers in [1, 2]:
-            out = self.good_json("train", "images.yaml", "--output", f"out{workers}", "--set", f"data.workers={workers}",
-                                 "--set", "method.name=backprop", *options)
+            out = self.good_json(
+                "train",
+                "images.yaml",
+                "--output",
+                f"out{workers}",
+                "--set",
+                f"data.workers={workers}",
+                "--set",
+                "method.name=backprop",
+                *options,
+            )
             self.assertEqual((out["microbatches"], out["losses"]), (3, 3))
         self.assertEqual(self.read("out1/weights.h5"), self.read("out2/weights.h5"))
 

@@ -24,15 +24,26 @@ class GetData(ProgramTest):
                 member = tarfile.TarInfo(f"{folder}/{name}")
                 member.size, member.mode = len(content), 0o644
                 tar.addfile(member, io.BytesIO(content))
-        return self.write("copy.tar.gz", packed.getvalue()), hashlib.md5(packed.getvalue()).hexdigest()
+        return self.write("copy.tar.gz", packed.getvalue()), hashlib.md5(
+            packed.getvalue()
+        ).hexdigest()
 
     def cifar10(self):
-        return self.archive(FOLDERS["cifar10"], {name: cifar_records(8, i) for i, name in enumerate(CIFAR10_FILES)})
+        return self.archive(
+            FOLDERS["cifar10"], {name: cifar_records(8, i) for i, name in enumerate(CIFAR10_FILES)}
+        )
 
     def fetch(self, *arguments, md5="", path=None):
         environment = {**os.environ, "PETRA_TEST_MD5": md5, **({"PATH": path} if path else {})}
-        return subprocess.Popen([SCRIPT, *arguments], cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            [SCRIPT, *arguments],
+            cwd=self.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def get(self, *arguments, **options):
         process = self.fetch(*arguments, **options)
@@ -71,26 +82,61 @@ class GetData(ProgramTest):
 
     def test_what_is_wrong_leaves_nothing(self):
         copy, md5 = self.cifar10()
-        self.refused(["the MD5 is", "expected c32a1d4ab5d03f1284b67883e8d87530"], "cifar10", "data", "--url", copy)
+        self.refused(
+            ["the MD5 is", "expected c32a1d4ab5d03f1284b67883e8d87530"],
+            "cifar10",
+            "data",
+            "--url",
+            copy,
+        )
         self.nothing_left("data")
-        self.refused(["expected 03b5dce01913d631647c71ecec9e9cb8"], "cifar100", "data", "--url", copy)
+        self.refused(
+            ["expected 03b5dce01913d631647c71ecec9e9cb8"], "cifar100", "data", "--url", copy
+        )
         with open(copy, "r+b") as file:
             file.truncate(os.path.getsize(copy) // 2)
         self.refused(["damaged copy"], "cifar10", "data", "--url", copy, md5=md5)
-        self.refused(["cannot be unpacked"], "cifar10", "data", "--url", copy, md5=hashlib.md5(self.read(copy)).hexdigest())
+        self.refused(
+            ["cannot be unpacked"],
+            "cifar10",
+            "data",
+            "--url",
+            copy,
+            md5=hashlib.md5(self.read(copy)).hexdigest(),
+        )
         short, md5 = self.archive(FOLDERS["cifar10"], {"data_batch_1.bin": b"1"})
-        self.refused(["the archive lacks cifar-10-batches-bin/data_batch_2.bin"], "cifar10", "data", "--url", short, md5=md5)
+        self.refused(
+            ["the archive lacks cifar-10-batches-bin/data_batch_2.bin"],
+            "cifar10",
+            "data",
+            "--url",
+            short,
+            md5=md5,
+        )
         self.nothing_left("data")
 
     def test_offline(self):
         # A port where nobody listens; a machine with none of the programs.
-        words = ["cannot be fetched", "https://www.cs.toronto.edu/~kriz/cifar.html", "get_data cifar10 data --url /PATH/cifar-10-binary.tar.gz"]
+        words = [
+            "cannot be fetched",
+            "https://www.cs.toronto.edu/~kriz/cifar.html",
+            "get_data cifar10 data --url /PATH/cifar-10-binary.tar.gz",
+        ]
         self.refused(words, "cifar10", "--url", "http://127.0.0.1:1/cifar-10-binary.tar.gz")
         self.refused(words, "cifar10", "--url", "file:///nowhere/cifar-10-binary.tar.gz")
         os.mkdir(self.path("bin"))
         for name in ["sh", "mktemp", "mkdir", "rm", "cp"]:
-            os.symlink(f"/bin/{name}" if os.path.exists(f"/bin/{name}") else f"/usr/bin/{name}", self.path(f"bin/{name}"))
-        self.refused(["none of curl, wget and python3", *words], "cifar10", "--url", "http://127.0.0.1:1/x", path=self.path("bin"))
+            os.symlink(
+                f"/bin/{name}" if os.path.exists(f"/bin/{name}") else f"/usr/bin/{name}",
+                self.path(f"bin/{name}"),
+            )
+        self.refused(
+            ["none of curl, wget and python3", *words],
+            "cifar10",
+            "--url",
+            "http://127.0.0.1:1/x",
+            path=self.path("bin"),
+        )
         self.nothing_left("data")
 
     def test_interrupted(self):
@@ -106,8 +152,14 @@ class GetData(ProgramTest):
 
     def test_usage(self):
         self.assertEqual(self.get("--help")[0], 0)
-        for words, *arguments in [["no data set;"], ["no data set 'mnist'", "mnist"], ["superfluous argument 'b'", "cifar10", "a", "b"],
-                                  ["--url needs", "cifar10", "--url"], ["unknown option '-x'", "cifar10", "-x"], ["is empty", ""]]:
+        for words, *arguments in [
+            ["no data set;"],
+            ["no data set 'mnist'", "mnist"],
+            ["superfluous argument 'b'", "cifar10", "a", "b"],
+            ["--url needs", "cifar10", "--url"],
+            ["unknown option '-x'", "cifar10", "-x"],
+            ["is empty", ""],
+        ]:
             self.refused([words], *arguments, code=2)
 
 

@@ -10,7 +10,13 @@ NS = 1e9
 
 
 def host_of(device, case):
-    return 0 if case["share"] == "cluster" else device // case["node"] if case["share"] == "node" else device
+    return (
+        0
+        if case["share"] == "cluster"
+        else device // case["node"]
+        if case["share"] == "node"
+        else device
+    )
 
 
 class Loop:
@@ -24,7 +30,10 @@ class Loop:
         self.done, self.started, self.issued = ([0] * self.stages for _ in range(3))
         self.busy, self.asked = [False] * self.stages, [False] * self.stages
         self.lines, self.serving = {}, {}
-        self.late, self.latest = 0, {}  # requests behind one of the same moment by a device of a larger number; the last one of each host
+        self.late, self.latest = (
+            0,
+            {},
+        )  # requests behind one of the same moment by a device of a larger number; the last one of each host
         now = 0
         self.look(now)
         while self.events:
@@ -65,14 +74,26 @@ class Loop:
     def look(self, now):
         asks = []
         for d, order in enumerate(self.orders):
-            if not self.busy[d] and self.started[d] < len(order) and self.fed(order[self.started[d]]):
+            if (
+                not self.busy[d]
+                and self.started[d] < len(order)
+                and self.fed(order[self.started[d]])
+            ):
                 if self.issued[d] > self.started[d]:
                     self.busy[d] = True
-                    self.push(now + self.duration(order[self.started[d]]), "end", d, order[self.started[d]])
+                    self.push(
+                        now + self.duration(order[self.started[d]]),
+                        "end",
+                        d,
+                        order[self.started[d]],
+                    )
                     self.started[d] += 1
                 elif self.case["ahead"] == 0:
                     asks.append(d)
-            if self.issued[d] < len(order) and self.issued[d] - self.started[d] < self.case["ahead"]:
+            if (
+                self.issued[d] < len(order)
+                and self.issued[d] - self.started[d] < self.case["ahead"]
+            ):
                 asks.append(d)
         before = dict(self.latest)
         for d in asks:
@@ -90,7 +111,11 @@ class Loop:
     def duration(self, action):
         stage, what, _ = action
         costs = self.case["costs"]
-        time = {"F": costs[0], "B": costs[1] + (costs[0] if stage == self.stages else costs[2]), "U": costs[3]}[what]
+        time = {
+            "F": costs[0],
+            "B": costs[1] + (costs[0] if stage == self.stages else costs[2]),
+            "U": costs[3],
+        }[what]
         return time // self.case["speeds"][stage - 1]
 
 
@@ -104,12 +129,25 @@ def parsed(text):
 
 class Host(ProgramTest):
     def options(self, case):
-        settings = {"cluster.stages": len(case["speeds"]), "cluster.cost.model": "constant", "cluster.speeds": case["speeds"],
-                    "cluster.link.latency_s": case["latency"] / NS, "cluster.host.action_s": case["host"] / NS,
-                    "cluster.host.ahead": case["ahead"], "cluster.host.share": case["share"], "cluster.node_size": case["node"],
-                    "method.name": case["method"], "method.accumulate": case["k"], "run.max_microbatches": case["M"],
-                    "method.head": "fused", "run.drain": "true", **case.get("more", {})}
-        for name, cost in zip(("forward_s", "backward_s", "reconstruct_s", "update_s"), case["costs"]):
+        settings = {
+            "cluster.stages": len(case["speeds"]),
+            "cluster.cost.model": "constant",
+            "cluster.speeds": case["speeds"],
+            "cluster.link.latency_s": case["latency"] / NS,
+            "cluster.host.action_s": case["host"] / NS,
+            "cluster.host.ahead": case["ahead"],
+            "cluster.host.share": case["share"],
+            "cluster.node_size": case["node"],
+            "method.name": case["method"],
+            "method.accumulate": case["k"],
+            "run.max_microbatches": case["M"],
+            "method.head": "fused",
+            "run.drain": "true",
+            **case.get("more", {}),
+        }
+        for name, cost in zip(
+            ("forward_s", "backward_s", "reconstruct_s", "update_s"), case["costs"]
+        ):
             settings[f"cluster.cost.{name}"] = f"{cost / NS:.9f}"
         return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
@@ -128,13 +166,21 @@ class Host(ProgramTest):
         rng = random.Random(7)
         for _ in sample(range(40)):
             stages = rng.randint(1, 7)
-            self.against_the_loop({
-                "speeds": [rng.choice([1, 2, 4]) for _ in range(stages)],
-                # Speeds divide the costs; so large and odd that no two things happen at one moment but at the start.
-                "costs": [4 * rng.randint(10**7, 10**9) for _ in range(4)], "latency": rng.choice([0, rng.randint(1, 10**8)]),
-                "host": rng.randint(10**6, 10**9), "ahead": rng.choice([0, 1, 2, 5]), "node": rng.randint(1, 3),
-                "share": rng.choice(["cluster", "node", "device"]), "k": rng.randint(1, 4), "M": rng.randint(1, 20),
-                "method": rng.choice(["petra", "reversible", "1f1b-checkpoint", "dsp"])})
+            self.against_the_loop(
+                {
+                    "speeds": [rng.choice([1, 2, 4]) for _ in range(stages)],
+                    # Speeds divide the costs; so large and odd that no two things happen at one moment but at the start.
+                    "costs": [4 * rng.randint(10**7, 10**9) for _ in range(4)],
+                    "latency": rng.choice([0, rng.randint(1, 10**8)]),
+                    "host": rng.randint(10**6, 10**9),
+                    "ahead": rng.choice([0, 1, 2, 5]),
+                    "node": rng.randint(1, 3),
+                    "share": rng.choice(["cluster", "node", "device"]),
+                    "k": rng.randint(1, 4),
+                    "M": rng.randint(1, 20),
+                    "method": rng.choice(["petra", "reversible", "1f1b-checkpoint", "dsp"]),
+                }
+            )
 
     def test_requests_of_one_moment(self):
         """By device, but one that follows an action of no length comes after those that do not: costs are such that many things
@@ -143,33 +189,62 @@ class Host(ProgramTest):
         late = 0
         for _ in sample(range(40)):
             stages = rng.randint(2, 7)
-            late += self.against_the_loop({
-                "speeds": [rng.choice([1, 2]) for _ in range(stages)],
-                "costs": [2 * rng.randint(1, 3) for _ in range(3)] + [rng.choice([0, 0, 0, 2])], "latency": rng.choice([0, 2]),
-                "host": rng.randint(1, 3), "ahead": rng.choice([0, 1, 2]), "node": rng.randint(2, 3),
-                "share": rng.choice(["cluster", "node"]), "k": rng.randint(1, 2), "M": rng.randint(4, 20),
-                "method": rng.choice(["petra", "1f1b-checkpoint", "dsp"])}).late
+            late += self.against_the_loop(
+                {
+                    "speeds": [rng.choice([1, 2]) for _ in range(stages)],
+                    "costs": [2 * rng.randint(1, 3) for _ in range(3)] + [rng.choice([0, 0, 0, 2])],
+                    "latency": rng.choice([0, 2]),
+                    "host": rng.randint(1, 3),
+                    "ahead": rng.choice([0, 1, 2]),
+                    "node": rng.randint(2, 3),
+                    "share": rng.choice(["cluster", "node"]),
+                    "k": rng.randint(1, 2),
+                    "M": rng.randint(4, 20),
+                    "method": rng.choice(["petra", "1f1b-checkpoint", "dsp"]),
+                }
+            ).late
         self.assertGreater(late, 10 if not SANITIZED else 0)
 
     def case(self, **more):
-        return {"speeds": [1] * 6, "costs": [7000, 16000, 5000, 3000], "latency": 0, "host": 11000, "ahead": 0, "node": 1,
-                "share": "cluster", "k": 1, "M": 96, "method": "petra"} | more
+        return {
+            "speeds": [1] * 6,
+            "costs": [7000, 16000, 5000, 3000],
+            "latency": 0,
+            "host": 11000,
+            "ahead": 0,
+            "node": 1,
+            "share": "cluster",
+            "k": 1,
+            "M": 96,
+            "method": "petra",
+        } | more
 
     def test_closed_forms(self):
         # One after the other each pass is issued and done; updates are issued and done beside the backward below, but for that
         # of stage 1, which the next microbatch waits for.
         found = self.simulated(self.case(method="reversible"))
-        self.assertEqual(found["makespan_ns"], 96 * ((6 * 2 - 1) * 11000 + 6 * (7000 + 16000) + 5 * 5000 + 11000 + 3000))
+        self.assertEqual(
+            found["makespan_ns"],
+            96 * ((6 * 2 - 1) * 11000 + 6 * (7000 + 16000) + 5 * 5000 + 11000 + 3000),
+        )
         # Lockstep: a host that is ahead takes as long as it has to issue in a tick (a fused head is one action less), or the
         # slowest stage does, which is then never kept waiting.
         for host in 11000, 100, 1700, 1900:
             for share, served in ("cluster", 17), ("node", 9), ("device", 3):
-                case = self.case(host=host, ahead=6, share=share, node=3, speeds=[4, 4, 1, 4, 2, 4], M=480)
+                case = self.case(
+                    host=host, ahead=6, share=share, node=3, speeds=[4, 4, 1, 4, 2, 4], M=480
+                )
                 slowest = sum(case["costs"])
                 found = self.simulated(case)
-                self.assertAlmostEqual(found["time_per_microbatch_s"] * NS, max(served * host, slowest), delta=1e-6 * slowest,
-                                       msg=str((host, share)))
-                self.assertAlmostEqual(found["host_busy"], min(1, served * host / slowest), delta=0.05)
+                self.assertAlmostEqual(
+                    found["time_per_microbatch_s"] * NS,
+                    max(served * host, slowest),
+                    delta=1e-6 * slowest,
+                    msg=str((host, share)),
+                )
+                self.assertAlmostEqual(
+                    found["host_busy"], min(1, served * host / slowest), delta=0.05
+                )
         # Without being ahead a lone device waits for its host before every action.
         found = self.simulated(self.case(share="device"))
         self.assertAlmostEqual(found["time_per_microbatch_s"] * NS, 3 * 11000 + 31000, delta=1e-3)
@@ -177,33 +252,79 @@ class Host(ProgramTest):
     def test_kernels(self):
         """cluster.host.kernel_s counts the kernels of an action; launch_s the same on the device: one after the other they
         take as long."""
-        options = [word for text in ("method.name=reversible", "data.batch=8", "cluster.cost.model=kernels",
-                                     "run.max_microbatches=4") for word in ("--set", text)]
+        options = [
+            word
+            for text in (
+                "method.name=reversible",
+                "data.batch=8",
+                "cluster.cost.model=kernels",
+                "run.max_microbatches=4",
+            )
+            for word in ("--set", text)
+        ]
         bound = self.good_json("simulate", "-", *options)
         roofline = self.good_json("simulate", "-", *options, "--set", "cluster.cost.model=roofline")
         self.assertEqual(bound["makespan_ns"], roofline["makespan_ns"])
         self.assertIsNone(bound["host_busy"])
         launch = self.good_json("simulate", "-", *options, "--set", "cluster.cost.launch_s=1.0e-5")
         host = self.good_json("simulate", "-", *options, "--set", "cluster.host.kernel_s=1.0e-5")
-        self.assertEqual(launch["makespan_ns"] - bound["makespan_ns"], host["makespan_ns"] - bound["makespan_ns"])
+        self.assertEqual(
+            launch["makespan_ns"] - bound["makespan_ns"], host["makespan_ns"] - bound["makespan_ns"]
+        )
         self.assertGreater(launch["makespan_ns"], bound["makespan_ns"] + 4 * 10 * 10 * 10**4)
-        half = [word for name in ("matrix_flops", "matrix_bytes", "elementwise_bytes")
-                for word in ("--set", f"cluster.cost.efficiency.{name}=0.5")]
-        self.assertAlmostEqual(self.good_json("simulate", "-", *options, *half)["makespan_ns"] / bound["makespan_ns"], 2, places=5)
+        half = [
+            word
+            for name in ("matrix_flops", "matrix_bytes", "elementwise_bytes")
+            for word in ("--set", f"cluster.cost.efficiency.{name}=0.5")
+        ]
+        self.assertAlmostEqual(
+            self.good_json("simulate", "-", *options, *half)["makespan_ns"] / bound["makespan_ns"],
+            2,
+            places=5,
+        )
 
     def test_evaluations_take_no_time(self):
         """They are not issued, and leave the room of a host that is ahead to others."""
+
         def makespan(every):
-            settings = ["data.batch=64", "data.limit=640", "cluster.host.action_s=0.3", "cluster.host.ahead=1", f"run.eval_every={every}"]
-            return self.good_json("simulate", "-", *[word for text in settings for word in ("--set", text)])["makespan_ns"]
+            settings = [
+                "data.batch=64",
+                "data.limit=640",
+                "cluster.host.action_s=0.3",
+                "cluster.host.ahead=1",
+                f"run.eval_every={every}",
+            ]
+            return self.good_json(
+                "simulate", "-", *[word for text in settings for word in ("--set", text)]
+            )["makespan_ns"]
+
         self.assertEqual(makespan(1), makespan(0))
 
     def test_refused(self):
-        for words, *options in [["which has no fixed order", "method.name=petra-arrival"], ["processes issue", "cluster.placement=[5,5]"],
-                                ["processes issue", "run.mode=execute"]]:
-            self.bad(2, words, "simulate", "-", "--set", "cluster.host.action_s=1",
-                     *[word for option in options for word in ("--set", option)])
-        self.bad(2, "no kernels to count", "simulate", "-", "--set", "cluster.host.kernel_s=1", "--set", "cluster.stages=3")
+        for words, *options in [
+            ["which has no fixed order", "method.name=petra-arrival"],
+            ["processes issue", "cluster.placement=[5,5]"],
+            ["processes issue", "run.mode=execute"],
+        ]:
+            self.bad(
+                2,
+                words,
+                "simulate",
+                "-",
+                "--set",
+                "cluster.host.action_s=1",
+                *[word for option in options for word in ("--set", option)],
+            )
+        self.bad(
+            2,
+            "no kernels to count",
+            "simulate",
+            "-",
+            "--set",
+            "cluster.host.kernel_s=1",
+            "--set",
+            "cluster.stages=3",
+        )
 
 
 main()

@@ -13,13 +13,22 @@ try:
     from PIL import Image
 except ImportError:  # another interpreter of this machine may have them
     OTHER = "/usr/bin/python3"
-    if sys.executable != OTHER and os.path.exists(OTHER) and subprocess.run(
-            [OTHER, "-c", "import PIL, numpy, h5py"], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+    if (
+        sys.executable != OTHER
+        and os.path.exists(OTHER)
+        and subprocess.run(
+            [OTHER, "-c", "import PIL, numpy, h5py"], stderr=subprocess.DEVNULL, check=False
+        ).returncode
+        == 0
+    ):
         os.execv(OTHER, [OTHER, "-B", *sys.argv])
     print("skipped: no Python with PIL, numpy and h5py")
     sys.exit(77)
 
-if "libjpeg-turbo" not in subprocess.run([PETRA, "info"], capture_output=True, text=True, check=True).stdout:
+if (
+    "libjpeg-turbo"
+    not in subprocess.run([PETRA, "info"], capture_output=True, text=True, check=True).stdout
+):
     print("skipped: this petra has no decoder for JPEG images")
     sys.exit(77)
 
@@ -31,8 +40,13 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 def picture(width, height, seed=0):
     """A smooth colour image with some detail."""
     y, x = numpy.mgrid[0:height, 0:width]
-    planes = [128 + 100 * numpy.sin((x * (3 + c) + 2 * seed) / width * 3) * numpy.cos((y * (2 + c) + seed) / height * 3)
-              for c in range(3)]
+    planes = [
+        128
+        + 100
+        * numpy.sin((x * (3 + c) + 2 * seed) / width * 3)
+        * numpy.cos((y * (2 + c) + seed) / height * 3)
+        for c in range(3)
+    ]
     return Image.fromarray(numpy.stack(planes, 2).clip(0, 255).astype(numpy.uint8))
 
 
@@ -59,12 +73,15 @@ SORTS = {
 class ImageTest(ProgramTest):
     def setUp(self):
         super().setUp()
-        self.write("images.yaml", f"""\
+        self.write(
+            "images.yaml",
+            f"""\
 run: {{name: images, epochs: 2}}
 data: {{set: imagefolder, path: images, batch: 4, workers: 1, image_size: {SIZE}, resize: {RESIZE}}}
 model: {{width: 1, stem: cifar}}
 device: {{threads: 1}}
-""")
+""",
+        )
 
     def write_folder(self, folder="images"):
         """Classes: alpha has every sort, beta and gamma a few; val has no gamma."""
@@ -80,12 +97,25 @@ device: {{threads: 1}}
 
     def batches(self, first, end, batch, **values):
         """Training images as the loader gives them, (images, 3, SIZE, SIZE), back as pixels from 0 to 255."""
-        out = subprocess.run([DUMP, "images.yaml", str(first), str(end), *self.set_options(data__batch=batch, **values)],
-                             cwd=self.folder, capture_output=True, timeout=120, check=False)
+        out = subprocess.run(
+            [
+                DUMP,
+                "images.yaml",
+                str(first),
+                str(end),
+                *self.set_options(data__batch=batch, **values),
+            ],
+            cwd=self.folder,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
         self.assertEqual(out.returncode, 0, out.stderr)
         images = numpy.frombuffer(out.stdout, "f8").reshape(-1, 3, SIZE, SIZE)
         self.assertEqual(len(images), (end - first) * batch)
-        return 255 * (images * numpy.reshape(DEVIATION, (1, 3, 1, 1)) + numpy.reshape(MEAN, (1, 3, 1, 1)))
+        return 255 * (
+            images * numpy.reshape(DEVIATION, (1, 3, 1, 1)) + numpy.reshape(MEAN, (1, 3, 1, 1))
+        )
 
 
 def evaluation_view(data):
@@ -103,8 +133,12 @@ def training_view(data, seed, epoch, record):
     """The training transform by another implementation, from the full image, and whether petra decodes it at 1/2 or less;
     the window is petra's."""
     image = Image.open(io.BytesIO(data)).convert("RGB")
-    out = subprocess.run([DUMP, "--window", *map(str, [seed, epoch, record, image.height, image.width])],
-                         capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [DUMP, "--window", *map(str, [seed, epoch, record, image.height, image.width])],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     flip, top, left, height, width = map(int, out.split())
     image = image.crop((left, top, left + width, top + height)).resize((SIZE, SIZE), Image.BILINEAR)
     pixels = numpy.asarray(image, "f8").transpose(2, 0, 1)

@@ -36,19 +36,43 @@ class Memory(ProgramTest):
 
     def test_beside_the_accounts(self):
         """The program and its libraries are what a training of next to nothing takes."""
-        base = self.peak("train", self.path("small.yaml"), "--set", "run.max_microbatches=1", "--output", self.path("base"), "--quiet")
+        base = self.peak(
+            "train",
+            self.path("small.yaml"),
+            "--set",
+            "run.max_microbatches=1",
+            "--output",
+            self.path("base"),
+            "--quiet",
+        )
         narrow = ", no bf16" not in self.good("info")
-        for method, precision in [("petra", "fp32"), ("pipedream", "fp32")] + narrow * [("pipedream", "bf16")]:
+        for method, precision in [("petra", "fp32"), ("pipedream", "fp32")] + narrow * [
+            ("pipedream", "bf16")
+        ]:
             out = self.path(f"{method}-{precision}")
-            found = self.peak("train", self.path("c.yaml"), "--set", f"method.name={method}", "--set", f"device.precision={precision}",
-                              "--output", out, "--quiet")
+            found = self.peak(
+                "train",
+                self.path("c.yaml"),
+                "--set",
+                f"method.name={method}",
+                "--set",
+                f"device.precision={precision}",
+                "--output",
+                out,
+                "--quiet",
+            )
             with h5py.File(f"{out}/run.h5", "r") as file:
                 counted = int(file["memory/total_peak_bytes"][()].sum())
-                (tensors, filters, scratch), = file["memory/backend_bytes"][()].tolist()
-                self.assertEqual(file["memory/backend_bytes"].attrs["parts"].tolist(), ["tensors", "filters", "scratch"])
+                ((tensors, filters, scratch),) = file["memory/backend_bytes"][()].tolist()
+                self.assertEqual(
+                    file["memory/backend_bytes"].attrs["parts"].tolist(),
+                    ["tensors", "filters", "scratch"],
+                )
             held = tensors + filters + scratch
-            print(f"{method}, {precision}: {found / MB:.0f} MB, accounts {counted / MB:.0f} MB, base {base / MB:.0f} MB, backend {held / MB:.0f} MB, "
-                  f"of which filters {filters / MB:.2f} MB")
+            print(
+                f"{method}, {precision}: {found / MB:.0f} MB, accounts {counted / MB:.0f} MB, base {base / MB:.0f} MB, backend {held / MB:.0f} MB, "
+                f"of which filters {filters / MB:.2f} MB"
+            )
             self.assertGreater(counted, 4 * MORE)  # else nothing is said
             self.assertLess(found, base + counted + MORE)
             self.assertLess(found, base + held + MORE_THAN_BACKEND)
@@ -58,8 +82,20 @@ class Memory(ProgramTest):
 
     def test_no_growth(self):
         def peak(microbatches):
-            return self.peak("train", self.path("small.yaml"), "--set", f"run.max_microbatches={microbatches}", "--set", "run.epochs=1000",
-                             "--set", "run.checkpoint_every=0", "--output", self.path(f"ticks-{microbatches}"), "--quiet")
+            return self.peak(
+                "train",
+                self.path("small.yaml"),
+                "--set",
+                f"run.max_microbatches={microbatches}",
+                "--set",
+                "run.epochs=1000",
+                "--set",
+                "run.checkpoint_every=0",
+                "--output",
+                self.path(f"ticks-{microbatches}"),
+                "--quiet",
+            )
+
         few, many = peak(50), peak(250)
         print(f"50 ticks: {few / MB:.1f} MB, 250 ticks: {many / MB:.1f} MB")
         self.assertLess(many - few, MB)

@@ -17,7 +17,10 @@ import sys
 from program import PETRA, ProgramTest, main, overwriting
 
 COUNT = os.environ.get("PETRA_TEST_REFUSE", "30")
-SOURCE = os.path.join(os.environ.get("srcdir", os.path.dirname(os.path.abspath(__file__)) + "/../.."), "tests/refuse_memory.c")
+SOURCE = os.path.join(
+    os.environ.get("srcdir", os.path.dirname(os.path.abspath(__file__)) + "/../.."),
+    "tests/refuse_memory.c",
+)
 SECONDS = 120
 
 CONFIG = """\
@@ -55,24 +58,41 @@ class OneAllocation(NoMemory):
         if sanitized():
             self.skipTest("an address sanitizer has its own malloc")
         compiler = os.environ.get("CC", "cc").split()
-        built = subprocess.run([*compiler, "-shared", "-fPIC", "-O1", "-o", self.path("refuse.so"), SOURCE, "-ldl"],
-                               check=False, capture_output=True)
+        built = subprocess.run(
+            [*compiler, "-shared", "-fPIC", "-O1", "-o", self.path("refuse.so"), SOURCE, "-ldl"],
+            check=False,
+            capture_output=True,
+        )
         if built.returncode:
             self.skipTest(f"no library to preload: {built.stderr.decode()}")
 
     def run_with(self, arguments, number=None):
-        environment = dict(os.environ, LD_PRELOAD=self.path("refuse.so"), PETRA_REFUSE_PASS="libhdf5:libdnnl",
-                           PETRA_REFUSE_COUNT=self.path("count"), PETRA_REFUSE_TRACE=self.path("trace"))
+        environment = dict(
+            os.environ,
+            LD_PRELOAD=self.path("refuse.so"),
+            PETRA_REFUSE_PASS="libhdf5:libdnnl",
+            PETRA_REFUSE_COUNT=self.path("count"),
+            PETRA_REFUSE_TRACE=self.path("trace"),
+        )
         if number is not None:
             environment["PETRA_REFUSE"] = str(number)
         self.write("trace", b"")
-        process = subprocess.run([PETRA, *overwriting(tuple(arguments))], cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
-                                 capture_output=True, timeout=SECONDS, check=False)
+        process = subprocess.run(
+            [PETRA, *overwriting(tuple(arguments))],
+            cwd=self.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+        )
         return process.returncode, process.stderr.decode(errors="replace")
 
     def library(self):
         """Which library the allocation that failed was for."""
-        frames = [line.split("(")[0].split("/")[-1] for line in self.read("trace").decode().splitlines()]
+        frames = [
+            line.split("(")[0].split("/")[-1] for line in self.read("trace").decode().splitlines()
+        ]
         return next((frame for frame in frames if not frame.startswith("refuse")), None)
 
     def each(self, *arguments, before=None):
@@ -102,10 +122,30 @@ class OneAllocation(NoMemory):
         self.each("simulate", "c.yaml", "--output", "s", "--quiet")
 
     def test_plan(self):
-        self.each("plan", "c.yaml", "--devices", "10", "--memory", "1GB", "--exact", "--set", "cluster.cost.model=roofline", "--set", "data.batch=1")
+        self.each(
+            "plan",
+            "c.yaml",
+            "--devices",
+            "10",
+            "--memory",
+            "1GB",
+            "--exact",
+            "--set",
+            "cluster.cost.model=roofline",
+            "--set",
+            "data.batch=1",
+        )
 
     def test_schedule(self):
-        self.each("schedule", "c.yaml", "--json", "--set", "method.name=petra-arrival", "--set", "probe.per_epoch=1")
+        self.each(
+            "schedule",
+            "c.yaml",
+            "--json",
+            "--set",
+            "method.name=petra-arrival",
+            "--set",
+            "probe.per_epoch=1",
+        )
 
     def test_train_and_resume(self):
         train = ["train", "c.yaml", "--output", "t", "--quiet", "--set", "device.backend=ref"]
@@ -118,15 +158,37 @@ class OneAllocation(NoMemory):
         def again():
             shutil.rmtree(self.path("t"))
             shutil.copytree(self.path("kept"), self.path("t"))
+
         self.each(*train, "--resume", before=again)
 
     def test_reach(self):
         """Two groups, on another cluster, over a key."""
         for method in "backprop", "petra":
-            self.good("train", "c.yaml", "--output", f"r-{method}", "--quiet", "--set", f"method.name={method}")
+            self.good(
+                "train",
+                "c.yaml",
+                "--output",
+                f"r-{method}",
+                "--quiet",
+                "--set",
+                f"method.name={method}",
+            )
         self.write("on.yaml", "cluster: {link: {preset: wan}}\n")
-        self.each("reach", "r-backprop", "r-petra", "--loss", "9", "--window", "1", "--on", "on.yaml", "--over", "cluster.link.latency_s=0.1:0.2", "--json",
-                  "--quiet")
+        self.each(
+            "reach",
+            "r-backprop",
+            "r-petra",
+            "--loss",
+            "9",
+            "--window",
+            "1",
+            "--on",
+            "on.yaml",
+            "--over",
+            "cluster.link.latency_s=0.1:0.2",
+            "--json",
+            "--quiet",
+        )
 
     def test_train_on_cpu(self):
         self.each("train", "c.yaml", "--output", "u", "--quiet")
@@ -135,13 +197,26 @@ class OneAllocation(NoMemory):
 class Limits(NoMemory):
     def limited(self, kib, *arguments):
         """Whether it ran to its end within this much address space."""
+
         def limit():
             resource.setrlimit(resource.RLIMIT_AS, (kib << 10, kib << 10))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        process = subprocess.run([PETRA, *overwriting(tuple(arguments))], cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True,
-                                 timeout=SECONDS, check=False, preexec_fn=limit)
+
+        process = subprocess.run(
+            [PETRA, *overwriting(tuple(arguments))],
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+            preexec_fn=limit,
+        )
         if process.returncode != 0:
-            self.check(f"{kib} KiB: {arguments}", process.returncode, process.stderr.decode(errors="replace"))
+            self.check(
+                f"{kib} KiB: {arguments}",
+                process.returncode,
+                process.stderr.decode(errors="replace"),
+            )
         return process.returncode == 0
 
     def test_limits(self):
@@ -150,12 +225,23 @@ class Limits(NoMemory):
             self.skipTest("an address sanitizer reserves more than any limit")
         train = ["train", "c.yaml", "--output", "t", "--quiet", "--set", "model.width=24"]
         low, high = 32 << 10, 4 << 20
-        while high - low > 4 << 10:  # where the libraries themselves can be loaded, and all of them start their threads
+        while (
+            high - low > 4 << 10
+        ):  # where the libraries themselves can be loaded, and all of them start their threads
             middle = (low + high) // 2
-            begun = subprocess.run([PETRA, "inspect", "c.yaml"], cwd=self.folder, capture_output=True, check=False,
-                                   timeout=SECONDS, preexec_fn=lambda size=middle: resource.setrlimit(
-                                       resource.RLIMIT_AS, (size << 10, size << 10)))
-            low, high = (low, middle) if begun.returncode == 0 and not begun.stderr else (middle, high)
+            begun = subprocess.run(
+                [PETRA, "inspect", "c.yaml"],
+                cwd=self.folder,
+                capture_output=True,
+                check=False,
+                timeout=SECONDS,
+                preexec_fn=lambda size=middle: resource.setrlimit(
+                    resource.RLIMIT_AS, (size << 10, size << 10)
+                ),
+            )
+            low, high = (
+                (low, middle) if begun.returncode == 0 and not begun.stderr else (middle, high)
+            )
         least, most = high, high
         while not self.limited(most, *train):
             most += most // 4

@@ -21,14 +21,22 @@ class Stage:
 def choices(stages, microbatches, accumulate, fused, split, at_once):
     """What may come next: (kind, stage from 1, microbatch), at most `at_once` microbatches between F and B of stage 1."""
     for number, stage in enumerate(stages, 1):
-        below, above = (stages[i].done if 0 <= i < len(stages) else None for i in (number - 2, number))
+        below, above = (
+            stages[i].done if 0 <= i < len(stages) else None for i in (number - 2, number)
+        )
         head = above is None and fused
-        come = below["F"] if below else {len(stage.done["B" if head else "F"])} & set(range(microbatches))
+        come = (
+            below["F"]
+            if below
+            else {len(stage.done["B" if head else "F"])} & set(range(microbatches))
+        )
         if not head and (below or len(stage.done["F"]) < len(stage.done["B"]) + at_once):
             yield from (("F", number, m) for m in come - stage.done["F"])
         if len(stage.since_update) < accumulate:
             ready = come if head else stage.done["F"]
-            yield from (("B", number, m) for m in (ready & above["B"] if above else ready) - stage.done["B"])
+            yield from (
+                ("B", number, m) for m in (ready & above["B"] if above else ready) - stage.done["B"]
+            )
         elif not split or stage.done["W"] == stage.done["B"]:
             yield "U", number, stage.since_update[-1]
         if split:

@@ -11,21 +11,62 @@ from execute import ENVIRONMENT, petra_info_says_mpi
 from program import ProgramTest, main
 
 FAKE = os.path.abspath("tests/petra_fake")
-COMMON = ["small.yaml", "--quiet", "--set", "run.checkpoint_every=0", "--set", "run.epochs=1", "--set", "run.eval_every=0", "--set",
-          "data.batch=2", "--set", "data.limit=8", "--set", "device.backend=cuda", "--set", "method.name=backprop"]
+COMMON = [
+    "small.yaml",
+    "--quiet",
+    "--set",
+    "run.checkpoint_every=0",
+    "--set",
+    "run.epochs=1",
+    "--set",
+    "run.eval_every=0",
+    "--set",
+    "data.batch=2",
+    "--set",
+    "data.limit=8",
+    "--set",
+    "device.backend=cuda",
+    "--set",
+    "method.name=backprop",
+]
 
 
 class Plans(ProgramTest):
     def setUp(self):
         super().setUp()
-        self.environment = {**os.environ, **ENVIRONMENT, "PETRA_CUDA_HOST_DEVICES": "2", "TMPDIR": self.folder}
+        self.environment = {
+            **os.environ,
+            **ENVIRONMENT,
+            "PETRA_CUDA_HOST_DEVICES": "2",
+            "TMPDIR": self.folder,
+        }
 
     def call(self, output, *options, before=()):
         """(exit status, the lines on stderr)"""
-        command = [*before, FAKE, "train", *COMMON, "--set", "device.precision=tf32", *options, "--output", output]
-        done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=120,
-                              stdin=subprocess.DEVNULL, check=False)
-        return done.returncode, [line for line in done.stderr.splitlines() if line.startswith("petra: ")]
+        command = [
+            *before,
+            FAKE,
+            "train",
+            *COMMON,
+            "--set",
+            "device.precision=tf32",
+            *options,
+            "--output",
+            output,
+        ]
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        return done.returncode, [
+            line for line in done.stderr.splitlines() if line.startswith("petra: ")
+        ]
 
     def train(self, output, *options, before=()):
         self.assertEqual(self.call(output, *options, before=before), (0, []))
@@ -51,9 +92,11 @@ class Plans(ProgramTest):
     def test_other_shapes_are_kept(self):
         plans = self.measured("one")
         self.train("two", "--set", "device.plans=own.plans", "--set", "data.batch=4")
-        self.assertEqual(self.read("own.plans")[:len(plans)], plans)
+        self.assertEqual(self.read("own.plans")[: len(plans)], plans)
         self.assertEqual(len(self.read("own.plans").splitlines()), 2 * len(plans.splitlines()) - 4)
-        self.assertEqual(len(self.read("two/plans.txt").splitlines()), len(plans.splitlines()))  # those that it took
+        self.assertEqual(
+            len(self.read("two/plans.txt").splitlines()), len(plans.splitlines())
+        )  # those that it took
         self.assertNotIn(b" x 2x", self.read("two/plans.txt"))
 
     def test_plans_txt(self):
@@ -65,7 +108,10 @@ class Plans(ProgramTest):
         self.train("one", "--overwrite")
         self.assertFalse(os.path.exists(self.path("one/plans.txt")))
 
-    @unittest.skipUnless(shutil.which("mpirun") and petra_info_says_mpi(), "petra was built without MPI, or there is no mpirun")
+    @unittest.skipUnless(
+        shutil.which("mpirun") and petra_info_says_mpi(),
+        "petra was built without MPI, or there is no mpirun",
+    )
     def test_processes(self):
         """Each adds what it has measured; with all of it, the processes have the weights of one."""
         self.measured("one")
@@ -73,19 +119,45 @@ class Plans(ProgramTest):
         options = ["--set", "run.mode=execute", "--set", "device.plans=own.plans"]
         self.train("many", *options, before=["mpirun", "-n", "2"])
         self.assertTrue(self.read("own.plans").startswith(b"petra plans 1\n"))
-        self.train("again", "--set", "run.mode=execute", "--set", "device.plans=one.plans", before=["mpirun", "-n", "2"])
+        self.train(
+            "again",
+            "--set",
+            "run.mode=execute",
+            "--set",
+            "device.plans=one.plans",
+            before=["mpirun", "-n", "2"],
+        )
         self.assertEqual(self.read("one/weights.h5"), self.read("again/weights.h5"))
-        self.assertLess(len(self.read("again/plans.txt")), len(self.read("one/plans.txt")))  # of rank 0
+        self.assertLess(
+            len(self.read("again/plans.txt")), len(self.read("one/plans.txt"))
+        )  # of rank 0
 
     def test_what_is_refused(self):
         for backend in "cpu", "ref":
-            code, lines = self.call("out", "--set", f"device.backend={backend}", "--set", "device.precision=fp32", "--set",
-                                    "device.plans=own.plans")
+            code, lines = self.call(
+                "out",
+                "--set",
+                f"device.backend={backend}",
+                "--set",
+                "device.precision=fp32",
+                "--set",
+                "device.plans=own.plans",
+            )
             self.assertEqual((code, len(lines)), (2, 1), lines)
-            self.assertIn(f"own.plans with device.backend: {backend}, which has no plans; expected \"\", or cuda", lines[0])
+            self.assertIn(
+                f'own.plans with device.backend: {backend}, which has no plans; expected "", or cuda',
+                lines[0],
+            )
         plans = self.measured("one")
-        for text, status, words in [(plans.replace(b"host device", b"NVIDIA B200"), 2, "NVIDIA B200, but this is host device"),
-                                    (plans.replace(b"rank", b"rang"), 1, "line 5: damaged"), (b"", 1, "line 1: damaged")]:
+        for text, status, words in [
+            (
+                plans.replace(b"host device", b"NVIDIA B200"),
+                2,
+                "NVIDIA B200, but this is host device",
+            ),
+            (plans.replace(b"rank", b"rang"), 1, "line 5: damaged"),
+            (b"", 1, "line 1: damaged"),
+        ]:
             self.write("own.plans", text)
             code, lines = self.call("out", "--set", "device.plans=own.plans")
             self.assertEqual((code, len(lines)), (status, 1), lines)

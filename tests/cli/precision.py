@@ -46,7 +46,14 @@ class Precision(ProgramTest):
 
     def test_messages_are_said_to_be_fp32(self):
         """Their bytes are those of fp32 in a simulation that is priced in bf16 and in a run that computes in it; the output says so, and only there."""
-        priced = ["--set", "cluster.cost.model=roofline", "--set", "cluster.cost.device=h100", "--set", "cluster.cost.arithmetic="]
+        priced = [
+            "--set",
+            "cluster.cost.model=roofline",
+            "--set",
+            "cluster.cost.device=h100",
+            "--set",
+            "cluster.cost.arithmetic=",
+        ]
         up = {}
         for arithmetic in "fp32", "bf16":
             options = ["simulate", self.config, *priced[:-1], priced[-1] + arithmetic]
@@ -54,38 +61,110 @@ class Precision(ProgramTest):
             links = next(line for line in lines if line.startswith("links"))
             self.assertEqual(links.endswith("; messages fp32"), arithmetic == "bf16", links)
             up[arithmetic] = [stage["bytes_up"] for stage in self.good_json(*options)["stages"]]
-            self.assertEqual("\nnumbers  bf16 inside blocks, messages fp32\n" in self.good("inspect", f"sim-{arithmetic}"), arithmetic == "bf16")
+            self.assertEqual(
+                "\nnumbers  bf16 inside blocks, messages fp32\n"
+                in self.good("inspect", f"sim-{arithmetic}"),
+                arithmetic == "bf16",
+            )
         self.assertEqual(up["fp32"], up["bf16"])
         # Costs that name no arithmetic, and bytes that the config gives.
-        code, out, error = self.run_petra("simulate", self.config, "--set", "cluster.cost.arithmetic=bf16")
-        self.assertEqual((code, "messages fp32" in out, "cluster.cost.arithmetic=bf16: has no effect" in error), (0, False, True))
-        self.assertNotIn("messages fp32", self.good("simulate", self.config, "--set", "cluster.stages=3", "--set", "device.precision=bf16"))
+        code, out, error = self.run_petra(
+            "simulate", self.config, "--set", "cluster.cost.arithmetic=bf16"
+        )
+        self.assertEqual(
+            (code, "messages fp32" in out, "cluster.cost.arithmetic=bf16: has no effect" in error),
+            (0, False, True),
+        )
+        self.assertNotIn(
+            "messages fp32",
+            self.good(
+                "simulate",
+                self.config,
+                "--set",
+                "cluster.stages=3",
+                "--set",
+                "device.precision=bf16",
+            ),
+        )
         bytes_up = {}
         for precision in "fp32", "bf16":
-            bytes_up[precision] = [stage["forward_bytes"] for stage in self.good_json("inspect", *self.options(precision))["stages"]]
-            said = "\nMB up, MB down: messages fp32\n" in self.good("inspect", *self.options(precision))
+            bytes_up[precision] = [
+                stage["forward_bytes"]
+                for stage in self.good_json("inspect", *self.options(precision))["stages"]
+            ]
+            said = "\nMB up, MB down: messages fp32\n" in self.good(
+                "inspect", *self.options(precision)
+            )
             self.assertEqual(said, precision == "bf16")
-            self.assertEqual("; messages fp32\n" in self.good("simulate", *self.options(precision)), precision == "bf16")
+            self.assertEqual(
+                "; messages fp32\n" in self.good("simulate", *self.options(precision)),
+                precision == "bf16",
+            )
         self.assertEqual(bytes_up["fp32"], bytes_up["bf16"])
         self.needs_bf16()
         for precision in "fp32", "bf16":
-            out = self.good("train", *self.options(precision, "--set", "run.epochs=1", "--set", "data.limit=32", "--set", "probe.per_epoch=0"), "--output", "run")
-            self.assertEqual("\nnumbers  bf16 inside blocks, messages fp32\n" in out, precision == "bf16", out)
+            out = self.good(
+                "train",
+                *self.options(
+                    precision,
+                    "--set",
+                    "run.epochs=1",
+                    "--set",
+                    "data.limit=32",
+                    "--set",
+                    "probe.per_epoch=0",
+                ),
+                "--output",
+                "run",
+            )
+            self.assertEqual(
+                "\nnumbers  bf16 inside blocks, messages fp32\n" in out, precision == "bf16", out
+            )
             self.assertEqual("\nnumbers  " in self.good("inspect", "run"), precision == "bf16")
 
     def test_json_says_the_precision_of_messages(self):
         """It is that by which the bytes of messages are counted."""
         counted = {}
         for precision, said in ("fp32", "fp32"), ("bf16", "fp32"), ("fp64", "fp64"):
-            options = self.options(precision, *(["--set", "device.backend=ref"] if precision == "fp64" else []))
-            simulated, inspected = self.good_json("simulate", *options), self.good_json("inspect", *options)
-            self.assertEqual((simulated["message_precision"], inspected["message_precision"]), (said, said), precision)
+            options = self.options(
+                precision, *(["--set", "device.backend=ref"] if precision == "fp64" else [])
+            )
+            simulated, inspected = (
+                self.good_json("simulate", *options),
+                self.good_json("inspect", *options),
+            )
+            self.assertEqual(
+                (simulated["message_precision"], inspected["message_precision"]),
+                (said, said),
+                precision,
+            )
             counted[precision] = simulated["stages"][0]["bytes_up"]
-        self.assertEqual(counted, {"fp32": counted["fp32"], "bf16": counted["fp32"], "fp64": 2 * counted["fp32"]})
-        priced = self.good_json("simulate", self.config, "--set", "cluster.cost.model=roofline", "--set", "cluster.cost.arithmetic=bf16")
+        self.assertEqual(
+            counted, {"fp32": counted["fp32"], "bf16": counted["fp32"], "fp64": 2 * counted["fp32"]}
+        )
+        priced = self.good_json(
+            "simulate",
+            self.config,
+            "--set",
+            "cluster.cost.model=roofline",
+            "--set",
+            "cluster.cost.arithmetic=bf16",
+        )
         self.assertEqual(priced["message_precision"], "fp32")
-        self.assertIsNone(self.good_json("simulate", self.config, "--set", "cluster.stages=3")["message_precision"])
-        profile = ["profile", *self.options("fp32"), "--output", "p.h5", "--quiet", "--set", "profile.repetitions=2"]
+        self.assertIsNone(
+            self.good_json("simulate", self.config, "--set", "cluster.stages=3")[
+                "message_precision"
+            ]
+        )
+        profile = [
+            "profile",
+            *self.options("fp32"),
+            "--output",
+            "p.h5",
+            "--quiet",
+            "--set",
+            "profile.repetitions=2",
+        ]
         self.assertEqual(self.good_json(*profile)["message_precision"], "fp32")
 
     def test_reconstruction_errs_as_in_fp32(self):
@@ -106,7 +185,15 @@ class Precision(ProgramTest):
     def test_repeats_and_resumes_to_the_bit(self):
         """Kept graphs, with inner tensors in them, are in the checkpoint."""
         self.needs_bf16()
-        options = self.options("bf16", "--set", "method.name=delayed", "--set", "optim.lr=0.05", "--set", "probe.per_epoch=0")
+        options = self.options(
+            "bf16",
+            "--set",
+            "method.name=delayed",
+            "--set",
+            "optim.lr=0.05",
+            "--set",
+            "probe.per_epoch=0",
+        )
         for folder in "one", "two":
             self.good("train", *options, "--output", folder, "--quiet")
         weights = self.read("one/weights.h5")
@@ -120,17 +207,31 @@ class Precision(ProgramTest):
         self.needs_bf16()
         peaks = {}
         for method, precision in ("petra", "fp32"), ("petra", "bf16"), ("delayed", "bf16"):
-            options = self.options(precision, "--set", f"method.name={method}", "--set", "probe.per_epoch=0", "--set", "run.max_microbatches=22")
+            options = self.options(
+                precision,
+                "--set",
+                f"method.name={method}",
+                "--set",
+                "probe.per_epoch=0",
+                "--set",
+                "run.max_microbatches=22",
+            )
             found = self.good_json("simulate", *options, "--quiet")
             self.good("train", *options, "--output", f"{method}-{precision}", "--quiet")
             with h5py.File(self.path(f"{method}-{precision}/run.h5"), "r") as file:
                 peaks[method, precision] = file["memory/total_peak_bytes"][:]
-            self.assertEqual([stage["peak_bytes"]["total"] for stage in found["stages"]], list(peaks[method, precision]), method)
+            self.assertEqual(
+                [stage["peak_bytes"]["total"] for stage in found["stages"]],
+                list(peaks[method, precision]),
+                method,
+            )
         self.assertLess(peaks["petra", "bf16"].sum(), peaks["petra", "fp32"].sum())
 
     def test_a_processor_without(self):
         environment = dict(os.environ, DNNL_MAX_CPU_ISA="AVX2")
-        status, _, error = self.run_petra("train", *self.options("bf16"), "--output", "none", env=environment)
+        status, _, error = self.run_petra(
+            "train", *self.options("bf16"), "--output", "none", env=environment
+        )
         self.assertEqual(status, 2)
         self.assertEqual(len(error.splitlines()), 1, error)
         self.assertIn("bf16 with device.backend: cpu needs AVX512-BF16 or AMX-BF16", error)
@@ -139,14 +240,19 @@ class Precision(ProgramTest):
 
 class Tokens(Precision):
     """The same of a transformer."""
+
     config = "tokens.yaml"
 
     def test_a_gpu_is_refused(self):
         for backend in "cuda", "auto":
-            status, _, error = self.run_petra("simulate", *self.options("bf16"), "--set", f"device.backend={backend}")
+            status, _, error = self.run_petra(
+                "simulate", *self.options("bf16"), "--set", f"device.backend={backend}"
+            )
             self.assertEqual(status, 2)
             self.assertEqual(len(error.splitlines()), 1, error)
-            self.assertIn(f"bf16 with model.family: revgpt and device.backend: {backend}; expected", error)
+            self.assertIn(
+                f"bf16 with model.family: revgpt and device.backend: {backend}; expected", error
+            )
 
 
 if __name__ == "__main__":

@@ -51,16 +51,26 @@ def process_of_rank(launcher, rank):
 
 def overwriting(arguments):
     """Tests use a folder again, which a user has to ask for."""
-    writes = arguments[:1] in (("train",), ("simulate",)) and not {"--resume", "--overwrite", "--help"} & set(arguments)
+    writes = arguments[:1] in (("train",), ("simulate",)) and not {
+        "--resume",
+        "--overwrite",
+        "--help",
+    } & set(arguments)
     return (arguments[0], "--overwrite", *arguments[1:]) if writes else arguments
 
 
 def make(*arguments):
     """make in the build folder, one at a time: tests that run side by side may want the same files."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
+    }
     with open("Makefile", "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        return subprocess.run(["make", *arguments], capture_output=True, text=True, env=environment, check=False)
+        return subprocess.run(
+            ["make", *arguments], capture_output=True, text=True, env=environment, check=False
+        )
 
 
 class ProgramTest(unittest.TestCase):
@@ -95,7 +105,9 @@ class ProgramTest(unittest.TestCase):
         ns = lambda time: round(1000 * time)  # noqa: E731
         for event in events:
             if event["ph"] == "X":
-                tracks[event["pid"], event["tid"]].append((ns(event["ts"]), ns(event["ts"] + event["dur"])))
+                tracks[event["pid"], event["tid"]].append(
+                    (ns(event["ts"]), ns(event["ts"] + event["dur"]))
+                )
             elif event["ph"] in times:
                 self.assertNotIn(event["id"], times[event["ph"]])
                 times[event["ph"]][event["id"]] = ns(event["ts"])
@@ -111,7 +123,13 @@ class ProgramTest(unittest.TestCase):
             if event["ph"] in "sf":
                 slices, time = tracks[event["pid"], event["tid"]], ns(event["ts"])
                 place = bisect.bisect_right(slices, time, key=lambda slice: slice[0]) - 1
-                self.assertTrue(any(slice[0] <= time < slice[1] for slice in slices[max(place - 1, 0):place + 1]), event)
+                self.assertTrue(
+                    any(
+                        slice[0] <= time < slice[1]
+                        for slice in slices[max(place - 1, 0) : place + 1]
+                    ),
+                    event,
+                )
         return len(times["s"])
 
     def unseal(self, name):
@@ -123,6 +141,7 @@ class ProgramTest(unittest.TestCase):
     def edited(self, name):
         """Opens an HDF5 file for changes, and takes its seal away."""
         import h5py
+
         with h5py.File(self.path(name), "r+") as file:
             yield file
             sealed = file.userblock_size > 0
@@ -133,7 +152,11 @@ class ProgramTest(unittest.TestCase):
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)
         options.setdefault("stdin", subprocess.DEVNULL)
-        return subprocess.Popen([PETRA, *(overwriting(arguments) if overwrite else arguments)], cwd=self.folder, **options)
+        return subprocess.Popen(
+            [PETRA, *(overwriting(arguments) if overwrite else arguments)],
+            cwd=self.folder,
+            **options,
+        )
 
     def run_petra(self, *arguments, stdin=b"", **options):
         """(exit status, stdout, stderr)"""
@@ -171,15 +194,21 @@ class ProgramTest(unittest.TestCase):
 
     def set_options(self, **values):
         """--set options; run__seed=2 is --set run.seed=2."""
-        return [text for key, value in values.items() for text in ("--set", f"{key.replace('__', '.')}={value}")]
+        return [
+            text
+            for key, value in values.items()
+            for text in ("--set", f"{key.replace('__', '.')}={value}")
+        ]
 
 
 def cifar_records(count, seed, labels=(10,)):
     """Records of random pixels as in the files of CIFAR-10 (labels=(10,)) or CIFAR-100 (labels=(20, 100))."""
     stream = random.Random(seed)
     return b"".join(
-        bytes(stream.randrange(limit) for limit in labels) + bytes(stream.getrandbits(8) for _ in range(3072))
-        for _ in range(count))
+        bytes(stream.randrange(limit) for limit in labels)
+        + bytes(stream.getrandbits(8) for _ in range(3072))
+        for _ in range(count)
+    )
 
 
 CIFAR10_FILES = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]

@@ -213,16 +213,18 @@ class Beside(ProgramTest):
         os.makedirs(self.path(f"runs/{name}"))
         with h5py.File(self.path(f"runs/{name}/run.h5"), "w", libver="earliest") as file:
             file.attrs["config"] = "method: {name: petra, accumulate: 1}\n"
-            file["train/microbatch"], file["train/epoch"] = numpy.arange(losses), numpy.zeros(
-                losses, int
+            file["train/microbatch"], file["train/epoch"] = (
+                numpy.arange(losses),
+                numpy.zeros(losses, int),
             )
             file["train/loss"], file["train/virtual_s"] = (
                 numpy.full(losses, 2.0),
                 numpy.arange(losses) * 1.0,
             )
             file["epoch/epoch"], file["epoch/eval_top1"] = [0], [0.5]
-            file["probe/microbatch"], file["probe/epoch"] = numpy.arange(probes), numpy.zeros(
-                probes, int
+            file["probe/microbatch"], file["probe/epoch"] = (
+                numpy.arange(probes),
+                numpy.zeros(probes, int),
             )
             file["probe/cosine/method_delayed"] = numpy.full((probes, stages), value)
             made_up_log.complete(file)

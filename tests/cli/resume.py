@@ -32,37 +32,126 @@ KILLS = int(os.environ.get("PETRA_TEST_KILLS", "10"))
 # Of checkpoints.
 PERIODS = ["1", "3 microbatches", "7 microbatches", "0.003 minutes"]
 
-METHODS = [["method.name=backprop"], ["method.name=reversible"], ["method.name=checkpoint"], ["method.name=gpipe"],
-           ["method.name=gpipe-checkpoint"], ["method.name=1f1b"], ["method.name=interleaved"], ["method.name=zb-h1"],
-           ["method.name=looped-bfs"], ["method.name=zb-h2", "method.keep=input"], ["method.name=interleaved-zb", "probe.per_epoch=1"],
-           ["method.name=zb-v", "cluster.engines=2"], ["method.name=v-half"], ["method.name=v-min", "method.accumulate=5"],
-           ["method.name=dualpipe-v", "cluster.overlap=0.5"],
-           ["method.name=pipedream"], ["method.name=pipedream-2bw"],
-           ["method.name=paci", "method.accumulate=3", "optim.name=lars", "optim.lr=0.1", "optim.weight_decay=0.01"],
-           ["method.name=paci", "method.accumulate=1", "optim.name=adam", "optim.lr=0.001", "optim.weight_decay=0.01"], ["method.name=delayed"], ["method.name=dsp", "data.recalibrate=3"],
-           ["method.name=delayed-reversible", "optim.name=adamw", "optim.lr=0.001"], ["method.name=approximate-input", "optim.name=lion", "optim.lr=0.0001", "optim.clip=0.5"],
-           ["method.name=petra"], ["method.name=petra", "method.extra_delay=[5, 4, 2, 2]", "optim.name=muon", "optim.lr=0.01"],
-           ["method.name=dgl"], ["method.name=ddg", "optim.name=nadamw", "optim.lr=0.001", "method.mitigation.stage_momentum=0.95"], ["method.name=fr", "method.accumulate=3", "cluster.engines=2", "probe.per_epoch=1"],
-           ["method.name=petra-arrival", "method.credit=6"], ["method.name=petra", "method.sync_period=3"],
-           ["method.name=petra-arrival", "method.credit=5", "cluster.engines=2", "method.accumulate=3"],
-           ["method.name=petra", "probe.per_epoch=2", "probe.gradients=true"],
-           ["method.name=petra-arrival", "method.credit=6", "probe.per_epoch=1"],
-           ["method.name=delayed", "method.accumulate=1", "method.mitigation.weight_prediction=velocity",
-            "method.mitigation.lr_rescheduling=9", "method.mitigation.sync_warmup_epochs=1", "probe.per_epoch=2"],
-           ["method.name=petra", "method.accumulate=1", "method.mitigation.stage_momentum=0.97",
-            "method.mitigation.sync_warmup_epochs=2"],
-           ["method.name=petra", "method.accumulate=1", "method.mitigation.discrepancy_correction=0.5", "method.mitigation.error_feedback=true"],
-           ["method.name=1f1b", "model.family=resnet"], ["method.name=gpipe", "model.stem=imagenet"],
-           ["method.name=petra", "model.width=4", "data.set=grammar", "model.family=revgpt", "model.depth=2", "model.heads=2", "model.context=5",
-            "optim.name=muon", "optim.lr=0.01"],
-           ["method.name=petra", "model.width=8", "data.set=grammar", "model.family=revllama", "model.depth=1", "model.heads=2", "model.kv_heads=1",
-            "model.context=5", "model.coupling=leapfrog", "optim.name=adamw", "optim.lr=0.01", "probe.per_epoch=1"],
-           ["method.name=zb-h1", "model.width=4", "data.set=grammar", "model.family=llama", "model.depth=1", "model.heads=2", "model.context=5",
-            "optim.name=basis-rotation", "optim.lr=0.001", "optim.rotation_every=3"],
-           ["method.name=petra", "device.backend=ref", "device.precision=fp64", "method.accumulate=1"],
-           ["method.name=petra", "cluster.message.up=int8", "cluster.message.down=qsgd:3", "method.keep_precision=fp16"],
-           ["method.name=zb-h1", "method.keep_precision=qsgd:5", "cluster.message.up=bf16"],
-           ["method.name=delayed", "method.head=split", "model.stem=imagenet"]]  # a stage with maps of 1 x 1 stores graphs
+METHODS = [
+    ["method.name=backprop"],
+    ["method.name=reversible"],
+    ["method.name=checkpoint"],
+    ["method.name=gpipe"],
+    ["method.name=gpipe-checkpoint"],
+    ["method.name=1f1b"],
+    ["method.name=interleaved"],
+    ["method.name=zb-h1"],
+    ["method.name=looped-bfs"],
+    ["method.name=zb-h2", "method.keep=input"],
+    ["method.name=interleaved-zb", "probe.per_epoch=1"],
+    ["method.name=zb-v", "cluster.engines=2"],
+    ["method.name=v-half"],
+    ["method.name=v-min", "method.accumulate=5"],
+    ["method.name=dualpipe-v", "cluster.overlap=0.5"],
+    ["method.name=pipedream"],
+    ["method.name=pipedream-2bw"],
+    [
+        "method.name=paci",
+        "method.accumulate=3",
+        "optim.name=lars",
+        "optim.lr=0.1",
+        "optim.weight_decay=0.01",
+    ],
+    [
+        "method.name=paci",
+        "method.accumulate=1",
+        "optim.name=adam",
+        "optim.lr=0.001",
+        "optim.weight_decay=0.01",
+    ],
+    ["method.name=delayed"],
+    ["method.name=dsp", "data.recalibrate=3"],
+    ["method.name=delayed-reversible", "optim.name=adamw", "optim.lr=0.001"],
+    ["method.name=approximate-input", "optim.name=lion", "optim.lr=0.0001", "optim.clip=0.5"],
+    ["method.name=petra"],
+    ["method.name=petra", "method.extra_delay=[5, 4, 2, 2]", "optim.name=muon", "optim.lr=0.01"],
+    ["method.name=dgl"],
+    [
+        "method.name=ddg",
+        "optim.name=nadamw",
+        "optim.lr=0.001",
+        "method.mitigation.stage_momentum=0.95",
+    ],
+    ["method.name=fr", "method.accumulate=3", "cluster.engines=2", "probe.per_epoch=1"],
+    ["method.name=petra-arrival", "method.credit=6"],
+    ["method.name=petra", "method.sync_period=3"],
+    ["method.name=petra-arrival", "method.credit=5", "cluster.engines=2", "method.accumulate=3"],
+    ["method.name=petra", "probe.per_epoch=2", "probe.gradients=true"],
+    ["method.name=petra-arrival", "method.credit=6", "probe.per_epoch=1"],
+    [
+        "method.name=delayed",
+        "method.accumulate=1",
+        "method.mitigation.weight_prediction=velocity",
+        "method.mitigation.lr_rescheduling=9",
+        "method.mitigation.sync_warmup_epochs=1",
+        "probe.per_epoch=2",
+    ],
+    [
+        "method.name=petra",
+        "method.accumulate=1",
+        "method.mitigation.stage_momentum=0.97",
+        "method.mitigation.sync_warmup_epochs=2",
+    ],
+    [
+        "method.name=petra",
+        "method.accumulate=1",
+        "method.mitigation.discrepancy_correction=0.5",
+        "method.mitigation.error_feedback=true",
+    ],
+    ["method.name=1f1b", "model.family=resnet"],
+    ["method.name=gpipe", "model.stem=imagenet"],
+    [
+        "method.name=petra",
+        "model.width=4",
+        "data.set=grammar",
+        "model.family=revgpt",
+        "model.depth=2",
+        "model.heads=2",
+        "model.context=5",
+        "optim.name=muon",
+        "optim.lr=0.01",
+    ],
+    [
+        "method.name=petra",
+        "model.width=8",
+        "data.set=grammar",
+        "model.family=revllama",
+        "model.depth=1",
+        "model.heads=2",
+        "model.kv_heads=1",
+        "model.context=5",
+        "model.coupling=leapfrog",
+        "optim.name=adamw",
+        "optim.lr=0.01",
+        "probe.per_epoch=1",
+    ],
+    [
+        "method.name=zb-h1",
+        "model.width=4",
+        "data.set=grammar",
+        "model.family=llama",
+        "model.depth=1",
+        "model.heads=2",
+        "model.context=5",
+        "optim.name=basis-rotation",
+        "optim.lr=0.001",
+        "optim.rotation_every=3",
+    ],
+    ["method.name=petra", "device.backend=ref", "device.precision=fp64", "method.accumulate=1"],
+    [
+        "method.name=petra",
+        "cluster.message.up=int8",
+        "cluster.message.down=qsgd:3",
+        "method.keep_precision=fp16",
+    ],
+    ["method.name=zb-h1", "method.keep_precision=qsgd:5", "cluster.message.up=bf16"],
+    ["method.name=delayed", "method.head=split", "model.stem=imagenet"],
+]  # a stage with maps of 1 x 1 stores graphs
 
 
 def contents(path):
@@ -70,7 +159,12 @@ def contents(path):
     found = {}
 
     def visit(name, item):
-        if isinstance(item, h5py.Dataset) and name.split("/")[-1] not in ("wall_s", "images_per_s", "tokens_per_s", "backend_bytes"):
+        if isinstance(item, h5py.Dataset) and name.split("/")[-1] not in (
+            "wall_s",
+            "images_per_s",
+            "tokens_per_s",
+            "backend_bytes",
+        ):
             found[name] = item[()]
 
     with h5py.File(path, "r") as file:
@@ -81,11 +175,18 @@ def contents(path):
 
 class Resume(ProgramTest):
     def options(self, settings):
-        common = ["stages.partition=balanced", "stages.count=4", "method.accumulate=4", "run.trace_actions=true"]
+        common = [
+            "stages.partition=balanced",
+            "stages.count=4",
+            "method.accumulate=4",
+            "run.trace_actions=true",
+        ]
         return [word for setting in common + settings for word in ("--set", setting)]
 
     def train(self, output, settings, *more):
-        return self.good("train", "c.yaml", *self.options(settings), "--output", output, "--quiet", *more)
+        return self.good(
+            "train", "c.yaml", *self.options(settings), "--output", output, "--quiet", *more
+        )
 
     def same(self, a, b, settings):
         self.assertEqual(self.read(f"{a}/weights.h5"), self.read(f"{b}/weights.h5"), settings)
@@ -111,7 +212,10 @@ class Resume(ProgramTest):
             self.train("again", settings, "--resume", "--trace", "again.json")
             self.same("whole", "again", settings)
             # What the stages held before the checkpoint is not gone through again.
-            whole, again = ([line for line in self.read(name).splitlines() if b'"ph":"C"' not in line] for name in ("whole.json", "again.json"))
+            whole, again = (
+                [line for line in self.read(name).splitlines() if b'"ph":"C"' not in line]
+                for name in ("whole.json", "again.json")
+            )
             self.assertEqual(whole, again, settings)
 
     def test_a_log_that_is_damaged(self):
@@ -123,19 +227,34 @@ class Resume(ProgramTest):
             byte = file.read(1)[0]
             file.seek(2000)
             file.write(bytes([byte ^ 1]))
-        code, _, error = self.run_petra("train", "c.yaml", *self.options(["method.name=petra"]), "--output", "again", "--resume")
+        code, _, error = self.run_petra(
+            "train", "c.yaml", *self.options(["method.name=petra"]), "--output", "again", "--resume"
+        )
         self.assertEqual(code, 0)
-        self.assertEqual([line for line in error.splitlines() if line.startswith("petra: ")],
-                         ["petra: warning: again/run.h5 is damaged; the log in again/checkpoint.h5 replaces it"])
+        self.assertEqual(
+            [line for line in error.splitlines() if line.startswith("petra: ")],
+            ["petra: warning: again/run.h5 is damaged; the log in again/checkpoint.h5 replaces it"],
+        )
         self.same("whole", "again", ["method.name=petra"])
 
     def test_a_log_of_another_petra(self):
         """A complete run of which no checkpoint is kept is not trained again; one with a checkpoint goes on from there."""
         self.write("c.yaml", CONFIG)
-        run = ["train", "c.yaml", *self.options(["method.name=petra", "run.epochs=2"]), "--output", "out"]
-        said = {"true": (0, "petra: warning: out/run.h5: replaced by the log in out/checkpoint.h5"),
-                "false": (1, "petra: warning: out: weights.h5 belongs to a run that has ended, and no checkpoint was kept to resume from; "
-                             "nothing was changed; expected --overwrite, or another folder")}
+        run = [
+            "train",
+            "c.yaml",
+            *self.options(["method.name=petra", "run.epochs=2"]),
+            "--output",
+            "out",
+        ]
+        said = {
+            "true": (0, "petra: warning: out/run.h5: replaced by the log in out/checkpoint.h5"),
+            "false": (
+                1,
+                "petra: warning: out: weights.h5 belongs to a run that has ended, and no checkpoint was kept to resume from; "
+                "nothing was changed; expected --overwrite, or another folder",
+            ),
+        }
         for keep, (status, warning) in said.items():
             more = ["--set", f"run.keep_checkpoint={keep}"]
             self.good(*run, *more)
@@ -144,8 +263,10 @@ class Resume(ProgramTest):
             self.write("out/run.h5", seal_again(self.read("out/run.h5")))
             before = [self.read(f"out/{name}") for name in ("run.h5", "weights.h5", "config.yaml")]
             code, _, error = self.run_petra(*run, *more, "--resume")
-            self.assertEqual((code, [line for line in error.splitlines() if line.startswith("petra: ")]),
-                             (status, ["petra: out/run.h5: schema_version is 2, expected 1", warning]))
+            self.assertEqual(
+                (code, [line for line in error.splitlines() if line.startswith("petra: ")]),
+                (status, ["petra: out/run.h5: schema_version is 2, expected 1", warning]),
+            )
             after = [self.read(f"out/{name}") for name in ("run.h5", "weights.h5", "config.yaml")]
             self.assertEqual(after == before, keep == "false")
 
@@ -156,13 +277,24 @@ class Resume(ProgramTest):
         begin = time.time()
         self.train("whole", longer)
         seconds = time.time() - begin
-        command = [PETRA, "train", "c.yaml", *self.options(longer), "--output", "killed", "--quiet", "--resume"]
+        command = [
+            PETRA,
+            "train",
+            "c.yaml",
+            *self.options(longer),
+            "--output",
+            "killed",
+            "--quiet",
+            "--resume",
+        ]
         kills = ends = 0
         while kills < KILLS:
             with subprocess.Popen(command, cwd=self.folder) as process:
                 try:
                     self.assertEqual(process.wait(generator.uniform(0, seconds)), 0)
-                    self.same("whole", "killed", longer)  # it came to its end: from the beginning again
+                    self.same(
+                        "whole", "killed", longer
+                    )  # it came to its end: from the beginning again
                     subprocess.run(["rm", "-rf", self.path("killed")], check=True)
                     ends += 1
                 except subprocess.TimeoutExpired:
@@ -170,13 +302,20 @@ class Resume(ProgramTest):
                     kills += 1
         self.train("killed", longer, "--resume")
         self.same("whole", "killed", longer)
-        print(f"{kills} kills, {ends + 1} runs of {seconds:.1f} s came to their end", file=sys.stderr)
+        print(
+            f"{kills} kills, {ends + 1} runs of {seconds:.1f} s came to their end", file=sys.stderr
+        )
 
     def stopped(self, sent, wait_for, *words):
         """Sends the signal when the file is there; what was printed on standard error."""
         # A shell that runs tests in the background has SIGINT ignored in them, which a training would respect.
-        with subprocess.Popen([PETRA, "train", "c.yaml", *words], cwd=self.folder, stderr=subprocess.PIPE, text=True,
-                              preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as process:
+        with subprocess.Popen(
+            [PETRA, "train", "c.yaml", *words],
+            cwd=self.folder,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        ) as process:
             while not os.path.exists(self.path(wait_for)):
                 time.sleep(0.01)
             time.sleep(0.2)
@@ -190,11 +329,25 @@ class Resume(ProgramTest):
         settings = ["data.limit=4000", "run.epochs=1", "run.max_microbatches=250"]
         self.train("whole", settings)
         for sent in sample((signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)):
-            error = self.stopped(sent, "it's/run.h5", *self.options(settings), "--output", "it's", "--quiet", "--overwrite")
-            self.assertRegex(error, r"\Apetra: stopping, after a checkpoint if the run has begun; a second signal ends the run at once, without a checkpoint\n"
-                                    r"petra: stopped at microbatch \d+ of 250; resume it with: [^\n]*\n\Z")
+            error = self.stopped(
+                sent,
+                "it's/run.h5",
+                *self.options(settings),
+                "--output",
+                "it's",
+                "--quiet",
+                "--overwrite",
+            )
+            self.assertRegex(
+                error,
+                r"\Apetra: stopping, after a checkpoint if the run has begun; a second signal ends the run at once, without a checkpoint\n"
+                r"petra: stopped at microbatch \d+ of 250; resume it with: [^\n]*\n\Z",
+            )
             command = error.splitlines()[1].split("resume it with: ")[1]
-            self.assertEqual(command, f"{PETRA} train c.yaml {' '.join(self.options(settings))} --output 'it'\\''s' --quiet --resume")
+            self.assertEqual(
+                command,
+                f"{PETRA} train c.yaml {' '.join(self.options(settings))} --output 'it'\\''s' --quiet --resume",
+            )
             with h5py.File(self.path("it's/checkpoint.h5")) as file:
                 self.assertLess(file["begin"][1], 250)
             subprocess.run(["sh", "-c", command], cwd=self.folder, check=True)
@@ -203,19 +356,46 @@ class Resume(ProgramTest):
 
     def test_stopped_without_checkpoints(self):
         self.write("c.yaml", CONFIG)
-        error = self.stopped(signal.SIGTERM, "out/run.h5", *self.options(["run.epochs=1000", "run.checkpoint_every=0"]), "--output", "out", "--quiet")
-        self.assertEqual(error, "petra: stopped; the run writes no checkpoints (run.checkpoint_every: 0), so it cannot be resumed\n")
+        error = self.stopped(
+            signal.SIGTERM,
+            "out/run.h5",
+            *self.options(["run.epochs=1000", "run.checkpoint_every=0"]),
+            "--output",
+            "out",
+            "--quiet",
+        )
+        self.assertEqual(
+            error,
+            "petra: stopped; the run writes no checkpoints (run.checkpoint_every: 0), so it cannot be resumed\n",
+        )
         self.assertFalse(os.path.exists(self.path("out/checkpoint.h5")))
 
     def test_stopped_again_and_again(self):
         """At random, resumed each time, with what a run has that nothing happened to."""
         self.write("c.yaml", CONFIG)
-        settings = ["method.name=1f1b", "run.epochs=6", "run.checkpoint_every=0.02 minutes", "probe.per_epoch=2"]
+        settings = [
+            "method.name=1f1b",
+            "run.epochs=6",
+            "run.checkpoint_every=0.02 minutes",
+            "probe.per_epoch=2",
+        ]
         self.train("whole", settings)
         generator, stops = random.Random(3), 0
         while stops < KILLS:
-            with subprocess.Popen([PETRA, "train", "c.yaml", *self.options(settings), "--output", "out", "--quiet", "--resume"], cwd=self.folder,
-                                  stderr=subprocess.PIPE) as process:
+            with subprocess.Popen(
+                [
+                    PETRA,
+                    "train",
+                    "c.yaml",
+                    *self.options(settings),
+                    "--output",
+                    "out",
+                    "--quiet",
+                    "--resume",
+                ],
+                cwd=self.folder,
+                stderr=subprocess.PIPE,
+            ) as process:
                 time.sleep(generator.uniform(0.1, 0.5))
                 process.send_signal(signal.SIGTERM)
                 process.communicate(timeout=20)
@@ -248,7 +428,13 @@ class Resume(ProgramTest):
             again = run["trace/actions/start_ns"][()]
         self.assertGreater(done, 100)
         numpy.testing.assert_array_equal(again[:done], trace["start_ns"][:done])
-        self.bad(2, "measured: a simulation computes nothing", "simulate", "c.yaml", *self.options(["cluster.cost.model=measured"]))
+        self.bad(
+            2,
+            "measured: a simulation computes nothing",
+            "simulate",
+            "c.yaml",
+            *self.options(["cluster.cost.model=measured"]),
+        )
 
     def test_more_epochs(self):
         self.write("c.yaml", CONFIG)
@@ -258,7 +444,11 @@ class Resume(ProgramTest):
         self.same("long", "short", [])
         # From a checkpoint at the end of a synchronous warm-up, and from one within it.
         for epochs in 1, 2:
-            warm = [f"method.mitigation.sync_warmup_epochs={epochs}", "method.mitigation.weight_prediction=spectrain", "probe.per_epoch=2"]
+            warm = [
+                f"method.mitigation.sync_warmup_epochs={epochs}",
+                "method.mitigation.weight_prediction=spectrain",
+                "probe.per_epoch=2",
+            ]
             self.train(f"long-{epochs}", [*warm, "run.epochs=3"])
             self.train(f"short-{epochs}", [*warm, "run.epochs=2"])
             self.train(f"short-{epochs}", [*warm, "run.epochs=3"], "--resume")
@@ -267,23 +457,56 @@ class Resume(ProgramTest):
     def test_more_epochs_from_within_one(self):
         """A longer run goes on from within an epoch, but not from where a shorter one had nothing left to read."""
         self.write("c.yaml", CONFIG)
-        for settings in sample((["method.name=petra"], ["method.name=interleaved"], ["method.name=zb-h1"], ["method.name=gpipe"])):
+        for settings in sample(
+            (
+                ["method.name=petra"],
+                ["method.name=interleaved"],
+                ["method.name=zb-h1"],
+                ["method.name=gpipe"],
+            )
+        ):
             self.train("long", [*settings, "run.epochs=3"])
-            self.train("short", [*settings, "run.max_microbatches=27", "run.checkpoint_every=17 microbatches"])
+            self.train(
+                "short",
+                [*settings, "run.max_microbatches=27", "run.checkpoint_every=17 microbatches"],
+            )
             self.train("short", [*settings, "run.epochs=3"], "--resume")
             self.same("long", "short", settings)
         # Where the order of the shorter run leaves out what comes behind its end: B of microbatch 15 at stage 4, which a longer one has done.
         self.train("near", ["run.max_microbatches=17", "run.checkpoint_every=8 microbatches"])
-        self.bad(2, "30 microbatches in all, but the run that wrote near/checkpoint.h5 had another number: near its end, the shorter run omits "
-                    "actions that the longer run has already done; expected a run of the same length", "train", "c.yaml", *self.options([]), "--output", "near", "--resume", overwrite=False)
-        last = ["run.max_microbatches=3", "run.checkpoint_every=0.000001 minutes"]  # before all that starts together
+        self.bad(
+            2,
+            "30 microbatches in all, but the run that wrote near/checkpoint.h5 had another number: near its end, the shorter run omits "
+            "actions that the longer run has already done; expected a run of the same length",
+            "train",
+            "c.yaml",
+            *self.options([]),
+            "--output",
+            "near",
+            "--resume",
+            overwrite=False,
+        )
+        last = [
+            "run.max_microbatches=3",
+            "run.checkpoint_every=0.000001 minutes",
+        ]  # before all that starts together
         self.train("drained", last)
         shutil.copytree(self.path("drained"), self.path("again"))
         os.remove(self.path("again/run.h5"))
         self.train("again", last, "--resume")
         self.same("drained", "again", last)
-        self.bad(2, "run.epochs: 5 microbatches in all, but the run that wrote drained/checkpoint.h5 had already read all of its 3; "
-                    "expected a run of the same length", "train", "c.yaml", *self.options(["run.max_microbatches=5"]), "--output", "drained", "--resume", overwrite=False)
+        self.bad(
+            2,
+            "run.epochs: 5 microbatches in all, but the run that wrote drained/checkpoint.h5 had already read all of its 3; "
+            "expected a run of the same length",
+            "train",
+            "c.yaml",
+            *self.options(["run.max_microbatches=5"]),
+            "--output",
+            "drained",
+            "--resume",
+            overwrite=False,
+        )
 
     def test_more_epochs_of_fewer_microbatches_than_stages(self):
         """Ten stages, three microbatches an epoch: the last stages evaluate three epochs before their first action. Of two epochs, the run
@@ -291,9 +514,18 @@ class Resume(ProgramTest):
         self.write("c.yaml", CONFIG)
         few = ["stages.count=10", "data.limit=12"]
         self.train("short", [*few, "run.epochs=2"])
-        self.bad(2, "run.epochs=3: 9 microbatches in all, but the run that wrote short/checkpoint.h5 had another number: near its end, the shorter run omits "
-                 "actions that the longer run has already done; expected a run of the same length, or one from the beginning",
-                 "train", "c.yaml", *self.options([*few, "run.epochs=3"]), "--output", "short", "--resume", overwrite=False)
+        self.bad(
+            2,
+            "run.epochs=3: 9 microbatches in all, but the run that wrote short/checkpoint.h5 had another number: near its end, the shorter run omits "
+            "actions that the longer run has already done; expected a run of the same length, or one from the beginning",
+            "train",
+            "c.yaml",
+            *self.options([*few, "run.epochs=3"]),
+            "--output",
+            "short",
+            "--resume",
+            overwrite=False,
+        )
         for epochs, longer, settings in (2, 3, ["run.eval_every=0"]), (4, 6, []):
             self.train("long", [*few, *settings, f"run.epochs={longer}"])
             self.train("cut", [*few, *settings, f"run.epochs={epochs}"])
@@ -304,12 +536,29 @@ class Resume(ProgramTest):
         """Six microbatches and an update after ten: the shorter run takes end-to-end gradients of its third at the first weights, a run of
         twelve those of stage 1 at weights of stage 10 that it changes before; of nine it does not."""
         self.write("c.yaml", CONFIG)
-        few = ["stages.count=10", "data.limit=12", "run.eval_every=0", "method.accumulate=10", "probe.per_epoch=3"]
+        few = [
+            "stages.count=10",
+            "data.limit=12",
+            "run.eval_every=0",
+            "method.accumulate=10",
+            "probe.per_epoch=3",
+        ]
         self.train("short", [*few, "run.epochs=2"])
-        self.bad(2, "run.epochs=4: 12 microbatches in all, but the run that wrote short/checkpoint.h5 had 6, and none of them made an update after the checkpoint: "
-                 "end-to-end gradients of probes may use other weights than in the longer run; expected a run of the same length, or one from the beginning",
-                 "train", "c.yaml", *self.options([*few, "run.epochs=4"]), "--output", "short", "--resume", overwrite=False)
-        for epochs, longer, settings in sample(((2, 3, []), (4, 5, []), (2, 4, ["method.accumulate=1"]), (2, 4, ["probe.per_epoch=0"]))):
+        self.bad(
+            2,
+            "run.epochs=4: 12 microbatches in all, but the run that wrote short/checkpoint.h5 had 6, and none of them made an update after the checkpoint: "
+            "end-to-end gradients of probes may use other weights than in the longer run; expected a run of the same length, or one from the beginning",
+            "train",
+            "c.yaml",
+            *self.options([*few, "run.epochs=4"]),
+            "--output",
+            "short",
+            "--resume",
+            overwrite=False,
+        )
+        for epochs, longer, settings in sample(
+            ((2, 3, []), (4, 5, []), (2, 4, ["method.accumulate=1"]), (2, 4, ["probe.per_epoch=0"]))
+        ):
             self.train("long", [*few, *settings, f"run.epochs={longer}"])
             self.train("cut", [*few, *settings, f"run.epochs={epochs}"])
             self.train("cut", [*few, *settings, f"run.epochs={longer}"], "--resume")
@@ -325,21 +574,41 @@ class Resume(ProgramTest):
 
     def test_other_data(self):
         """data.path may have moved; data of another size are refused, and the run goes on with its own."""
-        self.write("text.yaml", "run: {epochs: 1, keep_checkpoint: true}\nlr: {warmup_epochs: 0}\n"
-                                "data: {set: text, path: a.txt, eval_share: 0.5, batch: 2}\n"
-                                "model: {family: revgpt, depth: 1, width: 4, heads: 1, context: 4}\n")
+        self.write(
+            "text.yaml",
+            "run: {epochs: 1, keep_checkpoint: true}\nlr: {warmup_epochs: 0}\n"
+            "data: {set: text, path: a.txt, eval_share: 0.5, batch: 2}\n"
+            "model: {family: revgpt, depth: 1, width: 4, heads: 1, context: 4}\n",
+        )
         self.write("a.txt", 100 * "ab")  # 12 microbatches an epoch
         self.write("b.txt", 60 * "ab")  # 7
         run = ["train", "text.yaml", "--output", "out", "--quiet", "--set"]
         self.good(*run, "run.epochs=2")
         before = self.read("out/run.h5")
-        self.bad(2, "data.path=b.txt: 7 microbatches per epoch, but the run that wrote out/checkpoint.h5 had 12; expected the data that",
-                 *run, "run.epochs=4", "--resume", "--set", "data.path=b.txt")
+        self.bad(
+            2,
+            "data.path=b.txt: 7 microbatches per epoch, but the run that wrote out/checkpoint.h5 had 12; expected the data that",
+            *run,
+            "run.epochs=4",
+            "--resume",
+            "--set",
+            "data.path=b.txt",
+        )
         self.assertEqual(self.read("out/run.h5"), before)
-        for text, split in ("ab" * 49 + "bb" + "ab" * 50, "training"), ("ab" * 99 + "aa", "evaluation"):
+        for text, split in (
+            ("ab" * 49 + "bb" + "ab" * 50, "training"),
+            ("ab" * 99 + "aa", "evaluation"),
+        ):
             self.write("b.txt", text)
-            self.bad(2, f"data.path=b.txt: the samples of the {split} split differ from those that out/checkpoint.h5 was written with", *run, "run.epochs=4",
-                     "--resume", "--set", "data.path=b.txt")
+            self.bad(
+                2,
+                f"data.path=b.txt: the samples of the {split} split differ from those that out/checkpoint.h5 was written with",
+                *run,
+                "run.epochs=4",
+                "--resume",
+                "--set",
+                "data.path=b.txt",
+            )
         self.assertEqual(self.read("out/run.h5"), before)
         os.rename(self.path("a.txt"), self.path("c.txt"))
         self.good(*run, "run.epochs=4", "--resume", "--set", "data.path=c.txt")
@@ -347,8 +616,23 @@ class Resume(ProgramTest):
     def test_other_images(self):
         """Another label anywhere, another pixel in an image that is looked at."""
         self.write("c.yaml", CONFIG)
-        self.good("data", "generate", "c.yaml", "--output", "a.h5", "--quiet", *self.set_options(data__limit=20, data__eval_limit=4))
-        run = ["train", "c.yaml", "--output", "out", "--quiet", *self.set_options(data__set="hdf5", stages__partition="balanced", stages__count=2)]
+        self.good(
+            "data",
+            "generate",
+            "c.yaml",
+            "--output",
+            "a.h5",
+            "--quiet",
+            *self.set_options(data__limit=20, data__eval_limit=4),
+        )
+        run = [
+            "train",
+            "c.yaml",
+            "--output",
+            "out",
+            "--quiet",
+            *self.set_options(data__set="hdf5", stages__partition="balanced", stages__count=2),
+        ]
         self.good(*run, *self.set_options(data__path="a.h5", run__epochs=2))
         before = self.read("out/run.h5")
         for split, item, place in ("train", "labels", 7), ("eval", "images", (-1, -1, -1, -1)):
@@ -356,8 +640,13 @@ class Resume(ProgramTest):
             self.unseal("b.h5")
             with h5py.File(self.path("b.h5"), "r+") as file:
                 file[split][item][place] = (file[split][item][place] + 1) % 10
-            self.bad(2, f"the samples of the {'training' if split == 'train' else 'evaluation'} split differ from those that out/checkpoint.h5",
-                     *run, "--resume", *self.set_options(data__path="b.h5", run__epochs=3))
+            self.bad(
+                2,
+                f"the samples of the {'training' if split == 'train' else 'evaluation'} split differ from those that out/checkpoint.h5",
+                *run,
+                "--resume",
+                *self.set_options(data__path="b.h5", run__epochs=3),
+            )
         self.assertEqual(self.read("out/run.h5"), before)
 
     def test_a_folder_that_holds_a_run(self):
@@ -368,44 +657,99 @@ class Resume(ProgramTest):
         longer = ["--set", "run.epochs=3"]
         self.good(*run)
         before = files()
-        self.assertEqual(list(before), ["config.yaml", "run.h5", "weights.h5"])  # no checkpoint is kept
+        self.assertEqual(
+            list(before), ["config.yaml", "run.h5", "weights.h5"]
+        )  # no checkpoint is kept
         for command in "train", "simulate":
-            self.bad(2, ["out: already contains a run (run.h5)", "--resume", "--overwrite", "--output"], command, *run[1:],
-                     "--set", "run.seed=2", overwrite=False)
+            self.bad(
+                2,
+                ["out: already contains a run (run.h5)", "--resume", "--overwrite", "--output"],
+                command,
+                *run[1:],
+                "--set",
+                "run.seed=2",
+                overwrite=False,
+            )
         self.bad(2, "out: contains a run (run.h5), which weights.h5 would", "init", *run[1:])
-        for target, words in [("small.yaml", "is also an input"), ("out/run.h5", "of a run"), ("out/weights.h5", "of a run")]:
-            self.bad(2, [f"--output: {target} ", words], "profile", "small.yaml", "--output", target)
+        for target, words in [
+            ("small.yaml", "is also an input"),
+            ("out/run.h5", "of a run"),
+            ("out/weights.h5", "of a run"),
+        ]:
+            self.bad(
+                2, [f"--output: {target} ", words], "profile", "small.yaml", "--output", target
+            )
             self.bad(2, words, "data", "generate", "small.yaml", "--output", target)
             self.bad(2, [f"--trace: {target} ", words], "simulate", "small.yaml", "--trace", target)
         self.bad(2, "--output: out/run.h5 ", "report", "out", "--output", "out/run.h5")
-        self.assertEqual(self.good(*run[:-1], "--resume"), "out: this run is complete; there is nothing left to do\n")
+        self.assertEqual(
+            self.good(*run[:-1], "--resume"),
+            "out: this run is complete; there is nothing left to do\n",
+        )
         self.assertEqual(self.good(*run, "--resume"), "")
         self.assertEqual(self.good_json(*run, "--resume"), {"output": "out", "complete": True})
-        self.bad(2, ["out: this run is complete with run.epochs: 2, ", "to 3 (run.keep_checkpoint)"], *run, *longer, "--resume")
+        self.bad(
+            2,
+            ["out: this run is complete with run.epochs: 2, ", "to 3 (run.keep_checkpoint)"],
+            *run,
+            *longer,
+            "--resume",
+        )
         self.bad(2, "run.h5: was written with run.seed: 1", *run, "--set", "run.seed=2", "--resume")
-        self.bad(2, "--resume and --overwrite; expected one of them", *run, "--resume", "--overwrite")
+        self.bad(
+            2, "--resume and --overwrite; expected one of them", *run, "--resume", "--overwrite"
+        )
         self.assertEqual(files(), before)
         os.remove(self.path("out/run.h5"))  # what a killed --overwrite leaves
         self.bad(2, "out: already contains a run (weights.h5)", *run, overwrite=False)
         self.good(*run, "--set", "run.keep_checkpoint=true", "--overwrite")
-        self.assertEqual(sorted(os.listdir(self.path("out"))), ["checkpoint", "checkpoint.h5", "config.yaml", "run.h5", "weights.h5"])
+        self.assertEqual(
+            sorted(os.listdir(self.path("out"))),
+            ["checkpoint", "checkpoint.h5", "config.yaml", "run.h5", "weights.h5"],
+        )
         self.good("simulate", *run[1:], "--overwrite")  # nothing is left of the training
         before = files()
         self.assertEqual(list(before), ["config.yaml", "run.h5"])
-        self.bad(2, "out: contains a simulation (run.h5)", *run, "--resume")  # whose log is complete, too
+        self.bad(
+            2, "out: contains a simulation (run.h5)", *run, "--resume"
+        )  # whose log is complete, too
         self.assertEqual(files(), before)
 
     def test_a_run_of_one_epoch_has_no_checkpoint_to_keep(self):
-        run = ["train", "small.yaml", "--output", "one", "--set", "run.keep_checkpoint=true", "--set", "run.epochs=1"]
+        run = [
+            "train",
+            "small.yaml",
+            "--output",
+            "one",
+            "--set",
+            "run.keep_checkpoint=true",
+            "--set",
+            "run.epochs=1",
+        ]
         text = self.good(*run)
-        self.assertIn("writes   one/{config.yaml,run.h5,weights.h5}; run.keep_checkpoint has no effect: no checkpoint is due before the end\n", text)
+        self.assertIn(
+            "writes   one/{config.yaml,run.h5,weights.h5}; run.keep_checkpoint has no effect: no checkpoint is due before the end\n",
+            text,
+        )
         self.assertIn("; written: one/{config.yaml,run.h5,weights.h5}\n", text)
-        self.assertEqual(sorted(os.listdir(self.path("one"))), ["config.yaml", "run.h5", "weights.h5"])
-        self.bad(2, ["no checkpoint was written from which it could continue to 2 (run.checkpoint_every: "], *run, "--set", "run.epochs=2", "--resume")
+        self.assertEqual(
+            sorted(os.listdir(self.path("one"))), ["config.yaml", "run.h5", "weights.h5"]
+        )
+        self.bad(
+            2,
+            ["no checkpoint was written from which it could continue to 2 (run.checkpoint_every: "],
+            *run,
+            "--set",
+            "run.epochs=2",
+            "--resume",
+        )
 
     def checkpoint(self, output):
         """Its files by name, and what is in them."""
-        names = ["checkpoint.h5", *(f"checkpoint/{name}" for name in os.listdir(self.path(f"{output}/checkpoint")))]
+        names = [
+            "checkpoint.h5",
+            *(f"checkpoint/{name}" for name in os.listdir(self.path(f"{output}/checkpoint"))),
+        ]
         return {name: self.read(f"{output}/{name}") for name in names}
 
     def test_a_full_disk_loses_nothing_older(self):
@@ -415,15 +759,28 @@ class Resume(ProgramTest):
         self.train("full", wide + ["run.epochs=2"])
         before = self.checkpoint("full")
         largest = max(len(content) for name, content in before.items() if name != "checkpoint.h5")
-        limit = largest - 10000  # the largest part does not fit, run.h5 and what reserves room for it do
+        limit = (
+            largest - 10000
+        )  # the largest part does not fit, run.h5 and what reserves room for it do
         self.assertGreater(limit, os.path.getsize(self.path("full/run.h5")) + (1 << 20))
 
         def no_space():
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-        command = [PETRA, "train", "c.yaml", *self.options(wide), "--output", "full", "--quiet", "--resume"]
-        done = subprocess.run(command, cwd=self.folder, preexec_fn=no_space, capture_output=True, text=True)
+        command = [
+            PETRA,
+            "train",
+            "c.yaml",
+            *self.options(wide),
+            "--output",
+            "full",
+            "--quiet",
+            "--resume",
+        ]
+        done = subprocess.run(
+            command, cwd=self.folder, preexec_fn=no_space, capture_output=True, text=True
+        )
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertRegex(done.stderr, r"full/checkpoint/.stage-0\d.h5.tmp: cannot ")
         self.assertEqual(done.stderr.count("\n"), 1)
@@ -438,14 +795,33 @@ class Resume(ProgramTest):
         self.write("c.yaml", CONFIG)
         wide = ["model.width=12", "run.checkpoint_every=0"]
         self.train("whole", wide)
-        weights, log = (os.path.getsize(self.path(f"whole/{name}")) for name in ("weights.h5", "run.h5"))
+        weights, log = (
+            os.path.getsize(self.path(f"whole/{name}")) for name in ("weights.h5", "run.h5")
+        )
         os.mkdir(self.path("disk"))
         ended = set()
-        for size in (weights - 5000, weights + 5000, weights + log + (1 << 20), weights + log + (3 << 20), 20 << 20):
-            if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", self.path("disk")], check=False, capture_output=True).returncode:
+        for size in (
+            weights - 5000,
+            weights + 5000,
+            weights + log + (1 << 20),
+            weights + log + (3 << 20),
+            20 << 20,
+        ):
+            if subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", self.path("disk")],
+                check=False,
+                capture_output=True,
+            ).returncode:
                 self.skipTest("mount fails")
             try:
-                command = ["train", "c.yaml", *self.options(wide), "--output", "disk/run", "--quiet"]
+                command = [
+                    "train",
+                    "c.yaml",
+                    *self.options(wide),
+                    "--output",
+                    "disk/run",
+                    "--quiet",
+                ]
                 code, _, error = self.run_petra(*command)
                 print(size, code, error)
                 self.assertEqual(error.count("\n"), code, error)
@@ -455,10 +831,15 @@ class Resume(ProgramTest):
                     if os.path.exists(self.path("disk/run/run.h5")):
                         with h5py.File(self.path("disk/run/run.h5"), "r") as file:
                             self.assertEqual(len(file["train/loss"]), 0)
-                    subprocess.run(["mount", "-o", "remount,size=100M", self.path("disk")], check=True)
+                    subprocess.run(
+                        ["mount", "-o", "remount,size=100M", self.path("disk")], check=True
+                    )
                     self.good(*command, "--resume")
                 self.same("whole", "disk/run", wide)
-                self.assertEqual(sorted(os.listdir(self.path("disk/run"))), ["config.yaml", "run.h5", "weights.h5"])
+                self.assertEqual(
+                    sorted(os.listdir(self.path("disk/run"))),
+                    ["config.yaml", "run.h5", "weights.h5"],
+                )
             finally:
                 subprocess.run(["umount", self.path("disk")], check=True)
         self.assertEqual(ended, {0, 1})
@@ -467,11 +848,26 @@ class Resume(ProgramTest):
         self.write("c.yaml", CONFIG)
         self.train("out", [])
         options = ["--output", "out", "--quiet", "--resume"]
-        self.bad(2, "run.h5: was written with optim.lr: 0.1", "train", "c.yaml", *self.options(["optim.lr=0.2"]), *options)
+        self.bad(
+            2,
+            "run.h5: was written with optim.lr: 0.1",
+            "train",
+            "c.yaml",
+            *self.options(["optim.lr=0.2"]),
+            *options,
+        )
         os.remove(self.path("out/run.h5"))
-        self.bad(2, "checkpoint.h5: was written with optim.lr: 0.1, but the config has 0.2; expected the config of the resumed run",
-                 "train", "c.yaml", *self.options(["optim.lr=0.2"]), *options)
-        self.bad(2, "expected a longer run", "train", "c.yaml", *self.options(["run.epochs=2"]), *options)
+        self.bad(
+            2,
+            "checkpoint.h5: was written with optim.lr: 0.1, but the config has 0.2; expected the config of the resumed run",
+            "train",
+            "c.yaml",
+            *self.options(["optim.lr=0.2"]),
+            *options,
+        )
+        self.bad(
+            2, "expected a longer run", "train", "c.yaml", *self.options(["run.epochs=2"]), *options
+        )
         whole = self.read("out/checkpoint.h5")
         for size in 0, 100, len(whole) // 2, len(whole) - 1:
             with open(self.path("out/checkpoint.h5"), "wb") as file:
@@ -479,15 +875,25 @@ class Resume(ProgramTest):
             self.bad(1, "out/checkpoint.h5: ", "train", "c.yaml", *self.options([]), *options)
         self.write("out/checkpoint.h5", whole)
         parts = sorted(name for name in self.checkpoint("out") if name != "checkpoint.h5")
-        self.assertEqual([name[:len("checkpoint/stage-01-")] for name in parts], [f"checkpoint/stage-0{j}-" for j in (1, 2, 3, 4)])
+        self.assertEqual(
+            [name[: len("checkpoint/stage-01-")] for name in parts],
+            [f"checkpoint/stage-0{j}-" for j in (1, 2, 3, 4)],
+        )
         contents = {name: self.read(f"out/{name}") for name in parts}
-        for content in contents[parts[2]][:-1] + b"x", contents[parts[2]][:1000], contents[parts[3]]:
+        for content in (
+            contents[parts[2]][:-1] + b"x",
+            contents[parts[2]][:1000],
+            contents[parts[3]],
+        ):
             self.write(f"out/{parts[2]}", content)
             self.bad(1, f"out/{parts[2]}: ", "train", "c.yaml", *self.options([]), *options)
         os.remove(self.path(f"out/{parts[2]}"))
         self.bad(1, f"out/{parts[2]}: cannot open", "train", "c.yaml", *self.options([]), *options)
         self.write(f"out/{parts[2]}", contents[parts[2]])
-        left = ["out/checkpoint/stage-03-0123456789abcdef.h5", "out/checkpoint/.stage-03-0123456789abcdef.h5.tmp"]
+        left = [
+            "out/checkpoint/stage-03-0123456789abcdef.h5",
+            "out/checkpoint/.stage-03-0123456789abcdef.h5.tmp",
+        ]
         for name in left:
             self.write(name, b"left over")
         self.train("out", [], "--resume")
@@ -496,8 +902,17 @@ class Resume(ProgramTest):
         os.remove(self.path("out/checkpoint.h5"))
         os.remove(self.path("out/run.h5"))
         self.train("out", [], "--resume")  # from the beginning
-        self.assertIn("no out/checkpoint.h5", self.good("train", "c.yaml", *self.options(["run.checkpoint_every=0"]), "--output",
-                                                       "none", "--resume").replace("none/", "out/"))
+        self.assertIn(
+            "no out/checkpoint.h5",
+            self.good(
+                "train",
+                "c.yaml",
+                *self.options(["run.checkpoint_every=0"]),
+                "--output",
+                "none",
+                "--resume",
+            ).replace("none/", "out/"),
+        )
         self.assertFalse(os.path.exists(self.path("none/checkpoint.h5")))
 
 

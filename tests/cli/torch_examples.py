@@ -44,10 +44,18 @@ class Examples(ProgramTest):
     def run_of(self, name, stages, *options, epochs=5):
         """Checks what an example of 30 microbatches prints and logs. Returns the log, and the mean over the probes of the printed cosine of each stage."""
         output = self.path(f"run-{len(os.listdir(self.folder))}")
-        lines = self.lines(name, "--microbatches", "30", "--probes", "1", "--output", output, *options)
-        found = [re.match(r"epoch (\d+): training \d+\.\d+, evaluation \d+\.\d+", line) for line in lines]
-        self.assertEqual([int(match.group(1)) for match in found if match], list(range(1, epochs + 1)))
-        cosines = numpy.array([line.split(":")[1].split() for line in lines if "cosine" in line], float)
+        lines = self.lines(
+            name, "--microbatches", "30", "--probes", "1", "--output", output, *options
+        )
+        found = [
+            re.match(r"epoch (\d+): training \d+\.\d+, evaluation \d+\.\d+", line) for line in lines
+        ]
+        self.assertEqual(
+            [int(match.group(1)) for match in found if match], list(range(1, epochs + 1))
+        )
+        cosines = numpy.array(
+            [line.split(":")[1].split() for line in lines if "cosine" in line], float
+        )
         self.assertEqual(cosines.shape[1], stages)
         run = Run(output)
         self.assertEqual(len(run.array("train/loss").values), 30)
@@ -57,7 +65,9 @@ class Examples(ProgramTest):
 
     def test_the_guide(self):
         """Runs the Python of docs/your-model.md, one block after the other."""
-        with open(os.path.join(os.path.dirname(ANALYSIS), "docs", "your-model.md"), encoding="utf-8") as file:
+        with open(
+            os.path.join(os.path.dirname(ANALYSIS), "docs", "your-model.md"), encoding="utf-8"
+        ) as file:
             blocks = re.findall(r"^```python\n(.*?)^```$", file.read(), re.M | re.S)
         self.assertEqual(len(blocks), 5)
         names, before = {"__name__": "guide"}, os.getcwd()
@@ -67,7 +77,9 @@ class Examples(ProgramTest):
                 exec(compile(block, "your-model.md", "exec"), names)  # noqa: S102: a page of this project
         finally:
             os.chdir(before)
-        self.assertIn("petra", self.good("compare", "runs/backprop", "runs/petra", "runs/pipedream"))
+        self.assertIn(
+            "petra", self.good("compare", "runs/backprop", "runs/petra", "runs/pipedream")
+        )
 
     def test_each_is_short(self):
         for path in glob.glob(os.path.join(ANALYSIS, "examples", "*.py")):
@@ -75,13 +87,30 @@ class Examples(ProgramTest):
                 self.assertLess(len(file.read().splitlines()), 80, path)
 
     def test_nanogpt(self):
-        exact = [self.run_of("nanogpt.py", 3, "--method", method, "--accumulate", "3", "--stages", "3", "--reversible", *GPT)
-                 for method in ("backprop", "1f1b", "reversible")]
+        exact = [
+            self.run_of(
+                "nanogpt.py",
+                3,
+                "--method",
+                method,
+                "--accumulate",
+                "3",
+                "--stages",
+                "3",
+                "--reversible",
+                *GPT,
+            )
+            for method in ("backprop", "1f1b", "reversible")
+        ]
         for run, cosines in exact:
-            numpy.testing.assert_allclose(run.array("train/loss").values, exact[0][0].array("train/loss").values, rtol=1e-4)
+            numpy.testing.assert_allclose(
+                run.array("train/loss").values, exact[0][0].array("train/loss").values, rtol=1e-4
+            )
             numpy.testing.assert_array_equal(cosines, 1)
         for more in ((), ("--reversible",)):
-            run, cosines = self.run_of("nanogpt.py", 6, "--method", "petra", "--stages", "6", *GPT, *more)
+            run, cosines = self.run_of(
+                "nanogpt.py", 6, "--method", "petra", "--stages", "6", *GPT, *more
+            )
             self.assertLess(cosines[0], cosines[-1])
             kept = run.array("memory/peak_bytes").sel(category="input_buffer").values
             # Only the embedding and the head are not reversible. The head keeps nothing, because its F and B are one action.
@@ -90,18 +119,47 @@ class Examples(ProgramTest):
 
     def test_nanogpt_reads_a_text(self):
         text = self.write("text", "ababab" * 60)
-        last = self.lines("nanogpt.py", "--method", "backprop", "--microbatches", "40", "--text", text, "--lr", "0.01", *GPT)[-1]
+        last = self.lines(
+            "nanogpt.py",
+            "--method",
+            "backprop",
+            "--microbatches",
+            "40",
+            "--text",
+            text,
+            "--lr",
+            "0.01",
+            *GPT,
+        )[-1]
         self.assertLess(float(last.split()[-1]), 0.3)  # nats; ln 2 is a guess
 
     def test_resnet(self):
-        _, cosines = self.run_of("resnet.py", 10, "--method", "delayed", "--width", "4", "--batch", "64", epochs=3)
+        _, cosines = self.run_of(
+            "resnet.py", 10, "--method", "delayed", "--width", "4", "--batch", "64", epochs=3
+        )
         self.assertLess(cosines[0], cosines[-1])
         write_cifar10(self)
-        self.run_of("resnet.py", 5, "--method", "pipedream", "--stages", "5", "--width", "2", "--batch", "4", "--cifar", self.path("cifar"), epochs=3)
+        self.run_of(
+            "resnet.py",
+            5,
+            "--method",
+            "pipedream",
+            "--stages",
+            "5",
+            "--width",
+            "2",
+            "--batch",
+            "4",
+            "--cifar",
+            self.path("cifar"),
+            epochs=3,
+        )
 
     def test_unet(self):
         for method in ("pipedream", "petra"):
-            _, cosines = self.run_of("unet.py", 5, "--method", method, "--batch", "4", "--width", "4")
+            _, cosines = self.run_of(
+                "unet.py", 5, "--method", method, "--batch", "4", "--width", "4"
+            )
             self.assertLess(cosines[0], cosines[-1])
         with self.assertRaises(StageError) as caught:
             self.lines("unet.py", "--attribute")

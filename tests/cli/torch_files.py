@@ -83,48 +83,54 @@ def sgd(parameters, lr=0.05, **more):
     return torch.optim.SGD(parameters, lr=lr, momentum=0.9, **more)
 
 
-def make(output=None,
-         method="petra",
-         stages=None,
-         at=None,
-         config=None,
-         seconds=0.0,
-         seed=0,
-         **more):
+def make(
+    output=None, method="petra", stages=None, at=None, config=None, seconds=0.0, seed=0, **more
+):
     options = {
-        "microbatches": 24, "epoch": 8, "optimizer": sgd,
-        "evaluate": [microbatch(1000)], "petra": PETRA, "data": functools.partial(microbatch,
-                                                                                  at=at,
-                                                                                  seconds=seconds,
-                                                                                  seed=seed), **more
+        "microbatches": 24,
+        "epoch": 8,
+        "optimizer": sgd,
+        "evaluate": [microbatch(1000)],
+        "petra": PETRA,
+        "data": functools.partial(microbatch, at=at, seconds=seconds, seed=seed),
+        **more,
     }
     return Trainer(
         stages or network(seed),
         {"method.name": method, "method.accumulate": 2, "probe.per_epoch": 1, **(config or {})},
         options.pop("loss", None) or nn.CrossEntropyLoss(),
         output=output,
-        **options)
+        **options,
+    )
 
 
 def numbers(trainer):
     """All that a run computes, as bytes."""
     weights = [
-        t.detach().clone().numpy().tobytes() for stage in trainer.stages for module in stage.modules
+        t.detach().clone().numpy().tobytes()
+        for stage in trainer.stages
+        for module in stage.modules
         for t in module.state_dict().values()
     ]
-    rows = [[
-        row[key] for key in ("epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "lr")
-    ] for row in trainer.epochs]
-    probes = [(first, {key: value.tobytes()
-                       for key, value in figures.items()}) for first, figures in trainer.probes]
+    rows = [
+        [row[key] for key in ("epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "lr")]
+        for row in trainer.epochs
+    ]
+    probes = [
+        (first, {key: value.tobytes() for key, value in figures.items()})
+        for first, figures in trainer.probes
+    ]
     return weights, sorted(trainer.losses.items()), repr(rows), probes
 
 
 class Files(ProgramTest):
     def setUp(self):
         super().setUp()
-        self.run_folder, self.checkpoint, self.log = self.path("run"), self.path(
-            "run/checkpoint.pt"), self.path("run/run.h5")
+        self.run_folder, self.checkpoint, self.log = (
+            self.path("run"),
+            self.path("run/checkpoint.pt"),
+            self.path("run/run.h5"),
+        )
 
     def line(self, function, *words):
         """The function raises an Error of one line with these words."""
@@ -142,9 +148,11 @@ class Files(ProgramTest):
     def stopped(self, at=15, output=None, **options):
         """A run that an exception ends after its checkpoint at the 8th loss."""
         gc.collect()
-        trainer = make(output or self.run_folder,
-                       at=at,
-                       **{"checkpoint_every": 8, "overwrite": True, **options})
+        trainer = make(
+            output or self.run_folder,
+            at=at,
+            **{"checkpoint_every": 8, "overwrite": True, **options},
+        )
         self.assertRaises(Stop, trainer.run)
         return trainer
 
@@ -156,12 +164,14 @@ class Files(ProgramTest):
     def test_what_a_checkpoint_compares(self):
         """An argument that changes the numbers of a run is refused, in words that say what
         differs."""
+
         def step(gamma):
             return lambda optimizer: lr_scheduler.StepLR(optimizer, 4, gamma)
 
         def groups(rate):
             return lambda parameters: torch.optim.SGD(
-                [{"params": parameters[:1]}, {"params": parameters[1:], "lr": rate}], lr=0.05)
+                [{"params": parameters[:1]}, {"params": parameters[1:], "lr": rate}], lr=0.05
+            )
 
         def cosine(optimizer):
             return lr_scheduler.CosineAnnealingLR(optimizer, 18)
@@ -174,59 +184,77 @@ class Files(ProgramTest):
                 return self.factor
 
         weight, plain, stepped, last = torch.ones(4), {}, {"scheduler": step(0.5)}, None
-        for was, now, *words in ((stepped, {"scheduler": None},
-                                  "the scheduler of stage 1 is none, and was StepLR"), (plain, {
-                                      "scheduler": step(0.5)
-                                  }, "the scheduler of stage 1 is StepLR, and was none"),
-                                 (stepped, {"scheduler": step(0.25)}, "gamma is 0.25, and was 0.5"),
-                                 (stepped, {"scheduler": cosine},
-                                  "is CosineAnnealingLR, and was StepLR"),
-                                 ({"optimizer": groups(0.1)}, {"optimizer": groups(0.2)},
-                                  "parameter group 1: lr is 0.2, and was 0.1"),
-                                 (plain, {"optimizer": functools.partial(sgd, weight_decay=0.1)},
-                                  "the optimiser of stage 1: weight_decay is 0.1, and was 0"),
-                                 (plain, {"loss": nn.CrossEntropyLoss(label_smoothing=0.1)},
-                                  "loss: label_smoothing is 0.1, and was 0.0"), (plain, {
-                                      "loss": nn.CrossEntropyLoss(weight=2 * weight)
-                                  }, "loss: weight is a tensor"), (plain, {
-                                      "loss": nn.functional.cross_entropy
-                                  }, "loss is cross_entropy, and was CrossEntropyLoss"),
-                                 ({"mitigations": [Scaled(0.5)]}, {"mitigations": [Scaled(0.25)]},
-                                  "factor is 0.25, and was 0.5"), (plain, {
-                                      "data": functools.partial(microbatch, seed=5)
-                                  }, "data: microbatch 0 is"),
-                                 ({"data": [microbatch(m) for m in range(8)],
-                                   "epoch": None}, {"data": microbatch, "epoch": 8},
-                                  "data is"), (plain, {"evaluate": None},
-                                               "evaluate is NoneType, and was list"), (plain, {
-                                                   "stages": network(p=0.2)
-                                               }, "stage 2, module 0.function.2 is Dropout"),
-                                 (plain, {"config": {"method.mitigation.lr_rescheduling": 5}},
-                                  "config: method.mitigation.lr_rescheduling is 5, and was 0")):
+        for was, now, *words in (
+            (stepped, {"scheduler": None}, "the scheduler of stage 1 is none, and was StepLR"),
+            (plain, {"scheduler": step(0.5)}, "the scheduler of stage 1 is StepLR, and was none"),
+            (stepped, {"scheduler": step(0.25)}, "gamma is 0.25, and was 0.5"),
+            (stepped, {"scheduler": cosine}, "is CosineAnnealingLR, and was StepLR"),
+            (
+                {"optimizer": groups(0.1)},
+                {"optimizer": groups(0.2)},
+                "parameter group 1: lr is 0.2, and was 0.1",
+            ),
+            (
+                plain,
+                {"optimizer": functools.partial(sgd, weight_decay=0.1)},
+                "the optimiser of stage 1: weight_decay is 0.1, and was 0",
+            ),
+            (
+                plain,
+                {"loss": nn.CrossEntropyLoss(label_smoothing=0.1)},
+                "loss: label_smoothing is 0.1, and was 0.0",
+            ),
+            (plain, {"loss": nn.CrossEntropyLoss(weight=2 * weight)}, "loss: weight is a tensor"),
+            (
+                plain,
+                {"loss": nn.functional.cross_entropy},
+                "loss is cross_entropy, and was CrossEntropyLoss",
+            ),
+            (
+                {"mitigations": [Scaled(0.5)]},
+                {"mitigations": [Scaled(0.25)]},
+                "factor is 0.25, and was 0.5",
+            ),
+            (plain, {"data": functools.partial(microbatch, seed=5)}, "data: microbatch 0 is"),
+            (
+                {"data": [microbatch(m) for m in range(8)], "epoch": None},
+                {"data": microbatch, "epoch": 8},
+                "data is",
+            ),
+            (plain, {"evaluate": None}, "evaluate is NoneType, and was list"),
+            (plain, {"stages": network(p=0.2)}, "stage 2, module 0.function.2 is Dropout"),
+            (
+                plain,
+                {"config": {"method.mitigation.lr_rescheduling": 5}},
+                "config: method.mitigation.lr_rescheduling is 5, and was 0",
+            ),
+        ):
             if was is not last:
-                trainer = make(self.run_folder,
-                               checkpoint_every=8,
-                               overwrite=True,
-                               **{"at": 15, **was})
+                trainer = make(
+                    self.run_folder, checkpoint_every=8, overwrite=True, **{"at": 15, **was}
+                )
                 trainer.run() if "data" in was else self.assertRaises(Stop, trainer.run)
                 last = was
             with self.subTest(words=words):
                 self.line(lambda: make(self.run_folder, resume=True, **{**was, **now}), *words)
-        for options in ({
-                "scheduler": lambda one: lr_scheduler.OneCycleLR(one, 0.1, total_steps=20)
-        }, {"optimizer": torch.optim.Adam, "config": DELAYS, "method": "delayed"}):
+        for options in (
+            {"scheduler": lambda one: lr_scheduler.OneCycleLR(one, 0.1, total_steps=20)},
+            {"optimizer": torch.optim.Adam, "config": DELAYS, "method": "delayed"},
+        ):
             whole = numbers(make(**options).run())
             self.stopped(**options)
             self.assertEqual(numbers(self.resumed(**options)), whole, options)
 
     def test_other_code_is_said(self):
         def with_code(number):
-            return lambda optimizer: lr_scheduler.LambdaLR(optimizer, (lambda e: 0.9**e)
-                                                           if number else (lambda e: 0.8**e))
+            return lambda optimizer: lr_scheduler.LambdaLR(
+                optimizer, (lambda e: 0.9**e) if number else (lambda e: 0.8**e)
+            )
 
         self.stopped(scheduler=with_code(0))
-        with self.assertWarnsRegex(UserWarning,
-                                   "the code of the scheduler of stage 1.*is not that of its run"):
+        with self.assertWarnsRegex(
+            UserWarning, "the code of the scheduler of stage 1.*is not that of its run"
+        ):
             make(self.run_folder, resume=True, scheduler=with_code(1))
 
     def test_objects_are_refused_before_the_first_update(self):
@@ -237,15 +265,21 @@ class Files(ProgramTest):
         class Target:
             values = microbatch(0)[1]
 
-        self.line(lambda: make(self.run_folder, checkpoint_every=8, mitigations=[Keeps()]),
-                  "stage 1: mitigation Keeps['history']['first'][0]: is a __main__.Files.")
         self.line(
-            lambda: make(self.run_folder,
-                         checkpoint_every=8,
-                         evaluate=None,
-                         data=lambda m: (microbatch(m)[0], Target()),
-                         loss=lambda y, target: nn.functional.cross_entropy(y, target.values)),
-            "data: the target of microbatch 0: is a", "Target")
+            lambda: make(self.run_folder, checkpoint_every=8, mitigations=[Keeps()]),
+            "stage 1: mitigation Keeps['history']['first'][0]: is a __main__.Files.",
+        )
+        self.line(
+            lambda: make(
+                self.run_folder,
+                checkpoint_every=8,
+                evaluate=None,
+                data=lambda m: (microbatch(m)[0], Target()),
+                loss=lambda y, target: nn.functional.cross_entropy(y, target.values),
+            ),
+            "data: the target of microbatch 0: is a",
+            "Target",
+        )
         make(self.run_folder, mitigations=[Keeps()])
         self.line(make().save, "checkpoint: needs a folder")
 
@@ -254,8 +288,10 @@ class Files(ProgramTest):
         kill leaves in between is refused."""
         self.stopped()
         earlier = self.read("run/run.h5"), self.read("run/checkpoint.pt")
-        self.line(lambda: make(self.run_folder),
-                  "run.h5: exists; expected another output, overwrite=True, or resume=True")
+        self.line(
+            lambda: make(self.run_folder),
+            "run.h5: exists; expected another output, overwrite=True, or resume=True",
+        )
         make(self.run_folder, overwrite=True)
         gc.collect()
         self.stopped(at=2, checkpoint_every=100)
@@ -282,8 +318,10 @@ class Files(ProgramTest):
         size = os.path.getsize(self.checkpoint)
         for bit in [0, 8 * size - 1, *(chosen.randrange(8 * size) for _ in range(count))]:
             self.flip("before/checkpoint.pt", "run/checkpoint.pt", bit)
-            self.line(lambda: make(self.run_folder, resume=True, plan=plan),
-                      "checkpoint.pt: cannot be read: it ")
+            self.line(
+                lambda: make(self.run_folder, resume=True, plan=plan),
+                "checkpoint.pt: cannot be read: it ",
+            )
         size = os.path.getsize(self.log)
         for bit in [0, 8 * size - 1, *(chosen.randrange(8 * size) for _ in range(count))]:
             shutil.copytree(self.path("before"), self.run_folder, dirs_exist_ok=True)
@@ -304,42 +342,54 @@ class Files(ProgramTest):
         self.stopped(config={"run.trace_actions": True})
         options = {
             "config": {"run.trace_actions": True},
-            "plan": make(config={"run.trace_actions": True}).plan
+            "plan": make(config={"run.trace_actions": True}).plan,
         }
 
         class Evil:
             def __reduce__(self):
-                return os.mkdir, (evil, )
+                return os.mkdir, (evil,)
 
         evil = self.path("evil")
         content = plain_file.read(self.checkpoint, CPU, "a checkpoint")
-        for write in (lambda file: torch.save({"version": 1, "x": Evil()}, file),
-                      lambda file: pickle.dump(Evil(), file)):
+        for write in (
+            lambda file: torch.save({"version": 1, "x": Evil()}, file),
+            lambda file: pickle.dump(Evil(), file),
+        ):
             with open(self.checkpoint, "wb") as file:
                 write(file)
-            self.line(lambda: make(self.run_folder, resume=True, **options),
-                      "cannot be read: it does not begin as a file of this version")
+            self.line(
+                lambda: make(self.run_folder, resume=True, **options),
+                "cannot be read: it does not begin as a file of this version",
+            )
         self.assertFalse(os.path.exists(evil))
         changes = [(lambda state, name=name: state.pop(name)) for name in content]
-        changes += [(lambda state, name=name: state.__setitem__(name, value)) for name in content
-                    for value in (None, "text")
-                    if name != "evaluating" and name not in ("seconds", "epoch_started", "probes",
-                                                             "epochs", "peaks", "totals", "waiting")
-                    ]
-        changes += [(lambda state, name=name: state["stages"][1].pop(name))
-                    for name in content["stages"][1]]
+        changes += [
+            (lambda state, name=name: state.__setitem__(name, value))
+            for name in content
+            for value in (None, "text")
+            if name != "evaluating"
+            and name
+            not in ("seconds", "epoch_started", "probes", "epochs", "peaks", "totals", "waiting")
+        ]
+        changes += [
+            (lambda state, name=name: state["stages"][1].pop(name)) for name in content["stages"][1]
+        ]
         changes += [
             lambda state: state["stages"][0]["parameters"].__setitem__(0, torch.zeros(3)),
             lambda state: state["stages"].pop(),
             lambda state: state["stages"][1].__setitem__("updates", 7),
-            lambda state: state["up"].clear(), lambda state: state["targets"].clear(),
+            lambda state: state["up"].clear(),
+            lambda state: state["targets"].clear(),
             lambda state: state["stages"][1]["kept"].clear(),
             lambda state: state["log"]["rows"]["train"].pop("loss"),
             lambda state: state.__setitem__("row", 10**9),
-            lambda state: state.__setitem__("row", -1)
+            lambda state: state.__setitem__("row", -1),
         ]
-        for change in changes if "PETRA_TEST_DAMAGE" in os.environ else random.Random(
-                int(time.time())).sample(changes, 15):
+        for change in (
+            changes
+            if "PETRA_TEST_DAMAGE" in os.environ
+            else random.Random(int(time.time())).sample(changes, 15)
+        ):
             changed = copy.deepcopy(content)
             change(changed)
             with open(self.checkpoint, "wb") as file:
@@ -349,16 +399,18 @@ class Files(ProgramTest):
         for value in ([], {"a": 1}, [[]] * 3):
             with open(self.checkpoint, "wb") as file:
                 file.writelines(plain_file.packed(value, "a value"))
-            self.line(lambda: make(self.run_folder, resume=True, **options),
-                      "is no checkpoint of this version")
+            self.line(
+                lambda: make(self.run_folder, resume=True, **options),
+                "is no checkpoint of this version",
+            )
 
     def worker(self, *arguments):
         return subprocess.Popen(
-            [sys.executable, "-B",
-             os.path.abspath(__file__), "worker", *map(str, arguments)],
+            [sys.executable, "-B", os.path.abspath(__file__), "worker", *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True)
+            text=True,
+        )
 
     def test_kills(self):
         """A run that is killed at any moment continues to the same bits, or has no checkpoint yet;
@@ -436,7 +488,7 @@ class Files(ProgramTest):
             trainer.save = saved
             whole = numbers(trainer.run())
             self.assertGreater(len(places), 15)
-            for place in places[::1 if "PETRA_TEST_DAMAGE" in os.environ else 4]:
+            for place in places[:: 1 if "PETRA_TEST_DAMAGE" in os.environ else 4]:
                 self.run_folder = place
                 again = self.resumed(method=method, plan=trainer.plan)
                 self.assertEqual(numbers(again), whole, place)
@@ -445,9 +497,10 @@ class Files(ProgramTest):
         """A run that has ended or was stopped becomes longer, to the bits of a run that was so long
         from the beginning; if it cannot, a line says so."""
         longer = 0
-        cases = [(method, "auto", (21, 45))
-                 for method in ("petra", "1f1b", "delayed")] + [("petra", "true", (24, 40)),
-                                                                ("gpipe", "auto", (24, 40))]
+        cases = [(method, "auto", (21, 45)) for method in ("petra", "1f1b", "delayed")] + [
+            ("petra", "true", (24, 40)),
+            ("gpipe", "auto", (24, 40)),
+        ]
         for method, drain, (first, second) in cases:
             options = {"method": method, "config": {"run.drain": drain}}
             shutil.rmtree(self.run_folder, ignore_errors=True)
@@ -458,24 +511,33 @@ class Files(ProgramTest):
                 print(method, drain, first, second, error)
                 continue
             longer += 1
-            self.assertEqual(found, numbers(make(microbatches=second, **options).run()),
-                             (method, drain, first, second))
+            self.assertEqual(
+                found,
+                numbers(make(microbatches=second, **options).run()),
+                (method, drain, first, second),
+            )
             self.assertEqual(self.good_json("inspect", "run")["microbatches"], len(found[1]))
         print(longer, "of", len(cases), "runs have become longer")
         self.assertGreater(longer, 3)
         loader = torch.utils.data.DataLoader(
             [tuple(part[i] for part in microbatch(m)) for m in range(4) for i in range(8)],
             8,
-            shuffle=True)
+            shuffle=True,
+        )
         options = {
-            "data": loader, "epoch": None, "microbatches": None, "config": {"probe.per_epoch": 0}
+            "data": loader,
+            "epoch": None,
+            "microbatches": None,
+            "config": {"probe.per_epoch": 0},
         }
         make(self.path("epochs"), epochs=2, checkpoint_every=3, **options).run()
         self.run_folder = self.path("epochs")
-        self.assertEqual(numbers(self.resumed(epochs=5, **options)),
-                         numbers(make(epochs=5, **options).run()))
-        self.line(lambda: self.resumed(epochs=1, **options),
-                  "which are not the first ones of this run")
+        self.assertEqual(
+            numbers(self.resumed(epochs=5, **options)), numbers(make(epochs=5, **options).run())
+        )
+        self.line(
+            lambda: self.resumed(epochs=1, **options), "which are not the first ones of this run"
+        )
 
 
 def work(folder, seconds, limit="0"):

@@ -29,7 +29,9 @@ from petrapipe.stage import as_tuple  # noqa: E402
 torch.set_num_threads(1)
 torch.manual_seed(1)
 UPDATES, WIDTH = 10, 6
-BATCHES = list(zip(torch.randn(UPDATES, 4, 3, 5, dtype=torch.float64), torch.randint(3, (UPDATES, 4, 3))))
+BATCHES = list(
+    zip(torch.randn(UPDATES, 4, 3, 5, dtype=torch.float64), torch.randint(3, (UPDATES, 4, 3)))
+)
 METHODS = ("backprop", "1f1b", "pipedream", "petra")
 
 
@@ -324,8 +326,12 @@ MODULES = {  # name -> the function F of two couplings, or the couplings
     "linear": Linear,
     "weight norm": lambda: nn.utils.weight_norm(Linear()),
     "orthogonal": lambda: parametrizations.orthogonal(Linear()),
-    "symmetric": lambda: changed(lambda layer: parametrize.register_parametrization(layer, "weight", Doubled())),
-    "quantised": lambda: changed(lambda layer: parametrize.register_parametrization(layer, "weight", Quantised())),
+    "symmetric": lambda: changed(
+        lambda layer: parametrize.register_parametrization(layer, "weight", Doubled())
+    ),
+    "quantised": lambda: changed(
+        lambda layer: parametrize.register_parametrization(layer, "weight", Quantised())
+    ),
     "pruned": pruned,
     "maximum norm by data": lambda: Linear(set_data),
     "maximum norm in place": lambda: Linear(set_in_place),
@@ -335,28 +341,47 @@ MODULES = {  # name -> the function F of two couplings, or the couplings
     "hook that clips": lambda: changed(clipped),
     "forward hook": lambda: hooked("register_forward_hook", lambda module, x, y: 2 * y),
     "forward pre-hook": lambda: hooked("register_forward_pre_hook", lambda module, x: (x[0] / 2,)),
-    "backward hook": lambda: hooked("register_full_backward_hook", lambda module, dx, dy: (3 * dx[0],)),
-    "forward hook of a coupling": lambda: coupling("register_forward_hook", lambda module, x, y: None),
-    "backward hook of a coupling": lambda: coupling("register_full_backward_hook",
-                                                    lambda module, dx, dy: (0.5 * dx[0], *dx[1:])),
+    "backward hook": lambda: hooked(
+        "register_full_backward_hook", lambda module, dx, dy: (3 * dx[0],)
+    ),
+    "forward hook of a coupling": lambda: coupling(
+        "register_forward_hook", lambda module, x, y: None
+    ),
+    "backward hook of a coupling": lambda: coupling(
+        "register_full_backward_hook", lambda module, dx, dy: (0.5 * dx[0], *dx[1:])
+    ),
     "layer norm": lambda: nn.Sequential(nn.LayerNorm(WIDTH), Linear()),
     "group norm": lambda: nn.Sequential(Transposed(nn.GroupNorm(2, WIDTH)), Linear()),
-    "instance norm": lambda: nn.Sequential(Transposed(nn.InstanceNorm1d(WIDTH, affine=True)), Linear()),
+    "instance norm": lambda: nn.Sequential(
+        Transposed(nn.InstanceNorm1d(WIDTH, affine=True)), Linear()
+    ),
     "local response norm": lambda: nn.Sequential(Transposed(nn.LocalResponseNorm(2)), Linear()),
     "batch norm": lambda: nn.Sequential(Transposed(nn.BatchNorm1d(WIDTH)), Linear()),
-    "batch norm without momentum": lambda: nn.Sequential(Transposed(nn.BatchNorm1d(WIDTH, momentum=None)), Linear()),
+    "batch norm without momentum": lambda: nn.Sequential(
+        Transposed(nn.BatchNorm1d(WIDTH, momentum=None)), Linear()
+    ),
     "PReLU": lambda: nn.Sequential(Linear(), nn.PReLU()),
     "LSTM": lambda: Recurrent(nn.LSTM),
     "GRU": lambda: Recurrent(nn.GRU),
     "cell": Cell,
     "attention": Attention,
     "encoder layer": lambda: nn.TransformerEncoderLayer(WIDTH, 2, 8, dropout=0.0, batch_first=True),
-    "bilinear": lambda: Own(lambda self, x: torch.tanh(self.form(x, x)), form=nn.Bilinear(WIDTH, WIDTH, WIDTH)),
+    "bilinear": lambda: Own(
+        lambda self, x: torch.tanh(self.form(x, x)), form=nn.Bilinear(WIDTH, WIDTH, WIDTH)
+    ),
     "transposed weight": lambda: Own(lambda self, x: torch.tanh(x @ self.weight) @ self.weight.t()),
-    "function that saves its weight": lambda: Own(lambda self, x: torch.tanh(Product.apply(x, self.weight, None))),
-    "function with a weight as attribute": lambda: Own(lambda self, x: torch.tanh(Product.apply(x, self.weight, self.weight))),
-    "checkpoint": lambda: Own(lambda self, x: checkpoint(self.layer, x, use_reentrant=False), layer=Linear()),
-    "reentrant checkpoint": lambda: Own(lambda self, x: checkpoint(self.layer, x, use_reentrant=True), layer=Linear()),
+    "function that saves its weight": lambda: Own(
+        lambda self, x: torch.tanh(Product.apply(x, self.weight, None))
+    ),
+    "function with a weight as attribute": lambda: Own(
+        lambda self, x: torch.tanh(Product.apply(x, self.weight, self.weight))
+    ),
+    "checkpoint": lambda: Own(
+        lambda self, x: checkpoint(self.layer, x, use_reentrant=False), layer=Linear()
+    ),
+    "reentrant checkpoint": lambda: Own(
+        lambda self, x: checkpoint(self.layer, x, use_reentrant=True), layer=Linear()
+    ),
     "low rank": LowRank,
     "frozen layer": frozen,
     "sparse gradient": Lookup,
@@ -365,28 +390,58 @@ MODULES = {  # name -> the function F of two couplings, or the couplings
     "a layer at two places": Twice,
     "a weight in a list": listed,
     "script": lambda: torch.jit.script(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())),
-    "weight dropped at times": lambda: Own(lambda self, x: x if x.sum() > 0 else torch.tanh(x @ self.weight)),
+    "weight dropped at times": lambda: Own(
+        lambda self, x: x if x.sum() > 0 else torch.tanh(x @ self.weight)
+    ),
 }
 REFUSED = {  # name -> the function F of the first coupling, words of the refusal
-    "a decay in the forward": (lambda: Linear(decay), "changes its parameter function.weight at every call"),
-    "a backward in the forward": (lambda: Linear(lambda layer, x: layer.weight.square().sum().backward() if torch.is_grad_enabled() else None),
-                                  "calls backward() in its forward"),
+    "a decay in the forward": (
+        lambda: Linear(decay),
+        "changes its parameter function.weight at every call",
+    ),
+    "a backward in the forward": (
+        lambda: Linear(
+            lambda layer, x: (
+                layer.weight.square().sum().backward() if torch.is_grad_enabled() else None
+            )
+        ),
+        "calls backward() in its forward",
+    ),
     "spectral norm": (lambda: parametrizations.spectral_norm(Linear()), "changes the buffer"),
-    "instance norm with statistics": (lambda: Transposed(nn.InstanceNorm1d(WIDTH, affine=True, track_running_stats=True)), "changes the buffer"),
+    "instance norm with statistics": (
+        lambda: Transposed(nn.InstanceNorm1d(WIDTH, affine=True, track_running_stats=True)),
+        "changes the buffer",
+    ),
     "observer": (Observed, "changes the buffer function.largest"),
-    "a parameter that is replaced": (lambda: Linear(replaced), "has another object as its parameter weight than at the beginning"),
-    "a tensor that is no parameter": (lambda: Own(lambda self, x: x @ self.weight @ FOREIGN), "requires a gradient and is no parameter"),
-    "batch norm called twice": (lambda: Own(lambda self, x: self.norm(self.norm(x) @ self.weight), norm=Transposed(nn.BatchNorm1d(WIDTH))),
-                                "calls a batch norm twice"),
+    "a parameter that is replaced": (
+        lambda: Linear(replaced),
+        "has another object as its parameter weight than at the beginning",
+    ),
+    "a tensor that is no parameter": (
+        lambda: Own(lambda self, x: x @ self.weight @ FOREIGN),
+        "requires a gradient and is no parameter",
+    ),
+    "batch norm called twice": (
+        lambda: Own(
+            lambda self, x: self.norm(self.norm(x) @ self.weight),
+            norm=Transposed(nn.BatchNorm1d(WIDTH)),
+        ),
+        "calls a batch norm twice",
+    ),
 }
 if hasattr(parametrizations, "weight_norm"):  # PyTorch 2
     MODULES["weight norm as a parametrization"] = lambda: parametrizations.weight_norm(Linear())
-    MODULES["compiled"] = lambda: torch.compile(nn.Sequential(Flat(nn.BatchNorm1d(WIDTH)), Linear()), backend="aot_eager")
+    MODULES["compiled"] = lambda: torch.compile(
+        nn.Sequential(Flat(nn.BatchNorm1d(WIDTH)), Linear()), backend="aot_eager"
+    )
 if hasattr(nn, "RMSNorm"):
     MODULES["RMS norm"] = lambda: nn.Sequential(nn.RMSNorm(WIDTH), Linear())
 if hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
     MODULES["hook after accumulation"] = lambda: changed(masked_after)
-    REFUSED["an update in a hook"] = (lambda: changed(stepped_after), "or a hook in it, changes its parameter function.weight")
+    REFUSED["an update in a hook"] = (
+        lambda: changed(stepped_after),
+        "or a hook in it, changes its parameter function.weight",
+    )
 
 
 def network(make):
@@ -457,7 +512,12 @@ def loop_of_plan(stages, plan):
     all_values, inputs, up, down = [Values(stage) for stage in stages], {}, {}, {}
     inverts = plan.method["keep"] == "nothing"
     for row in range(len(plan)):
-        kind, j, m, version = str(plan.kind[row]), int(plan.stage[row]) - 1, int(plan.microbatch[row]), int(plan.weights[row])
+        kind, j, m, version = (
+            str(plan.kind[row]),
+            int(plan.stage[row]) - 1,
+            int(plan.microbatch[row]),
+            int(plan.weights[row]),
+        )
         values, stage, last = all_values[j], stages[j], j == len(stages) - 1
         if kind == "U":
             values.step()
@@ -474,7 +534,9 @@ def loop_of_plan(stages, plan):
         ys, dys = ((), None) if last else down.pop((j, m))
         if inverts and isinstance(stage, Coupling):
             with torch.no_grad():
-                xs = values.compute(int(plan.inverse_weights[row]), lambda: stage.inverse(*ys), True)
+                xs = values.compute(
+                    int(plan.inverse_weights[row]), lambda: stage.inverse(*ys), True
+                )
 
         def backward():
             for p in stage.parameters():
@@ -501,7 +563,9 @@ class Modules(ProgramTest):
     def plan(self, method):
         if method not in self.plans:
             config = {"method.name": method, "run.drain": "true"}
-            self.plans[method] = Plan.of_config(config, petra="./petra", cluster__stages=4, run__max_microbatches=UPDATES)
+            self.plans[method] = Plan.of_config(
+                config, petra="./petra", cluster__stages=4, run__max_microbatches=UPDATES
+            )
         return self.plans[method]
 
     def trained(self, stages, method, data=None, act=None, **more):
@@ -513,7 +577,9 @@ class Modules(ProgramTest):
                 act(m, stages)
             return (data or BATCHES)[m]
 
-        trainer = Trainer(stages, {}, loss, optimizer=sgd, data=microbatch, plan=self.plan(method), **more)
+        trainer = Trainer(
+            stages, {}, loss, optimizer=sgd, data=microbatch, plan=self.plan(method), **more
+        )
         began.append(True)
         trainer.run()
         return weights(stages)
@@ -522,7 +588,11 @@ class Modules(ProgramTest):
         """Compares the weights and buffers after a training with the loop's."""
         found = self.trained(network(make), method, act=act)
         other = network(make)
-        expected = plain_loop(other, act) if method in ("backprop", "1f1b") else loop_of_plan(other, self.plan(method))
+        expected = (
+            plain_loop(other, act)
+            if method in ("backprop", "1f1b")
+            else loop_of_plan(other, self.plan(method))
+        )
         far = max(float((a - b).abs().max()) for a, b in zip(found, expected))
         moved = max(float((a - b).abs().max()) for a, b in zip(found, weights(network(make))))
         self.assertLess(far, 1e-11, (name, method))
@@ -564,11 +634,19 @@ class Modules(ProgramTest):
         stages[2].function.then = lambda layer, y: y @ layer.list[0]
         with self.assertRaises(StageError) as caught:
             self.trained(stages, "petra")
-        self.assertIn("stage 3 (Coupling): reads a tensor of shape (6, 6) that requires a gradient", str(caught.exception))
-        stages[2].function.then = lambda layer, y: checkpoint(lambda x: x @ layer.list[0], y, use_reentrant=True)
+        self.assertIn(
+            "stage 3 (Coupling): reads a tensor of shape (6, 6) that requires a gradient",
+            str(caught.exception),
+        )
+        stages[2].function.then = lambda layer, y: checkpoint(
+            lambda x: x @ layer.list[0], y, use_reentrant=True
+        )
         with self.assertRaises(StageError) as caught:
             self.trained(stages, "petra")
-        self.assertIn("stage 3 (Coupling): gives a gradient to a parameter of another stage", str(caught.exception))
+        self.assertIn(
+            "stage 3 (Coupling): gives a gradient to a parameter of another stage",
+            str(caught.exception),
+        )
 
     def test_a_parameter_replaced_during_the_run(self):
         stages = network(Linear)
@@ -579,12 +657,16 @@ class Modules(ProgramTest):
 
         with self.assertRaises(StageError) as caught:
             self.trained(stages, "backprop", act=act)
-        self.assertIn("stage 2 (Coupling): has another object as its parameter weight", str(caught.exception))
+        self.assertIn(
+            "stage 2 (Coupling): has another object as its parameter weight", str(caught.exception)
+        )
 
     def test_weights_set_while_other_microbatches_are_in_flight(self):
         """A pass between the forward and the backward of a kept graph changes the weights in place."""
         config = {"method.name": "1f1b", "method.accumulate": UPDATES // 2}
-        plan = Plan.of_config(config, petra="./petra", cluster__stages=4, run__max_microbatches=UPDATES)
+        plan = Plan.of_config(
+            config, petra="./petra", cluster__stages=4, run__max_microbatches=UPDATES
+        )
         stages, other = network(lambda: Linear(set_in_place)), network(lambda: Linear(set_in_place))
         Trainer(stages, {}, loss, optimizer=sgd, data=BATCHES, plan=plan).run()
         optimizers = [sgd(stage.parameters()) for stage in other]
@@ -618,39 +700,68 @@ class Modules(ProgramTest):
                 return [Both(*((reader, owner) if first else (owner, reader)))]
 
             stages = network(make)
-            return stages if join else [list(stage) if isinstance(stage, Both) else stage for stage in stages]
+            return (
+                stages
+                if join
+                else [list(stage) if isinstance(stage, Both) else stage for stage in stages]
+            )
 
-        for method in ("backprop", "1f1b", "pipedream"):  # petra keeps the input of each module of its own
+        for method in (
+            "backprop",
+            "1f1b",
+            "pipedream",
+        ):  # petra keeps the input of each module of its own
             for first in (True, False):
                 config = {"method.name": method, "run.drain": "true", "method.keep": "input"}
-                plan = Plan.of_config(config, petra="./petra", cluster__stages=3, run__max_microbatches=UPDATES)
+                plan = Plan.of_config(
+                    config, petra="./petra", cluster__stages=3, run__max_microbatches=UPDATES
+                )
                 stages, other = made(False, first), made(True, first)
                 Trainer(stages, {}, loss, optimizer=sgd, data=BATCHES, plan=plan).run()
-                found = weights([nn.Sequential(*stage) if isinstance(stage, list) else stage for stage in stages])
-                expected = plain_loop(other) if method in ("backprop", "1f1b") else loop_of_plan(other, plan)
+                found = weights(
+                    [
+                        nn.Sequential(*stage) if isinstance(stage, list) else stage
+                        for stage in stages
+                    ]
+                )
+                expected = (
+                    plain_loop(other)
+                    if method in ("backprop", "1f1b")
+                    else loop_of_plan(other, plan)
+                )
                 far = max(float((a - b).abs().max()) for a, b in zip(found, expected))
                 self.assertLess(far, 1e-11, (method, first))
 
     def test_probes_change_nothing(self):
         """Also if a hook draws random numbers, or a forward sets weights by its input."""
+
         def noisy(layer):
-            layer.weight.register_hook(lambda gradient: gradient + 0.01 * torch.randn_like(gradient))
+            layer.weight.register_hook(
+                lambda gradient: gradient + 0.01 * torch.randn_like(gradient)
+            )
 
         def by_input(layer, x):
             layer.weight.data.renorm_(2, 0, float(x.abs().mean()) + 0.3)
 
-        for make in (lambda: changed(noisy), lambda: Linear(by_input), lambda: Linear(set_in_place)):
+        for make in (
+            lambda: changed(noisy),
+            lambda: Linear(by_input),
+            lambda: Linear(set_in_place),
+        ):
             for method in ("backprop", "petra"):
                 found = []
                 for probes in (0, 5):
                     stages = network(make)
                     config = {"method.name": method, "probe.per_epoch": probes}
-                    Trainer(stages, config, loss, optimizer=sgd, data=BATCHES, epochs=2, petra="./petra").run()
+                    Trainer(
+                        stages, config, loss, optimizer=sgd, data=BATCHES, epochs=2, petra="./petra"
+                    ).run()
                     found.append(weights(stages))
                 self.assertTrue(all(map(torch.equal, *found)), method)
 
     def test_a_frozen_parameter_of_two_stages(self):
         """It may be shared, but not thawed: both stages would train it."""
+
         def stages():
             made = network(Linear)
             made[2].function.weight = made[1].function.weight.requires_grad_(False)
@@ -658,11 +769,19 @@ class Modules(ProgramTest):
 
         self.trained(stages(), "petra")
         with self.assertRaises(StageError) as caught:
-            self.trained(stages(), "petra", act=lambda m, stages: stages[1].function.weight.requires_grad_(m > 4))
-        self.assertIn("stage 3 (Coupling): its parameter function.weight is also one of stage 2", str(caught.exception))
+            self.trained(
+                stages(),
+                "petra",
+                act=lambda m, stages: stages[1].function.weight.requires_grad_(m > 4),
+            )
+        self.assertIn(
+            "stage 3 (Coupling): its parameter function.weight is also one of stage 2",
+            str(caught.exception),
+        )
 
     def test_values_assigned_during_the_run(self):
         """parameter.data = … and in-place changes between two microbatches stay."""
+
         def act(m, stages):
             if m % 3 == 1:
                 stages[1].function.weight.data = stages[1].function.weight.data / 2
@@ -675,7 +794,9 @@ class Modules(ProgramTest):
         first = BATCHES[0][0].clone()
         first[0, 0, 0] = float("nan")
         stages, kept = network(Linear), BATCHES[0]
-        stages[0] = nn.Sequential(Own(lambda self, x: torch.nan_to_num(x, nan=0.5)), stages[0]).double()
+        stages[0] = nn.Sequential(
+            Own(lambda self, x: torch.nan_to_num(x, nan=0.5)), stages[0]
+        ).double()
         other = network(Linear)
         BATCHES[0] = (first, kept[1])
         try:
@@ -689,6 +810,7 @@ class Modules(ProgramTest):
 
     def test_an_autocast_around_the_run(self):
         """It caches copies of weights, which must not be those of another version."""
+
         def run(around):
             stages = [stage.float() for stage in network(Linear)]
             data = [(x.float(), t) for x, t in BATCHES]

@@ -17,8 +17,14 @@ import torch_runtime as reference  # noqa: E402: the one of tests/reference, whi
 from torch_runtime import Case  # noqa: E402
 
 torch.set_num_threads(1)
-PREDICTION, RESCHEDULING = {"method.mitigation.weight_prediction": "velocity"}, {"method.mitigation.lr_rescheduling": 9}
-CORRECTION, FEEDBACK = {"method.mitigation.discrepancy_correction": 0.135}, {"method.mitigation.error_feedback": "true"}
+PREDICTION, RESCHEDULING = (
+    {"method.mitigation.weight_prediction": "velocity"},
+    {"method.mitigation.lr_rescheduling": 9},
+)
+CORRECTION, FEEDBACK = (
+    {"method.mitigation.discrepancy_correction": 0.135},
+    {"method.mitigation.error_feedback": "true"},
+)
 WARM_UP = {"method.mitigation.sync_warmup_epochs": 1}
 COSINE = {"lr.warmup_epochs": 1, "lr.schedule": "cosine", "lr.epochs": 2, "lr.final": 0.1}
 # Updates, and what is trained.
@@ -39,8 +45,12 @@ CASES = [
     (24, Case("llama", "1f1b", 3, "adamw")),
     (24, Case("revllama-leapfrog", "petra")),
 ]
-WRONG = [("delay", Case("revgpt", "petra")), ("delay", Case("gpt", "1f1b", 3)), ("latest-for-stashed", Case("revgpt", "delayed-reversible")),
-         ("latest-for-stashed", Case("gpt", "pipedream"))]
+WRONG = [
+    ("delay", Case("revgpt", "petra")),
+    ("delay", Case("gpt", "1f1b", 3)),
+    ("latest-for-stashed", Case("revgpt", "delayed-reversible")),
+    ("latest-for-stashed", Case("gpt", "pipedream")),
+]
 
 
 class TorchRuntime(ProgramTest):
@@ -59,13 +69,21 @@ class TorchRuntime(ProgramTest):
     def test_wrong_rules_are_found(self):
         for rule, case in WRONG:
             found = self.measure(case, 24, rule)
-            for what, bound in (("weights", reference.WEIGHTS), ("losses", reference.LOSSES), ("figures", reference.FIGURES)):
+            for what, bound in (
+                ("weights", reference.WEIGHTS),
+                ("losses", reference.LOSSES),
+                ("figures", reference.FIGURES),
+            ):
                 self.assertGreater(found[what], 1e3 * bound, f"{case.name()}, {rule}: {what}")
 
     def test_all_methods_with_a_fixed_order(self):
         """The large comparison has every method of the program."""
         refused = {"paci", "dgl"}  # by the trainer
-        methods = {method["name"] for method in self.good_json("methods")["methods"] if method["program"] != "arrival"} - refused
+        methods = {
+            method["name"]
+            for method in self.good_json("methods")["methods"]
+            if method["program"] != "arrival"
+        } - refused
         for network in ("gpt", "revgpt", "revnet18", "resnet18"):
             compared = {case.method for case in reference.cases() if case.network == network}
             self.assertLessEqual(methods, compared, network)

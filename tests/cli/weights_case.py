@@ -25,13 +25,27 @@ FILES = ["model.npz"] + ["model.safetensors"] * HAS_SAFETENSORS
 
 
 def of_network(family, depth, stem, downsample, shape="pyramid", bottleneck="standard", width=2):
-    values = {"family": family, "depth": depth, "stem": stem, "downsample": downsample, "width": width, "shape": shape, "bottleneck": bottleneck}
+    values = {
+        "family": family,
+        "depth": depth,
+        "stem": stem,
+        "downsample": downsample,
+        "width": width,
+        "shape": shape,
+        "bottleneck": bottleneck,
+    }
     return [text for key, value in values.items() for text in ("--set", f"model.{key}={value}")]
 
 
 # (family, coupling, first part of the names in a state_dict)
-TOKENS = [("gpt", "additive", "transformer"), ("revgpt", "additive", "reversible"), ("revgpt", "leapfrog", "leapfrog"),
-          ("llama", "additive", "model"), ("revllama", "additive", "reversible"), ("revllama", "leapfrog", "leapfrog")]
+TOKENS = [
+    ("gpt", "additive", "transformer"),
+    ("revgpt", "additive", "reversible"),
+    ("revgpt", "leapfrog", "leapfrog"),
+    ("llama", "additive", "model"),
+    ("revllama", "additive", "reversible"),
+    ("revllama", "leapfrog", "leapfrog"),
+]
 
 
 # Options for the numbers that the state_dict of a GPT or Llama does not contain.
@@ -40,8 +54,19 @@ OPTIONS = [("--heads", "2"), ("--heads", "2", "--rotary-base", "100", "--context
 
 def of_tokens(family, coupling="additive"):
     """A GPT or Llama of 3 blocks, whose heads are no function of its width."""
-    values = {"model.family": family, "model.depth": 3, "model.width": 12, "model.heads": 2, "model.context": 5, "data.set": "grammar"}
-    values |= {"model.kv_heads": 1, "model.hidden": 20, "model.rotary_base": 100} if "llama" in family else {}
+    values = {
+        "model.family": family,
+        "model.depth": 3,
+        "model.width": 12,
+        "model.heads": 2,
+        "model.context": 5,
+        "data.set": "grammar",
+    }
+    values |= (
+        {"model.kv_heads": 1, "model.hidden": 20, "model.rotary_base": 100}
+        if "llama" in family
+        else {}
+    )
     values |= {"model.coupling": coupling} if coupling != "additive" else {}
     return [text for key, value in values.items() for text in ("--set", f"{key}={value}")]
 
@@ -55,7 +80,11 @@ class Weights(ProgramTest):
     def tensors(self, name):
         found = {}
         with h5py.File(self.path(name), "r") as file:
-            file["parameters"].visititems(lambda key, item: found.update({key: item[()]}) if isinstance(item, h5py.Dataset) else None)
+            file["parameters"].visititems(
+                lambda key, item: (
+                    found.update({key: item[()]}) if isinstance(item, h5py.Dataset) else None
+                )
+            )
         return found
 
     def equal(self, a, b):
@@ -66,7 +95,13 @@ class Weights(ProgramTest):
 
     def convert(self, *arguments):
         """What the script prints."""
-        before, sys.argv = sys.argv, ["weights_pytorch.py", *(self.path(word) if "." in word else word for word in arguments)]
+        before, sys.argv = (
+            sys.argv,
+            [
+                "weights_pytorch.py",
+                *(self.path(word) if "." in word else word for word in arguments),
+            ],
+        )
         out = io.StringIO()
         try:
             with contextlib.redirect_stdout(out):

@@ -24,7 +24,9 @@ def rms(x):
 def distances(a, b, init, rounding):
     """([(distance, name)] worst first, [names left out])"""
     if not (a.keys() == b.keys() == init.keys()):
-        raise ValueError(f"other tensors: {', '.join(sorted((a.keys() ^ b.keys()) | (a.keys() ^ init.keys())))}")
+        raise ValueError(
+            f"other tensors: {', '.join(sorted((a.keys() ^ b.keys()) | (a.keys() ^ init.keys())))}"
+        )
     for name in a:
         if not (a[name].shape == b[name].shape == init[name].shape):
             raise ValueError(f"{name}: shapes {a[name].shape}, {b[name].shape}, {init[name].shape}")
@@ -43,7 +45,9 @@ def distances(a, b, init, rounding):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     p.add_argument("a")
     p.add_argument("b")
     p.add_argument("init")
@@ -64,7 +68,9 @@ def main():
         print(f"left out, moved by rounding alone: {', '.join(out)}")
     worst, name = compared[0]
     median = float(np.median([d for d, _ in compared]))
-    print(f"worst {worst:.3e} ({name}), median {median:.3e}, {len(compared)} tensors, tolerance {o.tolerance:.1e}")
+    print(
+        f"worst {worst:.3e} ({name}), median {median:.3e}, {len(compared)} tensors, tolerance {o.tolerance:.1e}"
+    )
     sys.exit(0 if worst <= o.tolerance else 1)
 
 

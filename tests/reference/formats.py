@@ -27,7 +27,12 @@ def philox(counter, key):
     low = np.uint64(0xFFFFFFFF)
     for _ in range(10):
         a, b = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
-        c = [(b >> np.uint64(32)) ^ c[1] ^ np.uint64(k[0]), b & low, (a >> np.uint64(32)) ^ c[3] ^ np.uint64(k[1]), a & low]
+        c = [
+            (b >> np.uint64(32)) ^ c[1] ^ np.uint64(k[0]),
+            b & low,
+            (a >> np.uint64(32)) ^ c[3] ^ np.uint64(k[1]),
+            a & low,
+        ]
         k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
     return c
 
@@ -36,7 +41,9 @@ def draws(seed, place, number, count):
     """The first `count` words of the stream of one sample, times 2^-32."""
     blocks = np.arange((count + 3) // 4, dtype=np.uint64)
     fixed = (PURPOSE << 24 | number >> 32, place, number & 0xFFFFFFFF)
-    words = philox([blocks] + [np.full_like(blocks, word) for word in fixed], (seed & 0xFFFFFFFF, seed >> 32))
+    words = philox(
+        [blocks] + [np.full_like(blocks, word) for word in fixed], (seed & 0xFFFFFFFF, seed >> 32)
+    )
     return np.stack(words, 1).ravel()[:count] * 2.0**-32
 
 
@@ -72,8 +79,16 @@ def through(name, x, seed, place, microbatch):
     else:
         bits = 8 if name == "int8" else int(name.split(":")[1])
         rows = values.reshape(len(values), -1)
-        rounded = [round_levels(row, bits, None if name == "int8" else
-                                lambda n=n, row=row: draws(seed, place, (microbatch << 20) + n, len(row))) for n, row in enumerate(rows)]
+        rounded = [
+            round_levels(
+                row,
+                bits,
+                None
+                if name == "int8"
+                else lambda n=n, row=row: draws(seed, place, (microbatch << 20) + n, len(row)),
+            )
+            for n, row in enumerate(rows)
+        ]
         values = np.stack(rounded).reshape(values.shape)
     return torch.from_numpy(values).to(x.dtype)
 
@@ -87,7 +102,10 @@ class Formats:
     def tensors(self, what, block, microbatch, xs, first=0):
         if self.names[what] == "native":
             return xs
-        return tuple(through(self.names[what], x, self.seed, 64 * (block + 1) + what + first + p, microbatch) for p, x in enumerate(xs))
+        return tuple(
+            through(self.names[what], x, self.seed, 64 * (block + 1) + what + first + p, microbatch)
+            for p, x in enumerate(xs)
+        )
 
     def up(self, block, microbatch, xs):
         """A message up from the stage that ends with this block."""
@@ -95,7 +113,9 @@ class Formats:
 
     def down(self, block, microbatch, xs, dxs):
         """A message down from the stage that begins with this block."""
-        return self.tensors(DOWN, block, microbatch, xs), self.tensors(DOWN, block, microbatch, dxs, 2)
+        return self.tensors(DOWN, block, microbatch, xs), self.tensors(
+            DOWN, block, microbatch, dxs, 2
+        )
 
     def kept(self, block, microbatch, xs):
         """The stored input of a block; samples of the data set (the input of block 0) are stored as they are."""

@@ -35,11 +35,17 @@ def records(count):
     dx = ((draws[:, 0] >> np.uint64(8)) & np.uint64(7)).astype(np.int64)[:, None, None, None]
     dy = ((draws[:, 0] >> np.uint64(16)) & np.uint64(7)).astype(np.int64)[:, None, None, None]
     channel, row, column = np.meshgrid(np.arange(3), np.arange(32), np.arange(32), indexing="ij")
-    phase = (3 + 7 * label % 23) * (column + dx) + (2 + 11 * label % 19) * (row + dy) + 40 * channel * (1 + label % 3)
+    phase = (
+        (3 + 7 * label % 23) * (column + dx)
+        + (2 + 11 * label % 19) * (row + dy)
+        + 40 * channel * (1 + label % 3)
+    )
     phase &= 255
     wave = np.where(phase < 128, phase, 255 - phase)
     shifts = np.arange(0, 64, 8, dtype=np.uint64)
-    noise = ((draws[:, 1:, None] >> shifts) & np.uint64(63)).astype(np.int64).reshape(count, 3, 32, 32)
+    noise = (
+        ((draws[:, 1:, None] >> shifts) & np.uint64(63)).astype(np.int64).reshape(count, 3, 32, 32)
+    )
     out = np.empty((count, RECORD_BYTES), np.uint8)
     out[:, 0] = label[:, 0, 0, 0]
     out[:, 1:] = (32 + wave + noise).reshape(count, -1)

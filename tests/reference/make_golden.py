@@ -37,8 +37,28 @@ RUNS = {
     "delayed-revnet18-k3": ("revnet", 18, 4, "delayed", 3, 60, 16, 0.02, 1e-10),
     "dsp-revnet18-k1": ("revnet", 18, 4, "dsp", 1, 60, 16, 0.02, 1e-10),
     "dsp-revnet18-k3": ("revnet", 18, 4, "dsp", 3, 60, 16, 0.02, 1e-10),
-    "delayed-reversible-revnet18-k1": ("revnet", 18, 4, "delayed-reversible", 1, 60, 16, 0.02, 1e-10),
-    "delayed-reversible-revnet18-k3": ("revnet", 18, 4, "delayed-reversible", 3, 60, 16, 0.02, 1e-10),
+    "delayed-reversible-revnet18-k1": (
+        "revnet",
+        18,
+        4,
+        "delayed-reversible",
+        1,
+        60,
+        16,
+        0.02,
+        1e-10,
+    ),
+    "delayed-reversible-revnet18-k3": (
+        "revnet",
+        18,
+        4,
+        "delayed-reversible",
+        3,
+        60,
+        16,
+        0.02,
+        1e-10,
+    ),
     "approximate-input-revnet18-k1": ("revnet", 18, 4, "approximate-input", 1, 60, 16, 0.02, 1e-10),
     "approximate-input-revnet18-k3": ("revnet", 18, 4, "approximate-input", 3, 60, 16, 0.02, 1e-10),
     "ddg-revnet18-k1": ("revnet", 18, 4, "ddg", 1, 60, 16, 0.02, 1e-10),
@@ -58,7 +78,17 @@ RUNS = {
     "petra-revnet18-narrow-late-k1": ("revnet", 18, 2, "petra", 1, 40, 16, 0.02, 1e-10),
     "petra-revnet18-narrow-late-k3": ("revnet", 18, 2, "petra", 3, 40, 16, 0.02, 1e-10),
     "petra-revnet18-narrow-one-late-k1": ("revnet", 18, 2, "petra", 1, 40, 16, 0.02, 1e-10),
-    "approximate-input-revnet18-narrow-one-late-k3": ("revnet", 18, 2, "approximate-input", 3, 40, 16, 0.02, 1e-10),
+    "approximate-input-revnet18-narrow-one-late-k3": (
+        "revnet",
+        18,
+        2,
+        "approximate-input",
+        3,
+        40,
+        16,
+        0.02,
+        1e-10,
+    ),
     "petra-revgpt-k1": ("revgpt", 2, 6, "petra", 1, 60, 8, 0.02, 1e-10),
     "petra-revgpt-k3": ("revgpt", 2, 6, "petra", 3, 60, 8, 0.02, 1e-10),
     "delayed-revgpt-k1": ("revgpt", 2, 6, "delayed", 1, 60, 8, 0.02, 1e-10),
@@ -74,7 +104,17 @@ RUNS = {
     "petra-revvit-k1": ("revvit", 2, 6, "petra", 1, 60, 8, 0.02, 1e-10),
     "dsp-vit-k1": ("vit", 2, 6, "dsp", 1, 60, 8, 0.02, 1e-10),
     "petra-revnet18-int8-k1": ("revnet", 18, 4, "petra", 1, 60, 16, 0.02, 1e-10),
-    "delayed-reversible-revgpt-int8-k1": ("revgpt", 2, 6, "delayed-reversible", 1, 60, 8, 0.02, 1e-10),
+    "delayed-reversible-revgpt-int8-k1": (
+        "revgpt",
+        2,
+        6,
+        "delayed-reversible",
+        1,
+        60,
+        8,
+        0.02,
+        1e-10,
+    ),
     "dsp-revnet18-narrow-qsgd4-k3": ("revnet", 18, 2, "dsp", 3, 60, 16, 0.02, 1e-10),
     "fr-revnet18-narrow-int8-k1": ("revnet", 18, 2, "fr", 1, 40, 16, 0.02, 1e-10),
     "delayed-revgpt-qsgd4-k1": ("revgpt", 2, 6, "delayed", 1, 60, 8, 0.02, 1e-10),
@@ -84,11 +124,41 @@ RUNS = {
     "backprop-llama-base-k1": ("llama", 2, 8, "backprop", 1, 60, 8, 0.02, 1e-10),
     "petra-revllama-k3": ("revllama", 2, 8, "petra", 3, 60, 8, 0.02, 1e-10),
     "delayed-revllama-k1": ("revllama", 2, 8, "delayed", 1, 60, 8, 0.02, 1e-10),
-    "delayed-reversible-revllama-k1": ("revllama", 2, 8, "delayed-reversible", 1, 60, 8, 0.02, 1e-10),
-    "approximate-input-revllama-base-k1": ("revllama", 2, 8, "approximate-input", 1, 60, 8, 0.02, 1e-10),
+    "delayed-reversible-revllama-k1": (
+        "revllama",
+        2,
+        8,
+        "delayed-reversible",
+        1,
+        60,
+        8,
+        0.02,
+        1e-10,
+    ),
+    "approximate-input-revllama-base-k1": (
+        "revllama",
+        2,
+        8,
+        "approximate-input",
+        1,
+        60,
+        8,
+        0.02,
+        1e-10,
+    ),
     "petra-revgpt-leapfrog-k1": ("revgpt", 2, 6, "petra", 1, 60, 8, 0.02, 1e-10),
     "petra-revvit-leapfrog-k1": ("revvit", 2, 6, "petra", 1, 60, 8, 0.02, 1e-10),
-    "delayed-reversible-revllama-leapfrog-k1": ("revllama", 2, 8, "delayed-reversible", 1, 60, 8, 0.02, 1e-10),
+    "delayed-reversible-revllama-leapfrog-k1": (
+        "revllama",
+        2,
+        8,
+        "delayed-reversible",
+        1,
+        60,
+        8,
+        0.02,
+        1e-10,
+    ),
 }
 # Attributes of transformers by the end of the family's name; tokens are the bytes of the records.
 TRANSFORMERS = {
@@ -115,8 +185,15 @@ FORMATS = {
     "petra-revgpt-mixed-k3": ("bf16", "qsgd:7", "fp16"),
 }
 # The word of a name and the attributes that the runs with this word have. A head of two features does not depend on the base.
-OTHER_REVNETS = {"invertible": {"downsample": "invertible"}, "variant": {"bottleneck": "variant"}, "constant": {"shape": "constant"}}
-OTHER_TRANSFORMERS = {"leapfrog": {"coupling": "leapfrog"}, "base": {"heads": 2, "kv_heads": 1, "rotary_base": 100}}
+OTHER_REVNETS = {
+    "invertible": {"downsample": "invertible"},
+    "variant": {"bottleneck": "variant"},
+    "constant": {"shape": "constant"},
+}
+OTHER_TRANSFORMERS = {
+    "leapfrog": {"coupling": "leapfrog"},
+    "base": {"heads": 2, "kv_heads": 1, "rotary_base": 100},
+}
 
 
 def word_of(name, others):
@@ -132,17 +209,37 @@ def init_of(name):
 
 def settings_of(name):
     family, depth, width, method, accumulate, microbatches, batch, lr, _ = RUNS[name]
-    return {"family": family, "depth": depth, "width": width, "stem": "cifar", "classes": 10, "method": method,
-            "accumulate": accumulate, "microbatches": microbatches, "batch": batch, "lr": lr, "momentum": 0.9,
-            "nesterov": True, "weight_decay": 5e-4, "precision": "fp64"} | (
-                OTHER_REVNETS.get(word_of(name, OTHER_REVNETS), {})) | LATE.get(name, {}) | (
-                dict(zip(run.FORMATS, FORMATS[name])) if name in FORMATS else {}) | (
-                TRANSFORMERS.get(family.removeprefix("rev"), {})) | (
-                OTHER_TRANSFORMERS.get(word_of(name, OTHER_TRANSFORMERS), {}))
+    return (
+        {
+            "family": family,
+            "depth": depth,
+            "width": width,
+            "stem": "cifar",
+            "classes": 10,
+            "method": method,
+            "accumulate": accumulate,
+            "microbatches": microbatches,
+            "batch": batch,
+            "lr": lr,
+            "momentum": 0.9,
+            "nesterov": True,
+            "weight_decay": 5e-4,
+            "precision": "fp64",
+        }
+        | (OTHER_REVNETS.get(word_of(name, OTHER_REVNETS), {}))
+        | LATE.get(name, {})
+        | (dict(zip(run.FORMATS, FORMATS[name])) if name in FORMATS else {})
+        | (TRANSFORMERS.get(family.removeprefix("rev"), {}))
+        | (OTHER_TRANSFORMERS.get(word_of(name, OTHER_TRANSFORMERS), {}))
+    )
 
 
 def flat(weights):
-    return {f"{j:02d}/{n}": v.numpy() if torch.is_tensor(v) else v for j, t in enumerate(weights, 1) for n, v in t.items()}
+    return {
+        f"{j:02d}/{n}": v.numpy() if torch.is_tensor(v) else v
+        for j, t in enumerate(weights, 1)
+        for n, v in t.items()
+    }
 
 
 class ReversedLinear(torch.autograd.Function):
@@ -159,7 +256,11 @@ class ReversedLinear(torch.autograd.Function):
     def backward(ctx, dy):
         x, w = ctx.saved_tensors
         rows, reversed_dy = x.flatten(0, -2).flip(0), dy.flatten(0, -2).flip(0)
-        return dy.flip(-1) @ w.flip(0), reversed_dy.T @ rows, reversed_dy.sum(0) if ctx.bias else None
+        return (
+            dy.flip(-1) @ w.flip(0),
+            reversed_dy.T @ rows,
+            reversed_dy.sum(0) if ctx.bias else None,
+        )
 
 
 def rounded_otherwise(settings, data, weights):
@@ -183,8 +284,11 @@ def rounded_otherwise(settings, data, weights):
 def drift_of(settings, data, start, final):
     """(how far the run drifts from its `final` weights, tensors that moved by rounding alone)"""
     drift, left_out = 0.0, []
-    for other, _ in (run.execute(settings, data, run.perturbed(start, 1)), run.execute(settings, data, run.perturbed(start, 2)),
-                     rounded_otherwise(settings, data, start)):
+    for other, _ in (
+        run.execute(settings, data, run.perturbed(start, 1)),
+        run.execute(settings, data, run.perturbed(start, 2)),
+        rounded_otherwise(settings, data, start),
+    ):
         distances, left_out = compare.distances(flat(final), flat(other), flat(start), ROUNDING)
         drift = max(drift, distances[0][0])
     return drift, left_out
@@ -196,18 +300,42 @@ def make(name, folder, data, fnv1a):
     init = init_of(name)
     path = os.path.join(folder, init)
     if not os.path.exists(path):
-        store.write(path, store.initial(blocks, SEED),
-                    {n: settings[n] for n in ("family", "depth", "width", "stem", "classes", *run.OF_REVNETS, *run.TRANSFORMER) if n in settings} | {"seed": SEED})
+        store.write(
+            path,
+            store.initial(blocks, SEED),
+            {
+                n: settings[n]
+                for n in (
+                    "family",
+                    "depth",
+                    "width",
+                    "stem",
+                    "classes",
+                    *run.OF_REVNETS,
+                    *run.TRANSFORMER,
+                )
+                if n in settings
+            }
+            | {"seed": SEED},
+        )
     start = store.read(path, blocks)
     final, losses = run.execute(settings, data, start)
     drift, left_out = drift_of(settings, data, start, final)
     if not drift <= limit:
-        raise SystemExit(f"make_golden: {name}: drifts by {drift:.1e}, limit {limit:.1e}: lower its rate")
-    attributes = {"stages": len(blocks)} | settings | {"init": init, "records": make_data.RECORDS, "data_fnv1a": fnv1a,
-                             "drift": drift}
+        raise SystemExit(
+            f"make_golden: {name}: drifts by {drift:.1e}, limit {limit:.1e}: lower its rate"
+        )
+    attributes = (
+        {"stages": len(blocks)}
+        | settings
+        | {"init": init, "records": make_data.RECORDS, "data_fnv1a": fnv1a, "drift": drift}
+    )
     store.write(os.path.join(folder, f"{name}.h5"), final, attributes, run.columns(losses))
-    print(f"{name}: loss {losses[0][1]:.4f} -> {losses[-1][1]:.4f}, drift {drift:.1e}, moved by rounding alone: "
-          f"{', '.join(left_out) or 'none'}", flush=True)
+    print(
+        f"{name}: loss {losses[0][1]:.4f} -> {losses[-1][1]:.4f}, drift {drift:.1e}, moved by rounding alone: "
+        f"{', '.join(left_out) or 'none'}",
+        flush=True,
+    )
 
 
 def main():

@@ -36,22 +36,40 @@ HEAD = [("fc/weight", (5, 32)), ("fc/bias", (5,))]
 COMMON = "optim.lr=0.0625 optim.weight_decay=0.25"
 CASES = [
     (f"optim.name=adamw {COMMON}", "adamw", {}),
-    (f"optim.name=adamw {COMMON} optim.beta1=0.5 optim.beta2=0.75 optim.epsilon=0.125", "adamw", {"betas": (0.5, 0.75), "eps": 0.125}),
+    (
+        f"optim.name=adamw {COMMON} optim.beta1=0.5 optim.beta2=0.75 optim.epsilon=0.125",
+        "adamw",
+        {"betas": (0.5, 0.75), "eps": 0.125},
+    ),
     (f"optim.name=nadamw {COMMON}", "nadamw", {}),
-    (f"optim.name=nadamw {COMMON} optim.beta1=0.75 optim.momentum_decay=0.5", "nadamw", {"betas": (0.75, 0.999), "momentum_decay": 0.5}),
+    (
+        f"optim.name=nadamw {COMMON} optim.beta1=0.75 optim.momentum_decay=0.5",
+        "nadamw",
+        {"betas": (0.75, 0.999), "momentum_decay": 0.5},
+    ),
     (f"optim.name=lion {COMMON}", "lion", {}),
     (f"optim.name=muon {COMMON} optim.adam_lr_share=0.5", "muon", {}),
-    (f"optim.name=muon {COMMON} optim.adam_lr_share=0.5 optim.muon_scale=rms optim.momentum=0.75 optim.nesterov=false", "muon",
-     {"momentum": 0.75, "nesterov": False, "adjust_lr_fn": "match_rms_adamw"}),
+    (
+        f"optim.name=muon {COMMON} optim.adam_lr_share=0.5 optim.muon_scale=rms optim.momentum=0.75 optim.nesterov=false",
+        "muon",
+        {"momentum": 0.75, "nesterov": False, "adjust_lr_fn": "match_rms_adamw"},
+    ),
 ]
 
 # At a rate of 2^-4, LARS scales some of the tensors and leaves others.
 RELEASE_CASES = [
     (f"optim.name=adam {COMMON}", "adam", {}),
-    (f"optim.name=adam {COMMON} optim.beta1=0.5 optim.beta2=0.75 optim.epsilon=0.125", "adam", {"betas": (0.5, 0.75), "eps": 0.125}),
+    (
+        f"optim.name=adam {COMMON} optim.beta1=0.5 optim.beta2=0.75 optim.epsilon=0.125",
+        "adam",
+        {"betas": (0.5, 0.75), "eps": 0.125},
+    ),
     (f"optim.name=lars {COMMON}", "lars", {"trust": 0.02, "momentum": 0.9, "nesterov": False}),
-    (f"optim.name=lars {COMMON} optim.nesterov=true optim.momentum=0.75 optim.trust_coefficient=0.0625 optim.epsilon=0.125", "lars",
-     {"trust": 0.0625, "momentum": 0.75, "nesterov": True, "eps": 0.125}),
+    (
+        f"optim.name=lars {COMMON} optim.nesterov=true optim.momentum=0.75 optim.trust_coefficient=0.0625 optim.epsilon=0.125",
+        "lars",
+        {"trust": 0.0625, "momentum": 0.75, "nesterov": True, "eps": 0.125},
+    ),
 ]
 FILES = {"optimisers.txt": CASES, "release-optimisers.txt": RELEASE_CASES}
 
@@ -98,7 +116,9 @@ class Lars:
 
     def __init__(self, groups, lr, trust, eps=1e-8, **options):
         self.groups, self.lr, self.trust, self.eps = groups, lr, trust, eps
-        self.sgd = torch.optim.SGD([w for group in groups for w in group["params"]], lr=lr, **options)
+        self.sgd = torch.optim.SGD(
+            [w for group in groups for w in group["params"]], lr=lr, **options
+        )
 
     def step(self):
         for group in self.groups:
@@ -128,7 +148,9 @@ def optimisers(kind, options, matrices, others):
         return [torch.optim.Adam(groups(matrices + others), lr=lr, **options)]
     if kind == "adamw":
         return [torch.optim.AdamW(groups(matrices + others), lr=lr, **options)]
-    return [torch.optim.NAdam(groups(matrices + others), lr=lr, decoupled_weight_decay=True, **options)]
+    return [
+        torch.optim.NAdam(groups(matrices + others), lr=lr, decoupled_weight_decay=True, **options)
+    ]
 
 
 def train(tensors, kind, options, seed):

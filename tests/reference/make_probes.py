@@ -32,16 +32,25 @@ def record(blocks, start, batches, method, prediction, accumulate):
     microbatch))"""
     gradients, after, read = {}, {}, {}
     if prediction:
-        run = mitigations.Lockstep(blocks, start, batches, accumulate, method, {"weight_prediction": prediction})
+        run = mitigations.Lockstep(
+            blocks, start, batches, accumulate, method, {"weight_prediction": prediction}
+        )
     else:
-        run = methods.Lockstep(blocks, start, batches, accumulate, methods.Optimiser(0.02, 0.9, True, 5e-4), method)
-    run.observe = lambda stage, m, g: gradients.update({(stage - 1, m): {n: v.clone() for n, v in g.items()}})
+        run = methods.Lockstep(
+            blocks, start, batches, accumulate, methods.Optimiser(0.02, 0.9, True, 5e-4), method
+        )
+    run.observe = lambda stage, m, g: gradients.update(
+        {(stage - 1, m): {n: v.clone() for n, v in g.items()}}
+    )
 
     def snapshot(t):
         after[t] = [{n: v.clone() for n, v in stage.tensors.items()} for stage in run.stages]
         read[t] = after[t]
         if prediction:
-            read[t] = [stage.optimiser.forward_weights(tensors) for stage, tensors in zip(run.stages, after[t])]
+            read[t] = [
+                stage.optimiser.forward_weights(tensors)
+                for stage, tensors in zip(run.stages, after[t])
+            ]
 
     snapshot(-1)
     for t in range(MICROBATCHES):
@@ -60,7 +69,11 @@ def mean(gradients):
 
 def compare(x, y):
     x, y = x.reshape(-1), y.reshape(-1)
-    return (x @ y / x.norm() / y.norm()).item(), (x.norm() / y.norm()).item(), ((x - y).norm() / y.norm()).item()
+    return (
+        (x @ y / x.norm() / y.norm()).item(),
+        (x.norm() / y.norm()).item(),
+        ((x - y).norm() / y.norm()).item(),
+    )
 
 
 def window(blocks, batches, after, read, gradients, first, accumulate):
@@ -73,12 +86,19 @@ def window(blocks, batches, after, read, gradients, first, accumulate):
         delayed.append(methods.exact_gradient(blocks, weights, *batches(m))[1])
     for j, block in enumerate(blocks):
         number = j + 1
-        end_to_end = [methods.exact_gradient(blocks, after[m + 2 * count - 2 - number], *batches(m))[1][j] for m in members]
-        three = [mean([trained(block, g) for g in of])
-                 for of in ([gradients[j, m] for m in members], [d[j] for d in delayed], end_to_end)]
+        end_to_end = [
+            methods.exact_gradient(blocks, after[m + 2 * count - 2 - number], *batches(m))[1][j]
+            for m in members
+        ]
+        three = [
+            mean([trained(block, g) for g in of])
+            for of in ([gradients[j, m] for m in members], [d[j] for d in delayed], end_to_end)
+        ]
         for name in block.parameters():
             pairs = [compare(three[a][name], three[b][name]) for a, b in ((0, 1), (0, 2), (1, 2))]
-            rows.append((number, name, [pairs[p][measure] for measure in range(3) for p in range(3)]))
+            rows.append(
+                (number, name, [pairs[p][measure] for measure in range(3) for p in range(3)])
+            )
     return rows
 
 
@@ -94,11 +114,16 @@ def main():
             file.write(make_data.records(make_data.RECORDS).tobytes())
         batches = store.Records(data, BATCH, torch.float64)
         for method, prediction, accumulate, firsts in RUNS:
-            start = store.to_torch(store.read(os.path.join(sys.argv[1], f"init-{FAMILY}{DEPTH}.h5"), blocks), torch.float64)
+            start = store.to_torch(
+                store.read(os.path.join(sys.argv[1], f"init-{FAMILY}{DEPTH}.h5"), blocks),
+                torch.float64,
+            )
             after, read, gradients = record(blocks, start, batches, method, prediction, accumulate)
             label = f"{method}+{prediction}" if prediction else method
             for first in firsts:
-                for number, name, figures in window(blocks, batches, after, read, gradients, first, accumulate):
+                for number, name, figures in window(
+                    blocks, batches, after, read, gradients, first, accumulate
+                ):
                     text = " ".join(f"{figure:.15g}" for figure in figures)
                     lines.append(f"{label} {accumulate} {first} {number:02d}/{name} {text}\n")
     with open(os.path.join(sys.argv[1], "probe-revnet18.txt"), "w", encoding="ascii") as file:

@@ -37,14 +37,25 @@ def estimate(blocks, weights, batches, count):
     new = [dict(tensors) for tensors in weights]
     for j, tensors in enumerate(new):
         for prefix in found[0][j]:
-            tensors[f"{prefix}/running_mean"] = sum(found[m][j][prefix][0] for m in range(count)) / count
-            tensors[f"{prefix}/running_var"] = sum(found[m][j][prefix][1] for m in range(count)) / count
+            tensors[f"{prefix}/running_mean"] = (
+                sum(found[m][j][prefix][0] for m in range(count)) / count
+            )
+            tensors[f"{prefix}/running_var"] = (
+                sum(found[m][j][prefix][1] for m in range(count)) / count
+            )
     return new
 
 
 def running_norm(p, prefix, x, stats):
-    return F.batch_norm(x, p[f"{prefix}/running_mean"], p[f"{prefix}/running_var"], p[f"{prefix}/scale"], p[f"{prefix}/shift"],
-                        training=False, eps=nets.BN_EPS)
+    return F.batch_norm(
+        x,
+        p[f"{prefix}/running_mean"],
+        p[f"{prefix}/running_var"],
+        p[f"{prefix}/scale"],
+        p[f"{prefix}/shift"],
+        training=False,
+        eps=nets.BN_EPS,
+    )
 
 
 def evaluate(blocks, weights, images, labels):
@@ -56,7 +67,11 @@ def evaluate(blocks, weights, images, labels):
     nets.batch_norm = of_batch
     (logits,) = xs
     found = logits.topk(5, 1).indices == labels[:, None]
-    return F.cross_entropy(logits, labels).item(), found[:, 0].sum().item() / len(labels), found.sum().item() / len(labels)
+    return (
+        F.cross_entropy(logits, labels).item(),
+        found[:, 0].sum().item() / len(labels),
+        found.sum().item() / len(labels),
+    )
 
 
 def main():
@@ -71,11 +86,15 @@ def main():
         for name in NAMES:
             s = make_golden.settings_of(name)
             blocks = run.build(s)
-            weights = store.to_torch(store.read(os.path.join(sys.argv[1], f"{name}.h5"), blocks), torch.float64)
+            weights = store.to_torch(
+                store.read(os.path.join(sys.argv[1], f"{name}.h5"), blocks), torch.float64
+            )
             batches = store.Records(data, s["batch"], torch.float64)
             everything = store.Records(data, RECORDS, torch.float64)(0)
             with torch.no_grad():
-                scores = evaluate(blocks, weights, *everything) + evaluate(blocks, estimate(blocks, weights, batches, BATCHES), *everything)
+                scores = evaluate(blocks, weights, *everything) + evaluate(
+                    blocks, estimate(blocks, weights, batches, BATCHES), *everything
+                )
             lines.append(f"{name} {BATCHES} {' '.join(f'{score:.15g}' for score in scores)}\n")
     with open(os.path.join(sys.argv[1], "recalibrated.txt"), "w", encoding="ascii") as file:
         file.writelines(lines)

@@ -38,7 +38,12 @@ class Optimiser:
     """SGD with PyTorch's momentum: v = mu v + g (first step v = g); step g + mu v (Nesterov) or v."""
 
     def __init__(self, lr, momentum=0.9, nesterov=True, weight_decay=5e-4):
-        self.lr, self.momentum, self.nesterov, self.weight_decay = lr, momentum, nesterov, weight_decay
+        self.lr, self.momentum, self.nesterov, self.weight_decay = (
+            lr,
+            momentum,
+            nesterov,
+            weight_decay,
+        )
 
     def step(self, tensors, gradients, velocity, block=None):
         """Returns the new tensors; `velocity` ({} before the first step) is changed. `block`: as other optimisers want it."""
@@ -56,7 +61,12 @@ class Stage:
     """One block, its weights, its momentum, the gradient summed so far."""
 
     def __init__(self, block, tensors, optimiser, accumulate):
-        self.block, self.tensors, self.optimiser, self.accumulate = block, dict(tensors), optimiser, accumulate
+        self.block, self.tensors, self.optimiser, self.accumulate = (
+            block,
+            dict(tensors),
+            optimiser,
+            accumulate,
+        )
         self.names = block.parameters()
         self.velocity, self.sum, self.counted, self.updates = {}, {}, 0, 0
         self.inputs, self.stash = {}, {}
@@ -67,7 +77,9 @@ class Stage:
         self.peak_inputs = max(self.peak_inputs, len(self.inputs))
 
     def leaves(self, tensors):
-        return {n: t.detach().requires_grad_() if n in self.names else t for n, t in tensors.items()}
+        return {
+            n: t.detach().requires_grad_() if n in self.names else t for n, t in tensors.items()
+        }
 
     def count(self, gradients):
         for name, g in gradients.items():
@@ -77,7 +89,10 @@ class Stage:
 
     def move_statistics(self, stats):
         for prefix, (mean, variance) in stats.items():
-            for name, value in ((f"{prefix}/running_mean", mean), (f"{prefix}/running_var", variance)):
+            for name, value in (
+                (f"{prefix}/running_mean", mean),
+                (f"{prefix}/running_var", variance),
+            ):
                 self.tensors[name] = (1 - BN_MOMENTUM) * self.tensors[name] + BN_MOMENTUM * value
 
     def update_if_due(self):
@@ -107,7 +122,12 @@ class Stage:
         f, _ = self.block.branch(p, x1, stats)
         x2 = self.block.solve(x1.detach(), y1, f.detach())
         gradients = torch.autograd.grad(f, (x1,) + tuple(p[n] for n in self.names), dy1)
-        return (x1.detach(), x2), self.block.pull_back(dy1, dy2, gradients[0]), dict(zip(self.names, gradients[1:])), stats
+        return (
+            (x1.detach(), x2),
+            self.block.pull_back(dy1, dy2, gradients[0]),
+            dict(zip(self.names, gradients[1:])),
+            stats,
+        )
 
     def head(self, xs, labels, tensors=None):
         """Forward, loss and backward in one, with the stage's tensors or others: returns (loss, input gradients, parameter
@@ -173,7 +193,9 @@ def sequential(blocks, weights, batches, microbatches, accumulate, optimiser, me
         if method == "reversible":
             loss, gradients, stats = reversible_gradient(stages, images, labels)
         else:
-            loss, gradients, stats = exact_gradient(blocks, [s.tensors for s in stages], images, labels)
+            loss, gradients, stats = exact_gradient(
+                blocks, [s.tensors for s in stages], images, labels
+            )
         losses.append((m, loss))
         for j, stage in enumerate(stages):
             if observe:
@@ -190,14 +212,30 @@ class Lockstep:
     microbatch, whose loss is that of this moment, and goes back that many ticks later from the input that it kept. `formats`: of
     messages and of kept inputs."""
 
-    def __init__(self, blocks, weights, batches, accumulate, optimiser, method, lag_error=0, observe=None, trace=None,
-                 extra_delay=0, formats=None):
-        self.backward_weights, self.invert_weights, self.keep_all = (LOCKSTEP | FORWARD_LOCKED | LATE_GRAPHS)[method]
+    def __init__(
+        self,
+        blocks,
+        weights,
+        batches,
+        accumulate,
+        optimiser,
+        method,
+        lag_error=0,
+        observe=None,
+        trace=None,
+        extra_delay=0,
+        formats=None,
+    ):
+        self.backward_weights, self.invert_weights, self.keep_all = (
+            LOCKSTEP | FORWARD_LOCKED | LATE_GRAPHS
+        )[method]
         self.stages = make_stages(blocks, weights, optimiser, accumulate)
         self.batches, self.lag_error, self.observe, self.trace = batches, lag_error, observe, trace
         self.extra_delay, self.formats = extra_delay, formats or Formats()
         self.up = [{} for _ in blocks]  # stage index -> microbatch -> input streams
-        self.down = [{} for _ in blocks]  # stage index -> microbatch -> (output streams, their gradients)
+        self.down = [
+            {} for _ in blocks
+        ]  # stage index -> microbatch -> (output streams, their gradients)
         self.losses = []
 
     def note(self, what, j, m):
@@ -259,7 +297,12 @@ class Lockstep:
             stage.keep(forwarded, self.formats.kept(j, forwarded, xs))
             stage.stash[forwarded] = stage.tensors
             with torch.no_grad():
-                self.losses.append((forwarded, stage.block.loss(stage.tensors, xs, self.batches(forwarded)[1]).item()))
+                self.losses.append(
+                    (
+                        forwarded,
+                        stage.block.loss(stage.tensors, xs, self.batches(forwarded)[1]).item(),
+                    )
+                )
         if returned >= 0:
             xs, then = stage.inputs.pop(returned), stage.stash.pop(returned)
             weights = then if self.backward_weights == "stashed" else stage.tensors
@@ -291,8 +334,13 @@ class Ordered(Lockstep):
 
     def __init__(self, lines, *rest):
         super().__init__(*rest)
-        self.lines = [[self.action(word) for word in line.split(":")[1].split() if word not in ("|", "||")] for line in lines]
-        self.fused = not any(kind == "F" and j == len(self.stages) - 1 for line in self.lines for kind, j, _ in line)
+        self.lines = [
+            [self.action(word) for word in line.split(":")[1].split() if word not in ("|", "||")]
+            for line in lines
+        ]
+        self.fused = not any(
+            kind == "F" and j == len(self.stages) - 1 for line in self.lines for kind, j, _ in line
+        )
 
     @staticmethod
     def action(word):
@@ -335,10 +383,34 @@ class Ordered(Lockstep):
         return result(self.stages), self.losses
 
 
-def lockstep(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error=0, observe=None, trace=None,
-             extra_delay=0, formats=None):
+def lockstep(
+    blocks,
+    weights,
+    batches,
+    microbatches,
+    accumulate,
+    optimiser,
+    method,
+    lag_error=0,
+    observe=None,
+    trace=None,
+    extra_delay=0,
+    formats=None,
+):
     """Ends undrained: after the tick in which stage 1 forwards the last microbatch. What was not yet updated is lost."""
-    run = Lockstep(blocks, weights, batches, accumulate, optimiser, method, lag_error, observe, trace, extra_delay, formats)
+    run = Lockstep(
+        blocks,
+        weights,
+        batches,
+        accumulate,
+        optimiser,
+        method,
+        lag_error,
+        observe,
+        trace,
+        extra_delay,
+        formats,
+    )
     for t in range(microbatches):
         run.tick(t)
     return result(run.stages), run.losses
@@ -348,12 +420,16 @@ def keep_once(stage, formats, block, microbatch, xs, before):
     """Keeps the input of a block of a stage of several. A stream that passed through the block before unchanged, and was stored
     there, is not stored again. Returns [(stream, stored stream)] of this block."""
     stored = formats.kept(block, microbatch, xs)
-    stored = tuple(next((kept for stream, kept in before if stream is x), own) for x, own in zip(xs, stored))
+    stored = tuple(
+        next((kept for stream, kept in before if stream is x), own) for x, own in zip(xs, stored)
+    )
     stage.keep(microbatch, stored)
     return list(zip(xs, stored))
 
 
-def one_stage(blocks, weights, batches, microbatches, accumulate, optimiser, method, delay, formats=None):
+def one_stage(
+    blocks, weights, batches, microbatches, accumulate, optimiser, method, delay, formats=None
+):
     """All blocks in one stage (J = 1), whose backward of a microbatch comes `delay` microbatches after its forward: the
     gradient is late by that, whatever the depth of the network. Block by block the rules are those of `lockstep`."""
     backward_weights, invert_weights, keep_all = LOCKSTEP[method]
@@ -403,16 +479,26 @@ def one_stage(blocks, weights, batches, microbatches, accumulate, optimiser, met
 
 def local(blocks, weights, batches, microbatches, accumulate, optimiser, heads, head_weights):
     """Every block is a stage, and heads[j] its auxiliary head. Returns (final weights, those of the heads, losses of the network's head)."""
-    stages, others = make_stages(blocks, weights, optimiser, accumulate), make_stages(heads, head_weights, optimiser, accumulate)
+    stages, others = (
+        make_stages(blocks, weights, optimiser, accumulate),
+        make_stages(heads, head_weights, optimiser, accumulate),
+    )
     losses = []
     for m in range(microbatches):
         images, labels = batches(m)
         xs = (images,)
         for stage, other in zip(stages, others):
-            p, q, stats, head_stats = stage.leaves(stage.tensors), other.leaves(other.tensors), {}, {}
+            p, q, stats, head_stats = (
+                stage.leaves(stage.tensors),
+                other.leaves(other.tensors),
+                {},
+                {},
+            )
             ys = stage.block.forward(p, tuple(x.detach() for x in xs), stats)
             loss = other.block.loss(q, ys, labels, head_stats)
-            found = torch.autograd.grad(loss, [p[n] for n in stage.names] + [q[n] for n in other.names])
+            found = torch.autograd.grad(
+                loss, [p[n] for n in stage.names] + [q[n] for n in other.names]
+            )
             stage.count(dict(zip(stage.names, found)))
             other.count(dict(zip(other.names, found[len(stage.names) :])))
             stage.move_statistics(stats)
@@ -441,7 +527,9 @@ class ForwardLocked(Lockstep):
             if m >= 0 and (microbatches is None or m < microbatches):
                 self.backward(j, m)
         if more:
-            self.late_head(t, t)  # its forward and its backward are two actions, so that its input is stored
+            self.late_head(
+                t, t
+            )  # its forward and its backward are two actions, so that its input is stored
         for stage in self.stages:
             stage.update_if_due()
 
@@ -482,35 +570,119 @@ def late_graphs(blocks, weights, batches, microbatches, accumulate, optimiser, m
     return result(run.stages), run.losses
 
 
-def forward_locked(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error=0, observe=None, trace=None, formats=None):
+def forward_locked(
+    blocks,
+    weights,
+    batches,
+    microbatches,
+    accumulate,
+    optimiser,
+    method,
+    lag_error=0,
+    observe=None,
+    trace=None,
+    formats=None,
+):
     """Ends undrained: with the round of the last microbatch. What was not yet updated is lost."""
-    run = ForwardLocked(blocks, weights, batches, accumulate, optimiser, method, lag_error, observe, trace, formats=formats)
+    run = ForwardLocked(
+        blocks,
+        weights,
+        batches,
+        accumulate,
+        optimiser,
+        method,
+        lag_error,
+        observe,
+        trace,
+        formats=formats,
+    )
     for t in range(microbatches):
         run.tick(t)
     return result(run.stages), run.losses
 
 
-def train(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error=0, observe=None, extra_delay=0,
-          stages=0, order=None, formats=None):
+def train(
+    blocks,
+    weights,
+    batches,
+    microbatches,
+    accumulate,
+    optimiser,
+    method,
+    lag_error=0,
+    observe=None,
+    extra_delay=0,
+    stages=0,
+    order=None,
+    formats=None,
+):
     """`stages`: 1 puts all blocks in one stage, with `extra_delay` alone as its delay; else one block a stage. `formats`: of
     messages and kept inputs, a formats.Formats; a method that keeps graphs is then run with inputs in their place."""
     if extra_delay and method not in LOCKSTEP:
         raise ValueError(f"--extra-delay: not written for {method}")
     if order:
-        return Ordered(order, blocks, weights, batches, accumulate, optimiser, method, 0, observe, None, 0, formats).run()
+        return Ordered(
+            order,
+            blocks,
+            weights,
+            batches,
+            accumulate,
+            optimiser,
+            method,
+            0,
+            observe,
+            None,
+            0,
+            formats,
+        ).run()
     if stages == 1:
-        return one_stage(blocks, weights, batches, microbatches, accumulate, optimiser, method, extra_delay, formats)
+        return one_stage(
+            blocks,
+            weights,
+            batches,
+            microbatches,
+            accumulate,
+            optimiser,
+            method,
+            extra_delay,
+            formats,
+        )
     if method in LATE_GRAPHS:
         return late_graphs(blocks, weights, batches, microbatches, accumulate, optimiser, method)
     if method in FORWARD_LOCKED:
-        return forward_locked(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error, observe, None, formats)
+        return forward_locked(
+            blocks,
+            weights,
+            batches,
+            microbatches,
+            accumulate,
+            optimiser,
+            method,
+            lag_error,
+            observe,
+            None,
+            formats,
+        )
     if method in LOCKSTEP:
-        return lockstep(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error, observe,
-                        extra_delay=extra_delay, formats=formats)
+        return lockstep(
+            blocks,
+            weights,
+            batches,
+            microbatches,
+            accumulate,
+            optimiser,
+            method,
+            lag_error,
+            observe,
+            extra_delay=extra_delay,
+            formats=formats,
+        )
     if formats:
         raise ValueError(f"formats: not written for {method}")
     if method in LATE_GRAPHS:
         return late_graphs(blocks, weights, batches, microbatches, accumulate, optimiser, method)
     if lag_error:
         raise ValueError(f"--lag-error has no meaning for {method}")
-    return sequential(blocks, weights, batches, microbatches, accumulate, optimiser, method, observe)
+    return sequential(
+        blocks, weights, batches, microbatches, accumulate, optimiser, method, observe
+    )

@@ -30,8 +30,15 @@ METHODS = {
     "delayed": ({"method.name": "delayed"}, False),
     "petra": ({"method.name": "petra"}, False),
     "fr": ({"method.name": "fr"}, False),
-    "fr, 1f1b-async": ({"method.name": "pipedream", "method.backward_weights": "latest", "method.keep": "input",
-                        "method.head": "fused"}, True),
+    "fr, 1f1b-async": (
+        {
+            "method.name": "pipedream",
+            "method.backward_weights": "latest",
+            "method.keep": "input",
+            "method.head": "fused",
+        },
+        True,
+    ),
     "pipedream-2bw": ({"method.name": "pipedream-2bw"}, True),
 }
 CASES = [
@@ -51,17 +58,31 @@ CASES = [
     {"sync_warmup_epochs": 1, "lr_rescheduling": 9, "discrepancy_correction": 0.135},
     {"sync_warmup_epochs": 1, "stage_momentum": 0.99},
     {"sync_warmup_epochs": 2, "stage_momentum": 0.99, "weight_prediction": "velocity"},
-    {"sync_warmup_epochs": 1, "stage_momentum": 0.99, "gradient_shrinking": 0.8, "lr_rescheduling": 9},
+    {
+        "sync_warmup_epochs": 1,
+        "stage_momentum": 0.99,
+        "gradient_shrinking": 0.8,
+        "lr_rescheduling": 9,
+    },
     {"error_feedback": "true"},
     {"error_feedback": "true", "discrepancy_correction": 0.135, "sync_warmup_epochs": 1},
-    *({"weight_prediction": "difference", "optimiser": name} for name in ("adamw", "muon", "lars", "adam")),
+    *(
+        {"weight_prediction": "difference", "optimiser": name}
+        for name in ("adamw", "muon", "lars", "adam")
+    ),
 ]
 
 
 def of_name(name):
     """An optimiser with its settings in BASE and petra's defaults for the others."""
-    settings = {"lr": LR, "weight_decay": DECAY, "optimiser": name, "epsilon": EPSILON, "momentum": 0.95 if name == "muon" else 0.9,
-                "nesterov": name == "muon"}
+    settings = {
+        "lr": LR,
+        "weight_decay": DECAY,
+        "optimiser": name,
+        "epsilon": EPSILON,
+        "momentum": 0.95 if name == "muon" else 0.9,
+        "nesterov": name == "muon",
+    }
     return optimisers.of(settings)
 
 
@@ -71,7 +92,13 @@ class Optimiser(methods.Optimiser):
 
     def __init__(self, mitigation, delay, returned, distance, stages, warmup):
         super().__init__(LR, 0.9, True, DECAY)
-        self.of, self.delay, self.returned, self.distance, self.stages = mitigation, delay, returned, distance, stages
+        self.of, self.delay, self.returned, self.distance, self.stages = (
+            mitigation,
+            delay,
+            returned,
+            distance,
+            stages,
+        )
         self.count = -warmup
         self.trend, self.ahead, self.returning = {}, {}, {}
         self.plain, self.moves = {}, []
@@ -125,14 +152,23 @@ class Optimiser(methods.Optimiser):
         self.moves.append({name: new[name] - tensors[name] for name in names})
         for name in names:
             self.plain[name] = self.plain[name] + self.moves[-1][name]
-            new[name] = self.plain[name] + sum(m[name] for m in self.moves[-delay:]) - sum(m[name] for m in self.moves[:delay])
+            new[name] = (
+                self.plain[name]
+                + sum(m[name] for m in self.moves[-delay:])
+                - sum(m[name] for m in self.moves[:delay])
+            )
 
     def remember(self, moved, velocity):
         """What forward and backward add to the weights from now on."""
         prediction, horizon = self.of.get("weight_prediction"), self.of.get("prediction_horizon", 1)
         if self.count >= 0 and prediction == "spectrain":
-            self.ahead = {n: -self.rate() * horizon * (self.delay + self.returned) * velocity[n] for n in moved}
-            self.returning = {n: -self.rate() * horizon * self.returned * velocity[n] for n in moved}
+            self.ahead = {
+                n: -self.rate() * horizon * (self.delay + self.returned) * velocity[n]
+                for n in moved
+            }
+            self.returning = {
+                n: -self.rate() * horizon * self.returned * velocity[n] for n in moved
+            }
         elif self.is_on() and prediction == "velocity":
             self.ahead = {n: -self.rate() * horizon * self.delay * velocity[n] for n in moved}
         elif self.is_on() and prediction == "difference":
@@ -147,8 +183,12 @@ class Optimiser(methods.Optimiser):
 
     def backward_weights(self, tensors):
         if self.returning:
-            return {n: t + self.returning[n] if n in self.returning else t for n, t in tensors.items()}
-        return {n: t - self.delay * self.trend[n] if n in self.trend else t for n, t in tensors.items()}
+            return {
+                n: t + self.returning[n] if n in self.returning else t for n, t in tensors.items()
+            }
+        return {
+            n: t - self.delay * self.trend[n] if n in self.trend else t for n, t in tensors.items()
+        }
 
 
 class Mitigated:
@@ -161,13 +201,17 @@ class Mitigated:
         for j, stage in enumerate(self.stages):
             distance = len(blocks) - 1 - j
             delay, returned = self.delay(distance) / accumulate, self.returned(j) / accumulate
-            stage.optimiser = Optimiser(mitigation, delay, returned, distance, len(blocks), self.warmup // accumulate)
+            stage.optimiser = Optimiser(
+                mitigation, delay, returned, distance, len(blocks), self.warmup // accumulate
+            )
 
     def warm_up(self):
         for m in range(self.warmup):
             images, labels = self.batches(m)
             if self.invert_weights is None:
-                _, gradients, stats = methods.exact_gradient([s.block for s in self.stages], [s.tensors for s in self.stages], images, labels)
+                _, gradients, stats = methods.exact_gradient(
+                    [s.block for s in self.stages], [s.tensors for s in self.stages], images, labels
+                )
             else:
                 _, gradients, stats = methods.reversible_gradient(self.stages, images, labels)
             for stage, g, s in zip(self.stages, gradients, stats):
@@ -239,7 +283,9 @@ def buffered(blocks, weights, batches, accumulate, mitigation):
         stage.optimiser = Optimiser(mitigation, 1, 0, len(blocks) - 1 - j, len(blocks), 0)
     versions = [[stage.tensors for stage in stages]]
     for m in range(MICROBATCHES):
-        _, gradients, stats = methods.exact_gradient(blocks, versions[max(0, m // accumulate - 1)], *batches(m))
+        _, gradients, stats = methods.exact_gradient(
+            blocks, versions[max(0, m // accumulate - 1)], *batches(m)
+        )
         for stage, g, s in zip(stages, gradients, stats):
             stage.count(g)
             stage.move_statistics(s)
@@ -262,11 +308,20 @@ class Shifted:
 def reference(blocks, init, data, method, accumulate, mitigation):
     batches = store.Records(data, BATCH, torch.float64)
     if method == "pipedream-2bw":
-        trained = buffered(blocks, store.to_torch(init, torch.float64), batches, accumulate, mitigation)
+        trained = buffered(
+            blocks, store.to_torch(init, torch.float64), batches, accumulate, mitigation
+        )
         return [{n: t.numpy() for n, t in w.items()} for w in trained]
     drain = METHODS[method][1]
     kind = Drained if drain else Lockstep if method in methods.LOCKSTEP else ForwardLocked
-    run = kind(blocks, store.to_torch(init, torch.float64), batches, accumulate, method.split(",")[0], mitigation)
+    run = kind(
+        blocks,
+        store.to_torch(init, torch.float64),
+        batches,
+        accumulate,
+        method.split(",")[0],
+        mitigation,
+    )
     run.warm_up()
     run.batches = Shifted(batches, run.warmup)
     run.microbatches = MICROBATCHES - run.warmup
@@ -276,12 +331,29 @@ def reference(blocks, init, data, method, accumulate, mitigation):
 
 
 def petra(program, folder, method, accumulate, mitigation):
-    settings = {**METHODS[method][0], "method.accumulate": accumulate, "model.weights": os.path.join(folder, "init.h5"),
-                "data.path": os.path.join(folder, "data.bin"),
-                **{f"method.mitigation.{k}": v for k, v in mitigation.items() if k != "optimiser"}}
+    settings = {
+        **METHODS[method][0],
+        "method.accumulate": accumulate,
+        "model.weights": os.path.join(folder, "init.h5"),
+        "data.path": os.path.join(folder, "data.bin"),
+        **{f"method.mitigation.{k}": v for k, v in mitigation.items() if k != "optimiser"},
+    }
     if "optimiser" in mitigation:
-        settings |= {"optim.name": mitigation["optimiser"], "optim.lr": LR, "optim.epsilon": EPSILON, "optim.weight_decay": DECAY}
-    command = [program, "train", "--overwrite", os.path.join(folder, "base.yaml"), "--quiet", "--output", os.path.join(folder, "run")]
+        settings |= {
+            "optim.name": mitigation["optimiser"],
+            "optim.lr": LR,
+            "optim.epsilon": EPSILON,
+            "optim.weight_decay": DECAY,
+        }
+    command = [
+        program,
+        "train",
+        "--overwrite",
+        os.path.join(folder, "base.yaml"),
+        "--quiet",
+        "--output",
+        os.path.join(folder, "run"),
+    ]
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
     subprocess.run(command, check=True)
@@ -308,7 +380,9 @@ def apart(found, expected, init):
 
 
 def is_asked(mitigation):
-    return not mitigation or all(word in mitigation or word in mitigation.values() for word in sys.argv[2:])
+    return not mitigation or all(
+        word in mitigation or word in mitigation.values() for word in sys.argv[2:]
+    )
 
 
 def applies(method, accumulate, mitigation):
@@ -318,14 +392,22 @@ def applies(method, accumulate, mitigation):
     if "optimiser" in mitigation:
         return accumulate == 1 and method in ("delayed", "petra", "fr, 1f1b-async")
     if method == "pipedream-2bw" or accumulate in (2, 10):
-        fits = accumulate == 10 if method == "pipedream-2bw" else accumulate == 2 and method in methods.LOCKSTEP
+        fits = (
+            accumulate == 10
+            if method == "pipedream-2bw"
+            else accumulate == 2 and method in methods.LOCKSTEP
+        )
         return fits and mitigation in ({}, {"error_feedback": "true"})
-    return not (method == "delayed" and moves_backward(mitigation)) and not (feeds_back and accumulate == 3)
+    return not (method == "delayed" and moves_backward(mitigation)) and not (
+        feeds_back and accumulate == 3
+    )
 
 
 def moves_backward(mitigation):
     """Backward reads other weights than those of its forward or the latest, which a method that stashes refuses."""
-    return "discrepancy_correction" in mitigation or mitigation.get("weight_prediction") == "spectrain"
+    return (
+        "discrepancy_correction" in mitigation or mitigation.get("weight_prediction") == "spectrain"
+    )
 
 
 def main():
@@ -345,7 +427,11 @@ def main():
         for method in METHODS:
             for accumulate in (10, 3, 2, 1):
                 plain = None
-                cases = [mitigation for mitigation in CASES if is_asked(mitigation) and applies(method, accumulate, mitigation)]
+                cases = [
+                    mitigation
+                    for mitigation in CASES
+                    if is_asked(mitigation) and applies(method, accumulate, mitigation)
+                ]
                 for mitigation in cases if any(cases) or not sys.argv[2:] else []:
                     expected = reference(blocks, init, data, method, accumulate, mitigation)
                     petra(program, folder, method, accumulate, mitigation)
@@ -356,8 +442,10 @@ def main():
                     plain = plain or expected
                     bad = not distance <= limit or not effect > 1e-3
                     wrong += bad
-                    print(f"{method}, k = {accumulate}, {mitigation}: {distance:.1e}, effect {effect:.1e}{'  WRONG' if bad else ''}",
-                          flush=True)
+                    print(
+                        f"{method}, k = {accumulate}, {mitigation}: {distance:.1e}, effect {effect:.1e}{'  WRONG' if bad else ''}",
+                        flush=True,
+                    )
     return 1 if wrong else 0
 
 

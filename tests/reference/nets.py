@@ -43,7 +43,9 @@ def batch_norm(p, prefix, x, stats):
         with torch.no_grad():
             variance, mean = torch.var_mean(x.detach(), (0, 2, 3), unbiased=True)
             stats[prefix] = (mean, variance)
-    return F.batch_norm(x, None, None, p[f"{prefix}/scale"], p[f"{prefix}/shift"], training=True, eps=BN_EPS)
+    return F.batch_norm(
+        x, None, None, p[f"{prefix}/scale"], p[f"{prefix}/shift"], training=True, eps=BN_EPS
+    )
 
 
 class Block:
@@ -74,7 +76,9 @@ class Block:
 class Stem(Block):
     def __init__(self, outputs, imagenet, streams):
         self.imagenet, self.streams = imagenet, streams
-        self.tensors = conv_tensors("conv", outputs, 3, 7 if imagenet else 3) + bn_tensors("bn", outputs)
+        self.tensors = conv_tensors("conv", outputs, 3, 7 if imagenet else 3) + bn_tensors(
+            "bn", outputs
+        )
 
     def forward(self, p, xs, stats=None):
         (x,) = xs
@@ -107,11 +111,16 @@ class AuxiliaryHead(Head):
     def __init__(self, streams, channels, planes, classes):
         self.tensors = []
         for i in range(1, streams + 1):
-            self.tensors += conv_tensors(f"conv{i}", planes, channels, 3) + bn_tensors(f"bn{i}", planes)
+            self.tensors += conv_tensors(f"conv{i}", planes, channels, 3) + bn_tensors(
+                f"bn{i}", planes
+            )
         self.tensors += [("fc/weight", (classes, streams * planes)), ("fc/bias", (classes,))]
 
     def loss(self, p, xs, labels, stats=None):
-        ys = tuple(F.relu(batch_norm(p, f"bn{i}", conv(p, f"conv{i}", x, 2, 1), stats)) for i, x in enumerate(xs, 1))
+        ys = tuple(
+            F.relu(batch_norm(p, f"bn{i}", conv(p, f"conv{i}", x, 2, 1), stats))
+            for i, x in enumerate(xs, 1)
+        )
         return F.cross_entropy(self.forward(p, ys)[0], labels)
 
 
@@ -132,7 +141,9 @@ class RevBlock(Block):
             self.tensors += conv_tensors(f"conv{i}", o, c, k) + bn_tensors(f"bn{i}", o)
         if not self.reversible:
             for name in ("shortcut1", "shortcut2") if bottleneck else ("shortcut",):
-                self.tensors += conv_tensors(f"{name}/conv", outputs, inputs, 1) + bn_tensors(f"{name}/bn", outputs)
+                self.tensors += conv_tensors(f"{name}/conv", outputs, inputs, 1) + bn_tensors(
+                    f"{name}/bn", outputs
+                )
 
     def branch(self, p, x, stats=None):
         """The residual function; returns its output and the output of its first layer (after the ReLU)."""
@@ -152,7 +163,9 @@ class RevBlock(Block):
         if self.reversible:
             return x2 + f, x1
         if self.bottleneck:
-            return self.shortcut(p, "shortcut2", x2, stats) + f, self.shortcut(p, "shortcut1", x1, stats)
+            return self.shortcut(p, "shortcut2", x2, stats) + f, self.shortcut(
+                p, "shortcut1", x1, stats
+            )
         return self.shortcut(p, "shortcut", x2, stats) + f, first
 
     def inverse(self, p, ys):
@@ -167,7 +180,10 @@ class VariantBlock(RevBlock):
     def __init__(self, bottleneck, inputs, planes, stride):
         super().__init__(bottleneck, inputs, planes, stride)
         if not self.reversible:
-            self.tensors = [(n, (planes, self.outputs, 1, 1) if n == "conv1/weight" else shape) for n, shape in self.tensors]
+            self.tensors = [
+                (n, (planes, self.outputs, 1, 1) if n == "conv1/weight" else shape)
+                for n, shape in self.tensors
+            ]
 
     def branch(self, p, x, stats=None):
         h = x
@@ -178,7 +194,10 @@ class VariantBlock(RevBlock):
     def forward(self, p, xs, stats=None):
         x1, x2 = xs
         if not self.reversible:
-            x1, x2 = self.shortcut(p, "shortcut1", x1, stats), self.shortcut(p, "shortcut2", x2, stats)
+            x1, x2 = (
+                self.shortcut(p, "shortcut1", x1, stats),
+                self.shortcut(p, "shortcut2", x2, stats),
+            )
         return x2 + self.branch(p, x1, stats)[0], x1
 
 
@@ -223,14 +242,20 @@ class ResBlock(Block):
         self.outputs = outputs
         self.projects = stride != 1 or inputs != outputs
         if bottleneck:
-            self.layers = ((planes, inputs, 1, 1), (planes, planes, 3, stride), (outputs, planes, 1, 1))
+            self.layers = (
+                (planes, inputs, 1, 1),
+                (planes, planes, 3, stride),
+                (outputs, planes, 1, 1),
+            )
         else:
             self.layers = ((planes, inputs, 3, stride), (planes, planes, 3, 1))
         self.tensors = []
         for i, (o, c, k, _) in enumerate(self.layers, 1):
             self.tensors += conv_tensors(f"conv{i}", o, c, k) + bn_tensors(f"bn{i}", o)
         if self.projects:
-            self.tensors += conv_tensors("shortcut/conv", outputs, inputs, 1) + bn_tensors("shortcut/bn", outputs)
+            self.tensors += conv_tensors("shortcut/conv", outputs, inputs, 1) + bn_tensors(
+                "shortcut/bn", outputs
+            )
 
     def forward(self, p, xs, stats=None):
         (x,) = xs
@@ -244,14 +269,30 @@ class ResBlock(Block):
         return (F.relu(h + x),)
 
 
-def build(family, depth, width=64, stem="cifar", classes=10, downsample="conv", shape="pyramid", bottleneck="standard"):
+def build(
+    family,
+    depth,
+    width=64,
+    stem="cifar",
+    classes=10,
+    downsample="conv",
+    shape="pyramid",
+    bottleneck="standard",
+):
     """The list of blocks, stem and head included."""
     if shape == "constant":
-        return ([Stem(2 * width, stem == "imagenet", 2)] + [RevBlock(False, width, width, 1) for _ in range(depth)]
-                + [Head(2 * width, classes)])
+        return (
+            [Stem(2 * width, stem == "imagenet", 2)]
+            + [RevBlock(False, width, width, 1) for _ in range(depth)]
+            + [Head(2 * width, classes)]
+        )
     if downsample == "invertible":
         return build_invertible(family, depth, width, stem, classes)
-    if family not in ("revnet", "resnet") or depth not in BLOCKS or stem not in ("cifar", "imagenet"):
+    if (
+        family not in ("revnet", "resnet")
+        or depth not in BLOCKS
+        or stem not in ("cifar", "imagenet")
+    ):
         raise ValueError(f"no network {family}-{depth} with stem {stem}")
     streams, kind = (2, RevBlock) if family == "revnet" else (1, ResBlock)
     kind = VariantBlock if bottleneck == "variant" else kind
@@ -273,7 +314,9 @@ def auxiliary_heads(blocks, width, classes):
     for block in blocks[:-1]:
         outputs = block.outputs if hasattr(block, "outputs") else width
         planes = outputs // 4 if getattr(block, "bottleneck", False) else outputs
-        heads.append(AuxiliaryHead(2 if isinstance(blocks[1], RevBlock) else 1, outputs, planes, classes))
+        heads.append(
+            AuxiliaryHead(2 if isinstance(blocks[1], RevBlock) else 1, outputs, planes, classes)
+        )
     return heads
 
 
@@ -284,7 +327,9 @@ def build_invertible(family, depth, width, stem, classes):
     channels = width
     for group, count in enumerate(BLOCKS[depth]):
         for i in range(count):
-            blocks.append(InvertibleBlock(channels, width, width * 4**group, 2 if group > 0 and i == 0 else 1))
+            blocks.append(
+                InvertibleBlock(channels, width, width * 4**group, 2 if group > 0 and i == 0 else 1)
+            )
             channels = blocks[-1].outputs
     blocks.append(Head(2 * channels, classes))
     return blocks

@@ -13,17 +13,33 @@ class AdamW:
     too."""
 
     def __init__(self, lr, weight_decay, beta1=0.9, beta2=0.999, epsilon=1e-8):
-        self.lr, self.weight_decay, self.beta1, self.beta2, self.epsilon = lr, weight_decay, beta1, beta2, epsilon
+        self.lr, self.weight_decay, self.beta1, self.beta2, self.epsilon = (
+            lr,
+            weight_decay,
+            beta1,
+            beta2,
+            epsilon,
+        )
 
     def move(self, name, w, g, state):
         t, m, v = state.get(name, (0, 0.0, 0.0))
-        t, m, v = t + 1, self.beta1 * m + (1 - self.beta1) * g, self.beta2 * v + (1 - self.beta2) * g**2
+        t, m, v = (
+            t + 1,
+            self.beta1 * m + (1 - self.beta1) * g,
+            self.beta2 * v + (1 - self.beta2) * g**2,
+        )
         state[name] = t, m, v
         unbiased, square = m / (1 - self.beta1**t), v / (1 - self.beta2**t)
-        return w - self.lr * (unbiased / (square.sqrt() + self.epsilon) + (self.weight_decay * w if decays(name) else 0))
+        return w - self.lr * (
+            unbiased / (square.sqrt() + self.epsilon)
+            + (self.weight_decay * w if decays(name) else 0)
+        )
 
     def step(self, tensors, gradients, state, block):
-        return {**tensors, **{name: self.move(name, tensors[name], g, state) for name, g in gradients.items()}}
+        return {
+            **tensors,
+            **{name: self.move(name, tensors[name], g, state) for name, g in gradients.items()},
+        }
 
 
 def newton_schulz(g, steps=5, a=3.4445, b=-4.7750, c=2.0315, least=1e-7):
@@ -41,7 +57,12 @@ class Muon:
     sqrt(max(1, rows / columns)), and decoupled decay. All others by AdamW."""
 
     def __init__(self, lr, weight_decay, momentum=0.95, nesterov=True, epsilon=1e-8):
-        self.lr, self.weight_decay, self.momentum, self.nesterov = lr, weight_decay, momentum, nesterov
+        self.lr, self.weight_decay, self.momentum, self.nesterov = (
+            lr,
+            weight_decay,
+            momentum,
+            nesterov,
+        )
         self.others = AdamW(lr, weight_decay, epsilon=epsilon)
 
     def move(self, name, w, g, state):
@@ -53,7 +74,10 @@ class Muon:
 
     def step(self, tensors, gradients, state, block):
         by = {name: self if name in block.matrices() else self.others for name in gradients}
-        return {**tensors, **{name: by[name].move(name, tensors[name], g, state) for name, g in gradients.items()}}
+        return {
+            **tensors,
+            **{name: by[name].move(name, tensors[name], g, state) for name, g in gradients.items()},
+        }
 
 
 def orthonormal(a):
@@ -89,13 +113,19 @@ class BasisRotation:
     """Adam of matrices (a block's `matrices` that are no filters) in the eigenbases of averages of G G^T and G^T G; Jung, Shin and Lee
     (arXiv 2602.03515). sides: both, or smaller."""
 
-    def __init__(self, lr, weight_decay, sides="both", every=10, beta1=0.9, beta2=0.999, epsilon=1e-8):
+    def __init__(
+        self, lr, weight_decay, sides="both", every=10, beta1=0.9, beta2=0.999, epsilon=1e-8
+    ):
         self.lr, self.weight_decay, self.sides, self.every = lr, weight_decay, sides, every
         self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
         self.others = AdamW(lr, weight_decay, beta1, beta2, epsilon)
 
     def rotated(self, shape):
-        return [side for side in (0, 1) if self.sides == "both" or side == (0 if shape[0] < shape[1] else 1)]
+        return [
+            side
+            for side in (0, 1)
+            if self.sides == "both" or side == (0 if shape[0] < shape[1] else 1)
+        ]
 
     def move(self, name, w, g, state):
         t, m, v, averages, bases = state.get(name, (0, 0.0, torch.zeros_like(g), {}, {}))
@@ -106,19 +136,34 @@ class BasisRotation:
             if t == 1:
                 bases[side] = eigenvectors(averages[side])
             elif t % self.every == 0:
-                order = torch.argsort((bases[side] * (averages[side] @ bases[side])).sum(0), descending=True)
+                order = torch.argsort(
+                    (bases[side] * (averages[side] @ bases[side])).sum(0), descending=True
+                )
                 v = v.index_select(side, order)
                 bases[side] = orthonormal(averages[side] @ bases[side][:, order])
         left, right = (bases.get(side, torch.eye(g.shape[side], dtype=g.dtype)) for side in (0, 1))
         m = self.beta1 * m + (1 - self.beta1) * g
         v = self.beta2 * v + (1 - self.beta2) * (left.T @ g @ right) ** 2
         state[name] = t, m, v, averages, bases
-        scaled = left.T @ (m / (1 - self.beta1**t)) @ right / ((v / (1 - self.beta2**t)).sqrt() + self.epsilon)
-        return w - self.lr * (left @ scaled @ right.T + (self.weight_decay * w if decays(name) else 0))
+        scaled = (
+            left.T
+            @ (m / (1 - self.beta1**t))
+            @ right
+            / ((v / (1 - self.beta2**t)).sqrt() + self.epsilon)
+        )
+        return w - self.lr * (
+            left @ scaled @ right.T + (self.weight_decay * w if decays(name) else 0)
+        )
 
     def step(self, tensors, gradients, state, block):
-        by = {name: self if name in block.matrices() and g.dim() == 2 else self.others for name, g in gradients.items()}
-        return {**tensors, **{name: by[name].move(name, tensors[name], g, state) for name, g in gradients.items()}}
+        by = {
+            name: self if name in block.matrices() and g.dim() == 2 else self.others
+            for name, g in gradients.items()
+        }
+        return {
+            **tensors,
+            **{name: by[name].move(name, tensors[name], g, state) for name, g in gradients.items()},
+        }
 
 
 class Adam(AdamW):
@@ -137,10 +182,21 @@ class Lars:
     gradient times the ratio of the two."""
 
     def __init__(self, lr, weight_decay, momentum=0.9, nesterov=False, trust=0.02, epsilon=1e-8):
-        self.lr, self.weight_decay, self.momentum, self.nesterov, self.trust, self.epsilon = lr, weight_decay, momentum, nesterov, trust, epsilon
+        self.lr, self.weight_decay, self.momentum, self.nesterov, self.trust, self.epsilon = (
+            lr,
+            weight_decay,
+            momentum,
+            nesterov,
+            trust,
+            epsilon,
+        )
 
     def move(self, name, w, g, state):
-        decay, size, slope = (self.weight_decay if decays(name) else 0), w.square().sum().sqrt(), g.square().sum().sqrt()
+        decay, size, slope = (
+            (self.weight_decay if decays(name) else 0),
+            w.square().sum().sqrt(),
+            g.square().sum().sqrt(),
+        )
         if size > 0 and slope > 0:
             own = self.trust * size / (slope + decay * size + self.epsilon)
             g = (g + decay * w) * (min(own, self.lr) / self.lr)
@@ -148,7 +204,10 @@ class Lars:
         return w - self.lr * (g + self.momentum * velocity if self.nesterov else velocity)
 
     def step(self, tensors, gradients, state, block):
-        return {**tensors, **{name: self.move(name, tensors[name], g, state) for name, g in gradients.items()}}
+        return {
+            **tensors,
+            **{name: self.move(name, tensors[name], g, state) for name, g in gradients.items()},
+        }
 
 
 NAMES = ("sgd", "adamw", "muon", "basis-rotation", "lars", "adam")
@@ -156,7 +215,9 @@ NAMES = ("sgd", "adamw", "muon", "basis-rotation", "lars", "adam")
 
 def of(settings):
     """The optimiser of run.py's settings: lr, weight_decay, momentum and nesterov, optimiser (absent: sgd), epsilon (absent: 1e-8)."""
-    lr, decay, momentum, nesterov = (settings[name] for name in ("lr", "weight_decay", "momentum", "nesterov"))
+    lr, decay, momentum, nesterov = (
+        settings[name] for name in ("lr", "weight_decay", "momentum", "nesterov")
+    )
     name, epsilon = settings.get("optimiser", "sgd"), settings.get("epsilon", 1e-8)
     if name == "adamw":
         return AdamW(lr, decay, epsilon=epsilon)
@@ -165,5 +226,15 @@ def of(settings):
     if name == "lars":
         return Lars(lr, decay, momentum, nesterov, epsilon=epsilon)
     if name == "basis-rotation":
-        return BasisRotation(lr, decay, settings.get("rotation_sides", "both"), settings.get("rotation_every", 10), epsilon=epsilon)
-    return Muon(lr, decay, momentum, nesterov, epsilon) if name == "muon" else methods.Optimiser(lr, momentum, nesterov, decay)
+        return BasisRotation(
+            lr,
+            decay,
+            settings.get("rotation_sides", "both"),
+            settings.get("rotation_every", 10),
+            epsilon=epsilon,
+        )
+    return (
+        Muon(lr, decay, momentum, nesterov, epsilon)
+        if name == "muon"
+        else methods.Optimiser(lr, momentum, nesterov, decay)
+    )

@@ -56,7 +56,9 @@ class Fair:
             done += step
             for k, n in count.items():
                 used[k] += step * n
-            full = {k for k, n in count.items() if n and capacity[k] - used[k] <= 1e-9 * capacity[k]}
+            full = {
+                k for k, n in count.items() if n and capacity[k] - used[k] <= 1e-9 * capacity[k]
+            }
             for flow in [f for f in rising if full.intersection(f["keys"])]:
                 level[id(flow)] = done
                 rising.remove(flow)
@@ -72,7 +74,9 @@ class Fair:
             yield simpy.AnyOf(self.env, waits)
             for f in self.flows:
                 f["left"] -= level[id(f)] * (self.env.now - start) * 1e-9
-            for f in [f for f in self.flows if f["left"] / level[id(f)] * 1e9 <= 0.01]:  # less than 0.01 ns is left
+            for f in [
+                f for f in self.flows if f["left"] / level[id(f)] * 1e9 <= 0.01
+            ]:  # less than 0.01 ns is left
                 self.flows.remove(f)
                 f["ended"].succeed()
             for f in self.coming():
@@ -86,7 +90,12 @@ class Fair:
         if not rates or size == 0:
             return
         limited = [(k, r) for k, r in zip(keys, rates)]
-        flow = {"keys": [k for k, _ in limited], "caps": [r for _, r in limited], "left": float(size), "ended": self.env.event()}
+        flow = {
+            "keys": [k for k, _ in limited],
+            "caps": [r for _, r in limited],
+            "left": float(size),
+            "ended": self.env.event(),
+        }
         self.waiting = getattr(self, "waiting", []) + [flow]
         if not self.changed.triggered:
             self.changed.succeed()
@@ -99,7 +108,9 @@ class Pipeline:
         self.network = (Fair if case["sharing"] == "fair" else Fifo)(self.env, case)
         self.mail, self.last = {}, 0
         for stage in range(1, case["J"] + 1):
-            self.env.process(self.lockstep(stage) if case["program"] == "lockstep" else self.sequential(stage))
+            self.env.process(
+                self.lockstep(stage) if case["program"] == "lockstep" else self.sequential(stage)
+            )
         self.env.run()
 
     def message(self, key):
@@ -176,18 +187,43 @@ class Pipeline:
 def random_case(rng):
     J = rng.randint(1, 9)
     return {
-        "program": rng.choice(["lockstep", "lockstep", "sequential"]), "engines": rng.randint(1, 2),
-        "sharing": rng.choice(["fifo", "fair"]), "latency": rng.choice([0, rng.randint(1, 10**9)]),
-        "bandwidth": rng.choice([0, rng.uniform(1e3, 1e7)]), "card": rng.choice([0, rng.uniform(1e3, 1e7)]),
-        "node_size": rng.randint(1, 3), "J": J, "M": rng.randint(1, 24), "k": rng.randint(1, 4), "drain": rng.randint(0, 1),
+        "program": rng.choice(["lockstep", "lockstep", "sequential"]),
+        "engines": rng.randint(1, 2),
+        "sharing": rng.choice(["fifo", "fair"]),
+        "latency": rng.choice([0, rng.randint(1, 10**9)]),
+        "bandwidth": rng.choice([0, rng.uniform(1e3, 1e7)]),
+        "card": rng.choice([0, rng.uniform(1e3, 1e7)]),
+        "node_size": rng.randint(1, 3),
+        "J": J,
+        "M": rng.randint(1, 24),
+        "k": rng.randint(1, 4),
+        "drain": rng.randint(0, 1),
         # Costs of about a second in odd nanoseconds: two messages are never sent at the same moment.
-        "costs": [[rng.randint(1, 2 * 10**9) for _ in range(4)] + [rng.choice([0, rng.randint(1, 10**6)]), rng.randint(0, 10**6)]
-                  for _ in range(J)],
+        "costs": [
+            [rng.randint(1, 2 * 10**9) for _ in range(4)]
+            + [rng.choice([0, rng.randint(1, 10**6)]), rng.randint(0, 10**6)]
+            for _ in range(J)
+        ],
     }
 
 
 def line(case):
-    head = [case[k] for k in ("program", "engines", "sharing", "latency", "bandwidth", "card", "node_size", "J", "M", "k", "drain")]
+    head = [
+        case[k]
+        for k in (
+            "program",
+            "engines",
+            "sharing",
+            "latency",
+            "bandwidth",
+            "card",
+            "node_size",
+            "J",
+            "M",
+            "k",
+            "drain",
+        )
+    ]
     return "\n".join(" ".join(map(str, row)) for row in [head] + case["costs"]) + "\n"
 
 
@@ -196,7 +232,9 @@ def allowed(case):
     whole nanoseconds in both, and must be equal."""
     if case["sharing"] == "fifo":
         return 0
-    return 5 * (case["M"] + 2 * case["J"]) * (2 * case["J"] if case["program"] == "sequential" else 1)
+    return (
+        5 * (case["M"] + 2 * case["J"]) * (2 * case["J"] if case["program"] == "sequential" else 1)
+    )
 
 
 def simulated():
@@ -209,7 +247,9 @@ def simulated():
 def recorded():
     path = os.path.join(os.environ.get("srcdir", "."), "tests/golden/pipelines.txt")
     if not os.path.exists(path):
-        print("skipped: this Python has no simpy (3 or later), and there is no tests/golden/pipelines.txt")
+        print(
+            "skipped: this Python has no simpy (3 or later), and there is no tests/golden/pipelines.txt"
+        )
         sys.exit(77)
     with open(path, encoding="utf-8") as file:
         blocks = file.read().strip().split("\n\n")
@@ -223,7 +263,9 @@ def recorded():
 def main():
     expected = simulated() if simpy else recorded()
     text = "".join(case for _, _, case in expected)
-    output = subprocess.run(["tests/pipeline_case"], input=text, capture_output=True, text=True, check=True).stdout.split()
+    output = subprocess.run(
+        ["tests/pipeline_case"], input=text, capture_output=True, text=True, check=True
+    ).stdout.split()
     if len(output) != len(expected):
         sys.exit(f"pipeline_simpy: {len(output)} makespans for {len(expected)} cases")
     failed, worst = 0, 0
@@ -233,11 +275,15 @@ def main():
         if difference > most:
             failed += 1
             print(f"petra {makespan} ns, SimPy {reference} ns, allowed {most}:\n{case}")
-    print(f"pipeline_simpy: {len(expected)} pipelines ({'simulated now' if simpy else 'recorded'}), {failed} differ, "
-          f"largest difference {worst:.3g} ns")
+    print(
+        f"pipeline_simpy: {len(expected)} pipelines ({'simulated now' if simpy else 'recorded'}), {failed} differ, "
+        f"largest difference {worst:.3g} ns"
+    )
     if simpy and len(sys.argv) > 3:
         with open(sys.argv[3], "w", encoding="utf-8") as file:
-            file.write("\n".join(f"{reference!r} {most}\n{case}" for reference, most, case in expected))
+            file.write(
+                "\n".join(f"{reference!r} {most}\n{case}" for reference, most, case in expected)
+            )
     sys.exit(1 if failed else 0)
 
 

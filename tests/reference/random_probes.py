@@ -29,20 +29,38 @@ PAIRS = {"method_delayed": (0, 1), "method_end_to_end": (0, 2), "delayed_end_to_
 MEASURES = ("cosine", "norm_ratio", "relative_error")
 LOCKSTEP = ["petra", "petra", "delayed", "dsp", "delayed-reversible", "approximate-input"]
 # The rules of a method in methods.py, with the order of 1f1b-async in the place of its own, as petra is told them.
-DRAINED = {"ddg": {"method.name": "pipedream", "method.head": "fused"},
-           "fr": {"method.name": "pipedream", "method.head": "fused", "method.backward_weights": "latest", "method.keep": "input"}}
-MITIGATIONS = [{"weight_prediction": "velocity"}, {"weight_prediction": "spectrain"}, {"weight_prediction": "difference"},
-               {"spike_compensation": "true"}, {"discrepancy_correction": 0.3}, {"stage_momentum": 0.99}, {"gradient_shrinking": 0.7}]
+DRAINED = {
+    "ddg": {"method.name": "pipedream", "method.head": "fused"},
+    "fr": {
+        "method.name": "pipedream",
+        "method.head": "fused",
+        "method.backward_weights": "latest",
+        "method.keep": "input",
+    },
+}
+MITIGATIONS = [
+    {"weight_prediction": "velocity"},
+    {"weight_prediction": "spectrain"},
+    {"weight_prediction": "difference"},
+    {"spike_compensation": "true"},
+    {"discrepancy_correction": 0.3},
+    {"stage_momentum": 0.99},
+    {"gradient_shrinking": 0.7},
+]
 
 
 def draw_network(r):
-    family = r.choice(["revnet", "revnet", "resnet", "gpt", "revgpt", "llama", "revllama", "vit", "revvit"])
+    family = r.choice(
+        ["revnet", "revnet", "resnet", "gpt", "revgpt", "llama", "revllama", "vit", "revvit"]
+    )
     network = {"family": family, "depth": 18, "width": 2, "stem": "cifar", "classes": 10}
     if family in transformers.FAMILIES:
         network |= {"depth": r.choice([1, 2, 3]), "width": 8, "heads": 2}
         network |= {"context": 5, "classes": 256} if family in transformers.TOKENS else {"patch": 8}
         if "llama" in family:
-            network |= r.choice([{}, {"kv_heads": 1}, {"heads": 4, "kv_heads": 2}, {"heads": 1}]) | {"hidden": r.choice([12, 20]), "rotary_base": r.choice([10, 10000])}
+            network |= r.choice(
+                [{}, {"kv_heads": 1}, {"heads": 4, "kv_heads": 2}, {"heads": 1}]
+            ) | {"hidden": r.choice([12, 20]), "rotary_base": r.choice([10, 10000])}
         if family.startswith("rev") and r.random() < 0.4:
             network["coupling"] = "leapfrog"
     elif family == "revnet" and r.random() < 0.3:
@@ -52,11 +70,22 @@ def draw_network(r):
 
 def described(network):
     """The family and its settings."""
-    return " ".join([network["family"]] + [f"{key}={network[key]}" for key in (*run.OF_REVNETS, *run.TRANSFORMER) if key in network and key not in ("context", "patch")])
+    return " ".join(
+        [network["family"]]
+        + [
+            f"{key}={network[key]}"
+            for key in (*run.OF_REVNETS, *run.TRANSFORMER)
+            if key in network and key not in ("context", "patch")
+        ]
+    )
 
 
 def open_data(network, data, batch):
-    return store.Windows(data, batch, network["context"]) if "context" in network else store.Records(data, batch, torch.float64)
+    return (
+        store.Windows(data, batch, network["context"])
+        if "context" in network
+        else store.Records(data, batch, torch.float64)
+    )
 
 
 class Case:
@@ -76,7 +105,13 @@ class Case:
         self.file = None
 
     def name(self):
-        order = ", 1f1b-async" if self.drains else f", extra_delay {self.extra_delay}" if self.extra_delay else ""
+        order = (
+            ", 1f1b-async"
+            if self.drains
+            else f", extra_delay {self.extra_delay}"
+            if self.extra_delay
+            else ""
+        )
         return f"{described(self.network)}, {len(self.blocks)} stages, {self.method}{order}, k = {self.accumulate}, {self.mitigation}"
 
     def __call__(self, microbatch):
@@ -94,8 +129,11 @@ class Case:
 
     def windows(self):
         """The first microbatches of the windows that have a probe: all of whose passes are in the run."""
-        middles = {e + (2 * p + 1) * self.per_epoch // (2 * PER_EPOCH)
-                   for e in range(0, self.microbatches, self.per_epoch) for p in range(PER_EPOCH)}
+        middles = {
+            e + (2 * p + 1) * self.per_epoch // (2 * PER_EPOCH)
+            for e in range(0, self.microbatches, self.per_epoch)
+            for p in range(PER_EPOCH)
+        }
         last = {m // self.accumulate * self.accumulate + self.accumulate - 1 for m in middles}
         ends = self.microbatches if self.drains else self.microbatches - 1 - self.moments(0, 0)[1]
         return sorted(m + 1 - self.accumulate for m in last if m < ends)
@@ -105,50 +143,107 @@ def reference(case, weights):
     """What the stages hold after each tick (round), that before the first as number -1; what forward reads then; gradients by (stage from 0,
     microbatch)"""
     if case.extra_delay:
-        training = methods.Lockstep(case.blocks, weights, case, case.accumulate, methods.Optimiser(mitigations.LR, weight_decay=mitigations.DECAY),
-                                    case.method, extra_delay=case.extra_delay)
+        training = methods.Lockstep(
+            case.blocks,
+            weights,
+            case,
+            case.accumulate,
+            methods.Optimiser(mitigations.LR, weight_decay=mitigations.DECAY),
+            case.method,
+            extra_delay=case.extra_delay,
+        )
     else:
-        kind = mitigations.Drained if case.drains else mitigations.Lockstep if case.method in LOCKSTEP else mitigations.ForwardLocked
+        kind = (
+            mitigations.Drained
+            if case.drains
+            else mitigations.Lockstep
+            if case.method in LOCKSTEP
+            else mitigations.ForwardLocked
+        )
         training = kind(case.blocks, weights, case, case.accumulate, case.method, case.mitigation)
     training.microbatches = case.microbatches
     after, read, gradients = {}, {}, {}
-    training.observe = lambda stage, m, g: gradients.update({(stage - 1, m): {n: v.clone() for n, v in g.items()}})
+    training.observe = lambda stage, m, g: gradients.update(
+        {(stage - 1, m): {n: v.clone() for n, v in g.items()}}
+    )
     stages = len(case.blocks)
     for t in range(-1, case.microbatches + stages * case.drains):
         if t >= 0:
             training.tick(t)
         after[t] = [dict(stage.tensors) for stage in training.stages]
         predicts = "weight_prediction" in case.mitigation
-        read[t] = [s.optimiser.forward_weights(w) for s, w in zip(training.stages, after[t])] if predicts else after[t]
+        read[t] = (
+            [s.optimiser.forward_weights(w) for s, w in zip(training.stages, after[t])]
+            if predicts
+            else after[t]
+        )
     return after, read, gradients
 
 
 def figures(case, after, read, gradients, first):
     """{(stage from 1, name, pair, measure): value} of the window that begins at microbatch `first`."""
     stages, members, values = range(len(case.blocks)), range(first, first + case.accumulate), {}
-    delayed = [methods.exact_gradient(case.blocks, [read[case.moments(j, m)[0]][j] for j in stages], *case(m))[1] for m in members]
+    delayed = [
+        methods.exact_gradient(
+            case.blocks, [read[case.moments(j, m)[0]][j] for j in stages], *case(m)
+        )[1]
+        for m in members
+    ]
     for j, block in enumerate(case.blocks):
-        late = [methods.exact_gradient(case.blocks, after[case.moments(j, m)[1]], *case(m))[1][j] for m in members]
-        three = [make_probes.mean([make_probes.trained(block, g) for g in of])
-                 for of in ([gradients[j, m] for m in members], [d[j] for d in delayed], late)]
+        late = [
+            methods.exact_gradient(case.blocks, after[case.moments(j, m)[1]], *case(m))[1][j]
+            for m in members
+        ]
+        three = [
+            make_probes.mean([make_probes.trained(block, g) for g in of])
+            for of in ([gradients[j, m] for m in members], [d[j] for d in delayed], late)
+        ]
         for name in block.parameters():
             for pair, (a, b) in PAIRS.items():
-                for measure, value in zip(MEASURES, make_probes.compare(three[a][name], three[b][name])):
+                for measure, value in zip(
+                    MEASURES, make_probes.compare(three[a][name], three[b][name])
+                ):
                     values[j + 1, name, pair, measure] = value
     return values
 
 
 def train(program, folder, network, settings):
     """petra's run from init.h5 on data.bin, at a constant rate; what it says where it refuses."""
-    settings |= {"model.family": network["family"], "model.width": network["width"], "model.depth": network["depth"],
-                 "model.weights": f"{folder}/init.h5", "data.set": "text" if "context" in network else "cifar10", "data.path": f"{folder}/data.bin",
-                 "data.shuffle": "false", "data.augment": "[]", "run.epochs": 1000, "run.eval_every": 0, "optim.lr_scaling": "none",
-                 "lr.warmup_epochs": 0, "lr.milestones": "[]", "device.backend": "ref", "device.precision": "fp64", "device.threads": 1}
-    settings |= {f"model.{key}": network[key] for key in (*run.TRANSFORMER, *run.OF_REVNETS) if key in network}
+    settings |= {
+        "model.family": network["family"],
+        "model.width": network["width"],
+        "model.depth": network["depth"],
+        "model.weights": f"{folder}/init.h5",
+        "data.set": "text" if "context" in network else "cifar10",
+        "data.path": f"{folder}/data.bin",
+        "data.shuffle": "false",
+        "data.augment": "[]",
+        "run.epochs": 1000,
+        "run.eval_every": 0,
+        "optim.lr_scaling": "none",
+        "lr.warmup_epochs": 0,
+        "lr.milestones": "[]",
+        "device.backend": "ref",
+        "device.precision": "fp64",
+        "device.threads": 1,
+    }
+    settings |= {
+        f"model.{key}": network[key]
+        for key in (*run.TRANSFORMER, *run.OF_REVNETS)
+        if key in network
+    }
     settings |= {"data.eval_share": 0} if "context" in network else {}
     with open(f"{folder}/config.yaml", "w", encoding="ascii") as file:
         file.write("run: {seed: 1}\n")
-    command = [program, "train", f"{folder}/config.yaml", "--quiet", "--overwrite", "--output", f"{folder}/run"]
+    command = [
+        program,
+        "train",
+        f"{folder}/config.yaml",
+        "--quiet",
+        "--overwrite",
+        "--output",
+        f"{folder}/run",
+    ]
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
@@ -156,9 +251,16 @@ def train(program, folder, network, settings):
 
 
 def petra(program, folder, case):
-    settings = {"data.batch": case.batch, "data.limit": case.per_epoch * case.batch, "probe.per_epoch": PER_EPOCH,
-                "method.accumulate": case.accumulate, "method.extra_delay": case.extra_delay, "run.max_microbatches": case.microbatches,
-                "optim.lr": mitigations.LR, "optim.weight_decay": mitigations.DECAY}
+    settings = {
+        "data.batch": case.batch,
+        "data.limit": case.per_epoch * case.batch,
+        "probe.per_epoch": PER_EPOCH,
+        "method.accumulate": case.accumulate,
+        "method.extra_delay": case.extra_delay,
+        "run.max_microbatches": case.microbatches,
+        "optim.lr": mitigations.LR,
+        "optim.weight_decay": mitigations.DECAY,
+    }
     settings |= DRAINED[case.method] if case.drains else {"method.name": case.method}
     settings |= {f"method.mitigation.{key}": value for key, value in case.mitigation.items()}
     return train(program, folder, case.network, settings)
@@ -174,7 +276,11 @@ def worst_of(case, log, expected):
             if parameters["zero"][column]:
                 continue
             found = parameters[key[3]][key[2]][row, column]
-            distance = 0 if np.isnan(found) and np.isnan(value) else abs(found - value) / max(1, abs(value))
+            distance = (
+                0
+                if np.isnan(found) and np.isnan(value)
+                else abs(found - value) / max(1, abs(value))
+            )
             if not distance <= worst:
                 worst, where = distance, f"{key} of microbatch {first}: {found}, not {value}"
     return worst, where
@@ -194,10 +300,18 @@ def hold(program, folder, seed):
     with h5py.File(f"{folder}/run/run.h5") as log:
         windows = log["probe/microbatch"][:].tolist()
         if windows != case.windows():
-            print(f"{seed}: {case.name()}: WRONG: probes of {windows}, not of {case.windows()}", flush=True)
+            print(
+                f"{seed}: {case.name()}: WRONG: probes of {windows}, not of {case.windows()}",
+                flush=True,
+            )
             return False
-        worst, where = worst_of(case, log, lambda first: figures(case, after, read, gradients, first))
-    print(f"{seed}: {case.name()}: {len(windows)} probes, {worst:.1e}{'' if worst <= TOLERANCE else '  WRONG: ' + where}", flush=True)
+        worst, where = worst_of(
+            case, log, lambda first: figures(case, after, read, gradients, first)
+        )
+    print(
+        f"{seed}: {case.name()}: {len(windows)} probes, {worst:.1e}{'' if worst <= TOLERANCE else '  WRONG: ' + where}",
+        flush=True,
+    )
     return worst <= TOLERANCE
 
 
@@ -210,7 +324,10 @@ def main(usage, hold_seed):
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/data.bin", "wb") as file:
             file.write(make_data.records(RECORDS).tobytes())
-        right = [hold_seed(os.path.abspath(sys.argv[1]), folder, seed) for seed in range(first, first + count)]
+        right = [
+            hold_seed(os.path.abspath(sys.argv[1]), folder, seed)
+            for seed in range(first, first + count)
+        ]
     return 0 if all(right) else 1
 
 

@@ -24,7 +24,9 @@ class Records:
     def __init__(self, path, batch, dtype):
         raw = np.fromfile(path, np.uint8)
         if raw.size == 0 or raw.size % RECORD_BYTES:
-            raise ValueError(f"{path}: {raw.size} bytes is no whole number of records of {RECORD_BYTES} bytes")
+            raise ValueError(
+                f"{path}: {raw.size} bytes is no whole number of records of {RECORD_BYTES} bytes"
+            )
         raw = raw.reshape(-1, RECORD_BYTES)
         if len(raw) < batch:
             raise ValueError(f"{path}: {len(raw)} records are fewer than one batch of {batch}")
@@ -92,7 +94,9 @@ def set_attribute(file, name, value):
     elif isinstance(value, bool):
         file.attrs.create(name, int(value), dtype=np.int64)
     elif isinstance(value, (int, np.integer)):
-        file.attrs.create(name, value, dtype=np.uint64 if value >= 1 << 63 or name.endswith("fnv1a") else np.int64)
+        file.attrs.create(
+            name, value, dtype=np.uint64 if value >= 1 << 63 or name.endswith("fnv1a") else np.int64
+        )
     else:
         file.attrs.create(name, value, dtype=np.float64)
 
@@ -112,7 +116,16 @@ def write(path, weights, attributes=None, datasets=None):
                 entries[f"/parameters/{number:02d}/{name}"] = np.asarray(value, np.float64)
         for name, value in entries.items():
             # Filters cost more than they save on a handful of numbers.
-            options = {"compression": "gzip", "compression_opts": 9, "shuffle": True, "chunks": value.shape} if value.size > 64 else {}
+            options = (
+                {
+                    "compression": "gzip",
+                    "compression_opts": 9,
+                    "shuffle": True,
+                    "chunks": value.shape,
+                }
+                if value.size > 64
+                else {}
+            )
             file.create_dataset(name, data=value, track_times=False, **options)
 
 
@@ -123,7 +136,11 @@ def read_flat(path):
         if "parameters" not in file:
             raise ValueError(f"{path}: no group /parameters")
         file["parameters"].visititems(
-            lambda name, item: tensors.update({name: item[()].astype(np.float64)}) if isinstance(item, h5py.Dataset) else None
+            lambda name, item: (
+                tensors.update({name: item[()].astype(np.float64)})
+                if isinstance(item, h5py.Dataset)
+                else None
+            )
         )
     return tensors
 
@@ -137,9 +154,13 @@ def read(path, blocks):
         for name, shape in block.tensors:
             key = f"{number:02d}/{name}"
             if key not in flat or flat[key].shape != shape:
-                raise ValueError(f"{path}: {key} has shape {flat[key].shape if key in flat else None}, expected {shape}")
+                raise ValueError(
+                    f"{path}: {key} has shape {flat[key].shape if key in flat else None}, expected {shape}"
+                )
             tensors[name] = flat.pop(key)
         weights.append(tensors)
     if flat:
-        raise ValueError(f"{path}: tensors that the network does not have: {', '.join(sorted(flat))}")
+        raise ValueError(
+            f"{path}: tensors that the network does not have: {', '.join(sorted(flat))}"
+        )
     return weights

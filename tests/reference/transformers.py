@@ -56,7 +56,9 @@ class Embedding(Block):
 
     def __init__(self, vocabulary, positions, width, streams):
         self.streams = streams
-        self.tensors = [("tokens/weight", (vocabulary, width))] + [("positions/weight", (positions, width))] * (positions > 0)
+        self.tensors = [("tokens/weight", (vocabulary, width))] + [
+            ("positions/weight", (positions, width))
+        ] * (positions > 0)
 
     def forward(self, p, xs, stats=None):
         (tokens,) = xs
@@ -71,7 +73,9 @@ class Patches(Block):
 
     def __init__(self, patch, positions, width, streams):
         self.patch, self.streams = patch, streams
-        self.tensors = linear_tensors("patch", width, 3 * patch * patch) + [("positions/weight", (positions, width))]
+        self.tensors = linear_tensors("patch", width, 3 * patch * patch) + [
+            ("positions/weight", (positions, width))
+        ]
 
     def forward(self, p, xs, stats=None):
         (images,) = xs
@@ -86,8 +90,14 @@ class Half(Block):
     def __init__(self, attention, width, heads, causal, coupling):
         self.attention, self.heads, self.causal = attention, heads, causal
         self.reversible, self.leapfrog = coupling is not None, coupling == "leapfrog"
-        first, inner, outer = ("qkv", 3 * width, width) if attention else ("fc", 4 * width, 4 * width)
-        self.tensors = norm_tensors(width) + linear_tensors(first, inner, width) + linear_tensors("proj", width, outer)
+        first, inner, outer = (
+            ("qkv", 3 * width, width) if attention else ("fc", 4 * width, 4 * width)
+        )
+        self.tensors = (
+            norm_tensors(width)
+            + linear_tensors(first, inner, width)
+            + linear_tensors("proj", width, outer)
+        )
 
     def matrices(self):
         """All linear maps; those of the other blocks touch the tokens or the classes."""
@@ -98,9 +108,17 @@ class Half(Block):
         if self.attention:
             samples, positions, features = x.shape
             qkv = F.linear(n, p["qkv/weight"], p["qkv/bias"])
-            h = attend(*qkv.view(samples, positions, 3, self.heads, features // self.heads).permute(2, 0, 3, 1, 4), self.causal)
+            h = attend(
+                *qkv.view(samples, positions, 3, self.heads, features // self.heads).permute(
+                    2, 0, 3, 1, 4
+                ),
+                self.causal,
+            )
         else:
-            h = F.gelu(F.linear(n, p["fc/weight"], p["fc/bias"]), approximate="tanh" if self.causal else "none")
+            h = F.gelu(
+                F.linear(n, p["fc/weight"], p["fc/bias"]),
+                approximate="tanh" if self.causal else "none",
+            )
         return F.linear(h, p["proj/weight"], p["proj/bias"]), None
 
     def forward(self, p, xs, stats=None):
@@ -124,17 +142,35 @@ class LlamaHalf(Half):
 
     def __init__(self, attention, width, heads, kv_heads, hidden, base, coupling):
         super().__init__(attention, width, heads, True, coupling)
-        self.sides, self.shared, self.base = [width] + [width // heads * kv_heads] * 2, heads // kv_heads, base
-        maps = [("qkv", sum(self.sides), width), ("proj", width, width)] if attention else [("gate_up", 2 * hidden, width), ("down", width, hidden)]
-        self.tensors = [("norm/scale", (width,))] + [tensor for name, outputs, inputs in maps for tensor in linear_tensors(name, outputs, inputs, bias=False)]
+        self.sides, self.shared, self.base = (
+            [width] + [width // heads * kv_heads] * 2,
+            heads // kv_heads,
+            base,
+        )
+        maps = (
+            [("qkv", sum(self.sides), width), ("proj", width, width)]
+            if attention
+            else [("gate_up", 2 * hidden, width), ("down", width, hidden)]
+        )
+        self.tensors = [("norm/scale", (width,))] + [
+            tensor
+            for name, outputs, inputs in maps
+            for tensor in linear_tensors(name, outputs, inputs, bias=False)
+        ]
 
     def branch(self, p, x, stats=None):
         n = rms_norm(p, x)
         if not self.attention:
             gate, up = F.linear(n, p["gate_up/weight"]).chunk(2, -1)
             return F.linear(F.silu(gate) * up, p["down/weight"]), None
-        q, k, v = (part.unflatten(2, (-1, x.shape[2] // self.heads)).transpose(1, 2) for part in F.linear(n, p["qkv/weight"]).split(self.sides, 2))
-        k, v = rotate(k, self.base).repeat_interleave(self.shared, 1), v.repeat_interleave(self.shared, 1)
+        q, k, v = (
+            part.unflatten(2, (-1, x.shape[2] // self.heads)).transpose(1, 2)
+            for part in F.linear(n, p["qkv/weight"]).split(self.sides, 2)
+        )
+        k, v = (
+            rotate(k, self.base).repeat_interleave(self.shared, 1),
+            v.repeat_interleave(self.shared, 1),
+        )
         return F.linear(attend(rotate(q, self.base), k, v, True), p["proj/weight"]), None
 
 
@@ -155,10 +191,27 @@ class Head(Block):
         return F.cross_entropy(logits.flatten(0, -2), labels.flatten())
 
 
-def build(family, depth, width, classes, heads, context=0, patch=0, kv_heads=0, hidden=0, rotary_base=10000, coupling="additive", image=32):
+def build(
+    family,
+    depth,
+    width,
+    classes,
+    heads,
+    context=0,
+    patch=0,
+    kv_heads=0,
+    hidden=0,
+    rotary_base=10000,
+    coupling="additive",
+    image=32,
+):
     """`classes`: of tokens the vocabulary; `context` of tokens, `patch` of images. Of a Llama: `kv_heads` heads of keys and values (0: `heads`), `hidden`
     features in the MLP (0: 8/3 of the width, up to a multiple of 32)."""
-    tokens, llama, streams = family in TOKENS, "llama" in family, 2 if family.startswith("rev") else 1
+    tokens, llama, streams = (
+        family in TOKENS,
+        "llama" in family,
+        2 if family.startswith("rev") else 1,
+    )
     coupling = coupling if streams == 2 else None
     if tokens:
         blocks = [Embedding(classes, 0 if llama else context, width, streams)]
@@ -166,7 +219,17 @@ def build(family, depth, width, classes, heads, context=0, patch=0, kv_heads=0, 
         blocks = [Patches(patch, (image // patch) ** 2, width, streams)]
     for i in range(2 * depth):
         if llama:
-            blocks.append(LlamaHalf(i % 2 == 0, width, heads, kv_heads or heads, hidden or -(-8 * width // 96) * 32, rotary_base, coupling))
+            blocks.append(
+                LlamaHalf(
+                    i % 2 == 0,
+                    width,
+                    heads,
+                    kv_heads or heads,
+                    hidden or -(-8 * width // 96) * 32,
+                    rotary_base,
+                    coupling,
+                )
+            )
         else:
             blocks.append(Half(i % 2 == 0, width, heads, tokens, coupling))
     return blocks + [Head(width, classes, tokens, llama)]

@@ -33,12 +33,19 @@ Point = collections.namedtuple("Point", "method k keys seeds value half evaluati
 # The figures that are drawn, each with a column of the log, the factor from its unit, its name in a table and on an axis, and an upper bound of its values.
 Figure = collections.namedtuple("Figure", "column factor short long ceiling")
 ACCURACY = Figure("eval_top1", 100, "top-1, %", "top-1 accuracy on the evaluation set (%)", 100)
-LOSS = Figure("eval_loss", 1, "loss, nats per token", "loss on the evaluation set (nats per token)", float("inf"))
+LOSS = Figure(
+    "eval_loss",
+    1,
+    "loss, nats per token",
+    "loss on the evaluation set (nats per token)",
+    float("inf"),
+)
 
 
 def read_run(path: str, last: int) -> tuple[Point, Figure] | None:
     """Returns the Point of one run, the mean of its last evaluations, and its Figure; None if the run is not complete."""
     from ..runs import Run  # needs h5py and numpy
+
     run = Run(path)
     if not run.complete:
         return None
@@ -50,8 +57,20 @@ def read_run(path: str, last: int) -> tuple[Point, Figure] | None:
     if METHOD not in config or FACTOR not in config:
         raise Error(f"{path}: its config has no {METHOD} and {FACTOR}")
     seed = ", ".join(value for key, value in config.items() if key.endswith("seed")) or "?"
-    keys = {key: value for key, value in config.items() if key not in UNCOMPARED_KEYS and key not in (METHOD, FACTOR) and not key.endswith("seed")}
-    return Point(config[METHOD], run.whole_number(FACTOR), keys, [seed], figure.factor * float(values.mean()), 0.0, [len(values)]), figure
+    keys = {
+        key: value
+        for key, value in config.items()
+        if key not in UNCOMPARED_KEYS and key not in (METHOD, FACTOR) and not key.endswith("seed")
+    }
+    return Point(
+        config[METHOD],
+        run.whole_number(FACTOR),
+        keys,
+        [seed],
+        figure.factor * float(values.mean()),
+        0.0,
+        [len(values)],
+    ), figure
 
 
 def read_summary(path: str) -> tuple[list[Point], Figure]:
@@ -62,21 +81,42 @@ def read_summary(path: str) -> tuple[list[Point], Figure]:
     for combination, keys, row in found:
         keys.pop("row", None)  # a name made of the values of its keys
         if FACTOR not in keys or name + "_mean" not in row:
-            raise Error(f"{path}: {combination}: expected a sweep of trainings over {METHOD} and {FACTOR}")
+            raise Error(
+                f"{path}: {combination}: expected a sweep of trainings over {METHOD} and {FACTOR}"
+            )
         if not row[name + "_mean"]:
             warnings.warn(f"{path}: {combination}: has no evaluation, left out")
             continue
         if not re.fullmatch("[0-9]{1,9}", keys[FACTOR]):
-            raise Unreadable(f"{path}: {combination}: {FACTOR} is {keys[FACTOR][:40]!r}; expected a whole number")
-        method, k, interval = keys.pop(METHOD, "all"), int(keys.pop(FACTOR)), row[name + "_interval95"]
-        points.append(Point(method, k, keys, [None] * (int(row["complete"]) if interval else 1), figure.factor * float(row[name + "_mean"]),
-                            figure.factor * float(interval) if interval else 0.0, [1]))
+            raise Unreadable(
+                f"{path}: {combination}: {FACTOR} is {keys[FACTOR][:40]!r}; expected a whole number"
+            )
+        method, k, interval = (
+            keys.pop(METHOD, "all"),
+            int(keys.pop(FACTOR)),
+            row[name + "_interval95"],
+        )
+        points.append(
+            Point(
+                method,
+                k,
+                keys,
+                [None] * (int(row["complete"]) if interval else 1),
+                figure.factor * float(row[name + "_mean"]),
+                figure.factor * float(interval) if interval else 0.0,
+                [1],
+            )
+        )
     return points, figure
 
 
 def paths_of(place: str) -> list[str]:
     """Returns the logs in the folders of a sweep's folder, or the path of a log itself."""
-    found = sorted(glob.glob(os.path.join(glob.escape(place), "*", "run.h5"))) if os.path.isdir(place) else [place]
+    found = (
+        sorted(glob.glob(os.path.join(glob.escape(place), "*", "run.h5")))
+        if os.path.isdir(place)
+        else [place]
+    )
     if not found:
         raise Unreadable(f"{place}: no run.h5 in its folders; expected the folder of a sweep")
     return found
@@ -93,7 +133,9 @@ def read_runs(places: Sequence[str], last: int) -> tuple[list[Point], Figure]:
         run, figure = found
         figures.setdefault(figure, path)
         if len(figures) > 1:
-            raise Error(f"{path}: has another kind of data than {figures[next(iter(figures))]}; expected runs on images or runs on tokens")
+            raise Error(
+                f"{path}: has another kind of data than {figures[next(iter(figures))]}; expected runs on images or runs on tokens"
+            )
         cell = cells[run.method, run.k, tuple(sorted(run.keys.items()))]
         twin = next((other for other, point in cell if point.seeds == run.seeds), None)
         if twin:
@@ -103,8 +145,14 @@ def read_runs(places: Sequence[str], last: int) -> tuple[list[Point], Figure]:
     for cell in cells.values():
         runs = [run for _, run in cell]
         values = [run.value for run in runs]
-        points.append(runs[0]._replace(seeds=[run.seeds[0] for run in runs], value=statistics.fmean(values), half=half_interval(values),
-                                       evaluations=[run.evaluations[0] for run in runs]))
+        points.append(
+            runs[0]._replace(
+                seeds=[run.seeds[0] for run in runs],
+                value=statistics.fmean(values),
+                half=half_interval(values),
+                evaluations=[run.evaluations[0] for run in runs],
+            )
+        )
     return points, next(iter(figures), ACCURACY)
 
 
@@ -118,7 +166,9 @@ def lines_of(points: Sequence[Point]) -> dict[str, dict[int, Point]]:
             if any(a.k == b.k and a.keys.get(key) != b.keys.get(key) for a in mine for b in mine):
                 parting.append(key)
         for point in mine:
-            lines.setdefault(cell_name([METHOD, *parting], {METHOD: method, **point.keys}), {})[point.k] = point
+            lines.setdefault(cell_name([METHOD, *parting], {METHOD: method, **point.keys}), {})[
+                point.k
+            ] = point
     return lines
 
 
@@ -128,10 +178,20 @@ def factors_of(lines: dict[str, dict[int, Point]]) -> list[int]:
 
 def print_table(lines: dict[str, dict[int, Point]], figure: Figure = ACCURACY) -> None:
     factors, digits = factors_of(lines), 1 if figure is ACCURACY else 4
-    print(f"| {figure.short}; k | " + " | ".join(str(k) for k in factors) + " |\n|" + "---|" * (len(factors) + 1))
+    print(
+        f"| {figure.short}; k | "
+        + " | ".join(str(k) for k in factors)
+        + " |\n|"
+        + "---|" * (len(factors) + 1)
+    )
     for name, points in lines.items():
-        cells = [f"{points[k].value:.{digits}f}" + (f" ± {points[k].half:.{digits}f}" if len(points[k].seeds) > 1 else "") if k in points else "-"
-                 for k in factors]
+        cells = [
+            f"{points[k].value:.{digits}f}"
+            + (f" ± {points[k].half:.{digits}f}" if len(points[k].seeds) > 1 else "")
+            if k in points
+            else "-"
+            for k in factors
+        ]
         print(f"| `{cell(name)}` | " + " | ".join(cells) + " |")
 
 
@@ -144,10 +204,16 @@ def title_of(lines: dict[str, dict[int, Point]]) -> str:
     points = [point for line in lines.values() for point in line.values()]
     evaluations = spread([count for point in points for count in point.evaluations])
     several = [len(point.seeds) for point in points if len(point.seeds) > 1]
-    text = "Last evaluation" if evaluations == "1" else f"Mean of the last {evaluations} evaluations"
+    text = (
+        "Last evaluation" if evaluations == "1" else f"Mean of the last {evaluations} evaluations"
+    )
     if not several:
         return text + "; one seed a point"
-    return text + f"; bars: 95 % interval over {spread(several)} seeds" + ("" if len(several) == len(points) else ", without bar: one seed")
+    return (
+        text
+        + f"; bars: 95 % interval over {spread(several)} seeds"
+        + ("" if len(several) == len(points) else ", without bar: one seed")
+    )
 
 
 def draw(lines: dict[str, dict[int, Point]], figure_drawn: Figure = ACCURACY) -> figure.Figure:
@@ -162,25 +228,48 @@ def draw(lines: dict[str, dict[int, Point]], figure_drawn: Figure = ACCURACY) ->
         below = [min(points[k].half, points[k].value) for k in mine]
         above = [min(points[k].half, figure_drawn.ceiling - points[k].value) for k in mine]
         bars = any(len(points[k].seeds) > 1 for k in mine)
-        axes.errorbar(places, [points[k].value for k in mine], [below, above] if bars else None, capsize=3, **look.style(number),
-                      label=drawn(name))
+        axes.errorbar(
+            places,
+            [points[k].value for k in mine],
+            [below, above] if bars else None,
+            capsize=3,
+            **look.style(number),
+            label=drawn(name),
+        )
     axes.set_xscale("log", base=2)
     axes.set_xticks(factors, [str(k) for k in factors])
     axes.minorticks_off()
-    axes.set_xlabel("microbatches per update, k (lines are set apart sideways)" if len(lines) > 1 else "microbatches per update, k")
+    axes.set_xlabel(
+        "microbatches per update, k (lines are set apart sideways)"
+        if len(lines) > 1
+        else "microbatches per update, k"
+    )
     axes.set_ylabel(figure_drawn.long)
     axes.set_title(title_of(lines))
     handles, labels = axes.get_legend_handles_labels()
-    look.legend_below(drawing, handles, labels, max(1, min(len(labels), 90 // (8 + max(map(len, labels))))))
+    look.legend_below(
+        drawing, handles, labels, max(1, min(len(labels), 90 // (8 + max(map(len, labels)))))
+    )
     return drawing
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Draws accuracy over the accumulation factor k.")
-    parser.add_argument("places", nargs="+", metavar="FOLDER", help="folder of a sweep, or a run.h5; or a sweep's summary.csv alone")
-    parser.add_argument("-o", "--output", metavar="FIGURE", help="figure to write; its ending names the format")
-    parser.add_argument("--last", type=int, metavar="N", help="evaluations that a run's mean is over (10)")
-    parser.add_argument("--table", action="store_true", help="print the table (the default without -o)")
+    parser.add_argument(
+        "places",
+        nargs="+",
+        metavar="FOLDER",
+        help="folder of a sweep, or a run.h5; or a sweep's summary.csv alone",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FIGURE", help="figure to write; its ending names the format"
+    )
+    parser.add_argument(
+        "--last", type=int, metavar="N", help="evaluations that a run's mean is over (10)"
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="print the table (the default without -o)"
+    )
     arguments = parser.parse_args()
     if arguments.last is not None and arguments.last < 1:
         parser.error("--last: expected 1 or more")

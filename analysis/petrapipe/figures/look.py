@@ -32,10 +32,23 @@ def loss_unit(labels: Iterable[str]) -> str:
 
 def pyplot() -> ModuleType:
     """Returns matplotlib.pyplot with the look of all figures. The backend stays as it is: a script sets it, and a notebook has its own."""
-    plt, = modules("matplotlib.pyplot")
-    plt.rcParams.update({"font.size": 9, "axes.titlesize": "medium", "axes.grid": True, "grid.color": "#dddddd", "grid.linewidth": 0.6,
-                         "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
-                         "lines.linewidth": 1.4, "lines.markersize": 4.5, "svg.hashsalt": "petra"})
+    (plt,) = modules("matplotlib.pyplot")
+    plt.rcParams.update(
+        {
+            "font.size": 9,
+            "axes.titlesize": "medium",
+            "axes.grid": True,
+            "grid.color": "#dddddd",
+            "grid.linewidth": 0.6,
+            "axes.axisbelow": True,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "legend.frameon": False,
+            "lines.linewidth": 1.4,
+            "lines.markersize": 4.5,
+            "svg.hashsalt": "petra",
+        }
+    )
     return plt
 
 
@@ -43,14 +56,34 @@ def style(number: int) -> dict[str, str]:
     """Returns colour, marker and line of a curve by its number, from 0. No two of 49 share both colour and marker; no two of the first 7 share
     either."""
     turn = number // len(COLOURS)
-    return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[(number + turn) % len(MARKERS)],
-            "linestyle": LINES[turn % len(LINES)]}
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "marker": MARKERS[(number + turn) % len(MARKERS)],
+        "linestyle": LINES[turn % len(LINES)],
+    }
 
 
-def legend_below(figure: Figure, handles: Sequence, labels: Sequence[str], columns: int, size: float = 8, title: str = "") -> None:
+def legend_below(
+    figure: Figure,
+    handles: Sequence,
+    labels: Sequence[str],
+    columns: int,
+    size: float = 8,
+    title: str = "",
+) -> None:
     """Draws one legend for all panels, below them and not on the curves, in points of this size. The figure must have layout="constrained"."""
-    legend = figure.legend(handles, labels, loc="lower center", ncol=columns, fontsize=size, title=title or None, title_fontsize=size)
-    share = legend.get_window_extent(figure.canvas.get_renderer()).height / figure.bbox.height + 0.01
+    legend = figure.legend(
+        handles,
+        labels,
+        loc="lower center",
+        ncol=columns,
+        fontsize=size,
+        title=title or None,
+        title_fontsize=size,
+    )
+    share = (
+        legend.get_window_extent(figure.canvas.get_renderer()).height / figure.bbox.height + 0.01
+    )
     figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))
 
 
@@ -59,7 +92,9 @@ def save(figure: Figure, path: str) -> None:
     ending = os.path.splitext(path)[1]
     if ending not in FORMATS:
         raise Error(f"{path}: cannot be drawn; expected a name that ends in {', '.join(FORMATS)}")
-    undated = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[ending]
+    undated = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[
+        ending
+    ]
     try:
         figure.savefig(path, dpi=DPI, metadata=undated)
     except OSError as error:

@@ -35,8 +35,13 @@ class Reach:
                 found = json.load(file)
             self.target, self.clusters = found["target"], found["clusters"]
             self.groups = [group["label"] for group in found["groups"]]
-            self.model = found["as"] and f"{os.path.splitext(os.path.basename(found['as']['file']))[0]}: {found['as']['text']}"
-            self.network = "; ".join(dict.fromkeys(row["network"] for row in self.clusters[0]["rows"]))
+            self.model = (
+                found["as"]
+                and f"{os.path.splitext(os.path.basename(found['as']['file']))[0]}: {found['as']['text']}"
+            )
+            self.network = "; ".join(
+                dict.fromkeys(row["network"] for row in self.clusters[0]["rows"])
+            )
             self.seeds = max(len(group["runs"]) for group in found["groups"])
             self.labels = found["labels"]
             for cluster in self.clusters:
@@ -44,7 +49,9 @@ class Reach:
                 for row in cluster["rows"]:
                     row["curve"]["seconds"], row["seconds"]["mean"], row["runs"], row["devices"]  # pylint: disable=pointless-statement
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise Unreadable(f"{'standard input' if path == '-' else path}: not the output of petra reach --json: {getattr(error, 'strerror', None) or error}") from None
+            raise Unreadable(
+                f"{'standard input' if path == '-' else path}: not the output of petra reach --json: {getattr(error, 'strerror', None) or error}"
+            ) from None
 
     def quantity(self) -> tuple[str, float]:
         """Returns the text of the axis of losses, and its factor from the values in the object."""
@@ -62,13 +69,22 @@ def points_of(row: dict) -> tuple[list[float], list[float], list[float] | None, 
     halves = [curve["half"][i] for i in kept]
     if len(row["runs"]) <= FEW or any(half is None for half in halves):
         return seconds, means, None, None
-    return seconds, means, [m - h for m, h in zip(means, halves)], [m + h for m, h in zip(means, halves)]
+    return (
+        seconds,
+        means,
+        [m - h for m, h in zip(means, halves)],
+        [m + h for m, h in zip(means, halves)],
+    )
 
 
 def reached(row: dict) -> tuple[float, float | None, float | None] | None:
     """Returns (mean, low, high) of the seconds to the target; None unless all seeds reach it. low and high are None for one seed."""
     seconds = row["seconds"]
-    return (seconds["mean"], seconds["low"], seconds["high"]) if seconds["reached"] == seconds["runs"] else None
+    return (
+        (seconds["mean"], seconds["low"], seconds["high"])
+        if seconds["reached"] == seconds["runs"]
+        else None
+    )
 
 
 def seeds_of(row: dict) -> list[float]:
@@ -80,8 +96,11 @@ def seeds_of(row: dict) -> list[float]:
 def legend_of(reach: Reach, row: dict) -> str:
     """Returns the name of a group; with its devices and samples per update if the groups differ in one of them."""
     rows = reach.clusters[0]["rows"]
-    words = [f"{row[key] or '?'} {unit}" for key, unit in (("devices", "devices"), ("samples_per_update", "samples/update"))
-             if len({other[key] for other in rows}) > 1]
+    words = [
+        f"{row[key] or '?'} {unit}"
+        for key, unit in (("devices", "devices"), ("samples_per_update", "samples/update"))
+        if len({other[key] for other in rows}) > 1
+    ]
     return row["group"] + (f" ({', '.join(words)})" if words else "")
 
 
@@ -90,9 +109,18 @@ def spread_of(reach: Reach) -> str:
     if reach.seeds == 1:
         return "one seed each"
     bands = any(points_of(row)[2] for cluster in reach.clusters for row in cluster["rows"])
-    words = "bands and bars: 95 % intervals over seeds" if bands else "bars: 95 % intervals over seeds"
-    few = max((len(row["runs"]) for row in reach.clusters[0]["rows"] if len(row["runs"]) <= FEW), default=1)
-    return words + (f"; small points: the seeds of groups of {'two' if few == 2 else 'three'}" if few > 1 else "")
+    words = (
+        "bands and bars: 95 % intervals over seeds" if bands else "bars: 95 % intervals over seeds"
+    )
+    few = max(
+        (len(row["runs"]) for row in reach.clusters[0]["rows"] if len(row["runs"]) <= FEW),
+        default=1,
+    )
+    return words + (
+        f"; small points: the seeds of groups of {'two' if few == 2 else 'three'}"
+        if few > 1
+        else ""
+    )
 
 
 def title_of(cluster: dict) -> str:
@@ -105,9 +133,13 @@ def print_points(reach: Reach) -> None:
         for row in cluster["rows"]:
             seconds, found = row["seconds"], reached(row)
             mean = "-" if found is None else f"{found[0]:.6g}"
-            interval = "-" if found is None or found[1] is None else f"{found[1]:.6g} .. {found[2]:.6g}"
-            print(f"{cell(title_of(cluster))} | {cell(row['group'])} | {seconds['reached']} of {seconds['runs']} | {mean} | {interval} | "
-                  f"{row['devices'] or '-'} | {row['samples_per_update'] or '-'}")
+            interval = (
+                "-" if found is None or found[1] is None else f"{found[1]:.6g} .. {found[2]:.6g}"
+            )
+            print(
+                f"{cell(title_of(cluster))} | {cell(row['group'])} | {seconds['reached']} of {seconds['runs']} | {mean} | {interval} | "
+                f"{row['devices'] or '-'} | {row['samples_per_update'] or '-'}"
+            )
 
 
 def draw(reach: Reach, linear: bool = False) -> Figure:
@@ -115,45 +147,101 @@ def draw(reach: Reach, linear: bool = False) -> Figure:
     plt = look.pyplot()
     columns = min(2, len(reach.clusters))
     rows = -(-len(reach.clusters) // columns)
-    figure, panels = plt.subplots(rows, columns, figsize=(4.6 * columns if columns > 1 else 6.5, 3.4 * rows + 1), layout="constrained", squeeze=False,
-                                  sharey=True)
+    figure, panels = plt.subplots(
+        rows,
+        columns,
+        figsize=(4.6 * columns if columns > 1 else 6.5, 3.4 * rows + 1),
+        layout="constrained",
+        squeeze=False,
+        sharey=True,
+    )
     label, factor = reach.quantity()
     for panel, cluster in zip(panels.flat, reach.clusters):
         for number, row in enumerate(cluster["rows"]):
             style = look.style(number)
             seconds, means, low, high = points_of(row)
-            panel.plot(seconds, [factor * mean for mean in means], color=style["color"], linestyle=style["linestyle"], linewidth=1.1)
+            panel.plot(
+                seconds,
+                [factor * mean for mean in means],
+                color=style["color"],
+                linestyle=style["linestyle"],
+                linewidth=1.1,
+            )
             if low:
-                panel.fill_between(seconds, [factor * value for value in low], [factor * value for value in high], color=style["color"], alpha=0.18,
-                                   linewidth=0)
+                panel.fill_between(
+                    seconds,
+                    [factor * value for value in low],
+                    [factor * value for value in high],
+                    color=style["color"],
+                    alpha=0.18,
+                    linewidth=0,
+                )
             found, at = reached(row), factor * reach.target["value"]
-            panel.plot(seeds_of(row), [at] * len(seeds_of(row)), color=style["color"], marker=style["marker"], markersize=3, linestyle="none", alpha=0.7)
+            panel.plot(
+                seeds_of(row),
+                [at] * len(seeds_of(row)),
+                color=style["color"],
+                marker=style["marker"],
+                markersize=3,
+                linestyle="none",
+                alpha=0.7,
+            )
             if found:
                 if found[1] is not None:
-                    panel.errorbar([found[0]], [at], xerr=[[found[0] - found[1]], [found[2] - found[0]]], fmt="none", ecolor=style["color"], capsize=3)
-                panel.plot([found[0]], [at], color=style["color"], marker=style["marker"], markersize=6, markeredgecolor="white", zorder=5)
-        panel.axhline(factor * reach.target["value"], color="#666666", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+                    panel.errorbar(
+                        [found[0]],
+                        [at],
+                        xerr=[[found[0] - found[1]], [found[2] - found[0]]],
+                        fmt="none",
+                        ecolor=style["color"],
+                        capsize=3,
+                    )
+                panel.plot(
+                    [found[0]],
+                    [at],
+                    color=style["color"],
+                    marker=style["marker"],
+                    markersize=6,
+                    markeredgecolor="white",
+                    zorder=5,
+                )
+        panel.axhline(
+            factor * reach.target["value"],
+            color="#666666",
+            linewidth=0.8,
+            linestyle=(0, (4, 3)),
+            zorder=1,
+        )
         panel.set(title=drawn(title_of(cluster)), xlabel="seconds of the virtual clock")
         if not linear:
             panel.set_xscale("log")
     for panel in panels[:, 0]:
         panel.set_ylabel(label)
-    for panel in panels.flat[len(reach.clusters):]:
+    for panel in panels.flat[len(reach.clusters) :]:
         panel.remove()
     width = int(15 * figure.get_figwidth())
     words = f"Dashed: {reach.target['text']}; large points: where a group reaches it; {spread_of(reach)}"
     figure.suptitle("\n".join(textwrap.wrap(drawn(words), width)), fontsize=9)
     handles = [plt.Line2D([], [], **look.style(number)) for number in range(len(reach.groups))]
     labels = [drawn(legend_of(reach, row)) for row in reach.clusters[0]["rows"]]
-    look.legend_below(figure, handles, labels, max(1, min(len(labels), 90 // (8 + max(map(len, labels))))),
-                      title="\n".join(textwrap.wrap(drawn(reach.network), width)))
+    look.legend_below(
+        figure,
+        handles,
+        labels,
+        max(1, min(len(labels), 90 // (8 + max(map(len, labels))))),
+        title="\n".join(textwrap.wrap(drawn(reach.network), width)),
+    )
     return figure
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Draws the loss against seconds on each cluster.")
-    parser.add_argument("reach", metavar="REACH.json", help="what petra reach --json printed; - for standard input")
-    parser.add_argument("-o", "--output", metavar="FIGURE", help="figure to write; its ending names the format")
+    parser.add_argument(
+        "reach", metavar="REACH.json", help="what petra reach --json printed; - for standard input"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FIGURE", help="figure to write; its ending names the format"
+    )
     parser.add_argument("--linear", action="store_true", help="linear axis of seconds")
     arguments = parser.parse_args()
     reach = Reach(arguments.reach)

@@ -15,14 +15,29 @@ from ..figures import sweep
 from ..sweeps import read_summary
 from ..text import shown
 
-PAIRS = {"method_delayed": "method and delayed", "method_end_to_end": "method and end-to-end", "delayed_end_to_end": "delayed and end-to-end"}
+PAIRS = {
+    "method_delayed": "method and delayed",
+    "method_end_to_end": "method and end-to-end",
+    "delayed_end_to_end": "delayed and end-to-end",
+}
 MOST_POINTS = 400  # of a loss curve, and probes of a heat map over microbatches
 MOST_BARS = 900  # of a window of the timeline
 MOST_BINS = 60  # of a distribution of lags
 # Gradients whose relative error is less than this are equal up to rounding: a heat map of them has one colour.
 EQUAL = 1e-3
 # Programs whose devices have several stages, and the number if method.chunks is 0 (docs/config.md).
-SEVERAL_STAGES = {name: 2 for name in ("interleaved", "interleaved-zb", "looped-bfs", "zb-v", "v-half", "v-min", "dualpipe-v")}
+SEVERAL_STAGES = {
+    name: 2
+    for name in (
+        "interleaved",
+        "interleaved-zb",
+        "looped-bfs",
+        "zb-v",
+        "v-half",
+        "v-min",
+        "dualpipe-v",
+    )
+}
 GENERATED_SETS = ("shapes", "grammar")  # values of data.set that read no file
 
 
@@ -47,7 +62,11 @@ def spaced(count: int, most: int) -> numpy.ndarray:
     >>> spaced(9, 3).tolist()
     [0, 4, 8]
     """
-    return numpy.unique(numpy.linspace(0, count - 1, min(count, most)).round().astype(int)) if count else numpy.arange(0)
+    return (
+        numpy.unique(numpy.linspace(0, count - 1, min(count, most)).round().astype(int))
+        if count
+        else numpy.arange(0)
+    )
 
 
 class RunData:
@@ -62,11 +81,17 @@ class RunData:
         self.config = {key: value for key, value in self.keys.items() if key not in self.training}
         self.method = self.config.get("method.name", "?")
         self.simulated = self.run.is_simulated()
-        self.epochs = self.run.columns("epoch", ["epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5"])
+        self.epochs = self.run.columns(
+            "epoch", ["epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5"]
+        )
         every = self.run.columns("epoch")
         self.labels = "tokens" if "tokens_per_s" in every else "images"
-        self.recalibrated = every.get("eval_top1_recalibrated", numpy.full(len(every["epoch"]), numpy.nan))
-        self.train = self.run.columns("train", ["microbatch", "epoch", "loss", "wall_s", "virtual_s"])
+        self.recalibrated = every.get(
+            "eval_top1_recalibrated", numpy.full(len(every["epoch"]), numpy.nan)
+        )
+        self.train = self.run.columns(
+            "train", ["microbatch", "epoch", "loss", "wall_s", "virtual_s"]
+        )
 
     def label(self) -> str:
         """Returns name and method, or only the name if the method adds nothing."""
@@ -83,20 +108,29 @@ class RunData:
     def devices(self) -> int | None:
         """Returns the number of devices; None if the log does not say it."""
         stages, keys = self.stage_count(), self.config
-        places = self.run.devices or [int(place) for place in re.findall("[0-9]+", keys.get("stages.devices", ""))[:stages]]
+        places = self.run.devices or [
+            int(place) for place in re.findall("[0-9]+", keys.get("stages.devices", ""))[:stages]
+        ]
         if places:
             count = len(set(places))
         elif keys.get("method.schedule") and not self.run.has("trace/actions"):
             return None
         else:
             program = keys.get("method.program", "preset")
-            chunks = SEVERAL_STAGES.get(self.method if program == "preset" else program, 2 if keys.get("stages.devices", "preset") != "preset" else 1)
+            chunks = SEVERAL_STAGES.get(
+                self.method if program == "preset" else program,
+                2 if keys.get("stages.devices", "preset") != "preset" else 1,
+            )
             count = -(-stages // (self.run.whole_number("method.chunks") or chunks))
         return count * self.run.whole_number("cluster.replicas", 1) or None
 
     def update_samples(self) -> int | None:
         """Returns the number of samples in an update, of all replicas; None if the config does not say it."""
-        return (self.run.whole_number("data.batch") * self.run.whole_number("method.accumulate") * self.run.whole_number("cluster.replicas", 1)) or None
+        return (
+            self.run.whole_number("data.batch")
+            * self.run.whole_number("method.accumulate")
+            * self.run.whole_number("cluster.replicas", 1)
+        ) or None
 
     def time_s(self, clock: str) -> float | None:
         """Returns the time of the whole run until its last loss, or of a simulation; `clock` is "virtual" or "wall". Wall time is only that of the
@@ -112,9 +146,13 @@ class RunData:
     def epoch_times(self, clock: str) -> tuple[numpy.ndarray, numpy.ndarray]:
         """Returns for each row of /epoch the time in s at which half of its microbatches and the last one have their losses, NaN if there is none."""
         values, epochs = self.train[clock + "_s"], self.train["epoch"]
-        mine = [values[(epochs == epoch) & numpy.isfinite(values)] for epoch in self.epochs["epoch"]]
-        return (numpy.array([float(numpy.median(one)) if len(one) else numpy.nan for one in mine]),
-                numpy.array([float(one.max()) if len(one) else numpy.nan for one in mine]))
+        mine = [
+            values[(epochs == epoch) & numpy.isfinite(values)] for epoch in self.epochs["epoch"]
+        ]
+        return (
+            numpy.array([float(numpy.median(one)) if len(one) else numpy.nan for one in mine]),
+            numpy.array([float(one.max()) if len(one) else numpy.nan for one in mine]),
+        )
 
     def fullest_stage_bytes(self) -> float | None:
         """Returns the peak memory of the stage that holds most; None if the log counts no bytes."""
@@ -133,16 +171,24 @@ class RunData:
 def loss_curve(data: RunData, clock: str | None = None) -> tuple[list[float], list[float]]:
     """Returns (epochs, nats), or with a clock (seconds, nats): means of the losses over equal parts of the run, up to MOST_POINTS of them."""
     loss = data.train["loss"]
-    positions = data.train[clock + "_s"] if clock else (data.train["microbatch"] + 1) / data.run.microbatches_per_epoch()
+    positions = (
+        data.train[clock + "_s"]
+        if clock
+        else (data.train["microbatch"] + 1) / data.run.microbatches_per_epoch()
+    )
     finite = numpy.isfinite(loss) & numpy.isfinite(positions)
     if not finite.any():
         return [], []
     position = positions[finite]
     parts = numpy.array_split(numpy.arange(finite.sum()), min(MOST_POINTS, int(finite.sum())))
-    return rounded([float(position[part].mean()) for part in parts]), rounded([float(loss[finite][part].mean()) for part in parts])
+    return rounded([float(position[part].mean()) for part in parts]), rounded(
+        [float(loss[finite][part].mean()) for part in parts]
+    )
 
 
-def probes(data: RunData, measure: str, pair: str) -> dict[str, tuple[list[int], numpy.ndarray]] | None:
+def probes(
+    data: RunData, measure: str, pair: str
+) -> dict[str, tuple[list[int], numpy.ndarray]] | None:
     """Returns, by epoch and by microbatch, (positions, values of shape (stages, positions)); None without probes."""
     found = data.run.probe(f"{measure}/{pair}")
     if len(found.values) == 0:
@@ -151,31 +197,65 @@ def probes(data: RunData, measure: str, pair: str) -> dict[str, tuple[list[int],
     epochs = numpy.unique(epoch)
     means = numpy.array([runs.mean(found.values[epoch == e]) for e in epochs])
     chosen = spaced(len(microbatch), MOST_POINTS)
-    return {"epoch": ((epochs + 1).tolist(), means.T), "microbatch": (microbatch[chosen].tolist(), found.values[chosen].T)}
+    return {
+        "epoch": ((epochs + 1).tolist(), means.T),
+        "microbatch": (microbatch[chosen].tolist(), found.values[chosen].T),
+    }
 
 
 def largest_error(data: RunData) -> tuple[float, int]:
     """Returns how far the gradients of a run are from their references at most, as a relative error, and the number of probes; NaN without a value."""
-    found = {measure: [data.run.probe(f"{measure}/{pair}").values for pair in PAIRS] for measure in ("relative_error", "cosine", "norm_ratio")}
-    errors = numpy.concatenate([*map(numpy.ravel, found["relative_error"]),
-                                *(abs(values.ravel() - 1) for name in ("cosine", "norm_ratio") for values in found[name])])
+    found = {
+        measure: [data.run.probe(f"{measure}/{pair}").values for pair in PAIRS]
+        for measure in ("relative_error", "cosine", "norm_ratio")
+    }
+    errors = numpy.concatenate(
+        [
+            *map(numpy.ravel, found["relative_error"]),
+            *(
+                abs(values.ravel() - 1)
+                for name in ("cosine", "norm_ratio")
+                for values in found[name]
+            ),
+        ]
+    )
     errors = errors[~numpy.isnan(errors)]
     return float(errors.max()) if len(errors) else float("nan"), len(found["cosine"][0])
 
 
 def unlike(runs_found: Sequence[RunData]) -> dict[str, dict[str, list[str]]]:
     """Returns in what runs differ that makes their results incomparable: {property: {value: names of runs}}, only properties with several values."""
+
     def of_group(run: RunData, group: str, word: str) -> dict[str, str]:
         if run.run.mode() == "pytorch":
             return {word: shown(run.run.attributes[word]) or "not in the log"}
-        skipped = {"data.batch", "data.workers", *(["data.path"] if run.config.get("data.set") in GENERATED_SETS else [])}
-        return {key: value for key, value in run.config.items() if key.startswith(group + ".") and key not in skipped}
+        skipped = {
+            "data.batch",
+            "data.workers",
+            *(["data.path"] if run.config.get("data.set") in GENERATED_SETS else []),
+        }
+        return {
+            key: value
+            for key, value in run.config.items()
+            if key.startswith(group + ".") and key not in skipped
+        }
 
     def properties(run: RunData) -> dict[str, object]:
         epochs = None if run.simulated else len(run.epochs["epoch"])
-        trained = int(run.number("simulate/microbatches") or 0) if run.simulated else epochs * run.run.microbatches_per_epoch()
-        return {"stages": run.stage_count() or None, "devices": run.devices(), "samples per update": run.update_samples(), "epochs": epochs,
-                "microbatches": trained if any(one.simulated for one in runs_found) else None, **of_group(run, "data", "data"), **of_group(run, "model", "network")}
+        trained = (
+            int(run.number("simulate/microbatches") or 0)
+            if run.simulated
+            else epochs * run.run.microbatches_per_epoch()
+        )
+        return {
+            "stages": run.stage_count() or None,
+            "devices": run.devices(),
+            "samples per update": run.update_samples(),
+            "epochs": epochs,
+            "microbatches": trained if any(one.simulated for one in runs_found) else None,
+            **of_group(run, "data", "data"),
+            **of_group(run, "model", "network"),
+        }
 
     found = [properties(run) for run in runs_found]
     result = {}
@@ -188,8 +268,10 @@ def unlike(runs_found: Sequence[RunData]) -> dict[str, dict[str, list[str]]]:
             result[name] = values
     kinds = {run.run.mode() == "pytorch" for run in runs_found}
     if len(kinds) > 1:  # their networks and data are described in other words
-        result["network and data"] = {word: [run.name for run in runs_found if (run.run.mode() == "pytorch") == kind]
-                                      for kind, word in ((True, "those of a run in PyTorch"), (False, "those of the config"))}
+        result["network and data"] = {
+            word: [run.name for run in runs_found if (run.run.mode() == "pytorch") == kind]
+            for kind, word in ((True, "those of a run in PyTorch"), (False, "those of the config"))
+        }
     return result
 
 
@@ -204,20 +286,26 @@ def lags(data: RunData) -> dict[int, numpy.ndarray] | None:
     stages, firsts = numpy.unique(actions["stage"][order], return_index=True)
     result = {}
     for stage, mine in zip(stages, numpy.split(order, firsts[1:])):
-        updates = numpy.cumsum(actions["kind"][mine] == "U")  # B itself may read older weights, those of F
+        updates = numpy.cumsum(
+            actions["kind"][mine] == "U"
+        )  # B itself may read older weights, those of F
         made = updates[actions["kind"][mine] == "B"]
         forward, backward = mine[actions["kind"][mine] == "F"], mine[actions["kind"][mine] == "B"]
         if len(backward) and not len(forward):
             result[int(stage)] = made - actions["version_read"][backward]
             continue
-        _, there, back = numpy.intersect1d(actions["microbatch"][forward], actions["microbatch"][backward], return_indices=True)
+        _, there, back = numpy.intersect1d(
+            actions["microbatch"][forward], actions["microbatch"][backward], return_indices=True
+        )
         lag = made[back] - actions["version_read"][forward[there]]
         if len(lag):
             result[int(stage)] = lag
     return result or None
 
 
-def lag_shares(by_stage: dict[int, numpy.ndarray]) -> tuple[list[int], list[int], numpy.ndarray, int]:
+def lag_shares(
+    by_stage: dict[int, numpy.ndarray],
+) -> tuple[list[int], list[int], numpy.ndarray, int]:
     """Returns (lags, stages, fractions of the microbatches of shape (stages, lags), updates in a bin): a bin has one update, or several if there would
     be too many."""
     most = int(max(lag.max() for lag in by_stage.values()))
@@ -241,14 +329,19 @@ def windows(data: RunData) -> dict[str, dict[str, numpy.ndarray]] | None:
     if count <= MOST_BARS:
         return {"all": actions}
     starts = {"beginning": 0, "middle": (count - MOST_BARS) // 2, "end": count - MOST_BARS}
-    return {name: {key: column[first:first + MOST_BARS] for key, column in actions.items()} for name, first in starts.items()}
+    return {
+        name: {key: column[first : first + MOST_BARS] for key, column in actions.items()}
+        for name, first in starts.items()
+    }
 
 
 def pace(data: RunData) -> tuple[numpy.ndarray, numpy.ndarray] | None:
     """Returns measured, predicted, low and high in ms: of the microbatch, of shape (4,), and of the stages, of shape (stages, 4); None if the run was not executed."""
     if not data.run.has("pace/microbatch_s"):
         return None
-    return 1e3 * data.run.array("pace/microbatch_s").values, 1e3 * data.run.array("pace/stage_s").values
+    return 1e3 * data.run.array("pace/microbatch_s").values, 1e3 * data.run.array(
+        "pace/stage_s"
+    ).values
 
 
 class SweepData:
@@ -271,12 +364,23 @@ class SweepData:
     def axes(self) -> list[str]:
         """Returns the possible axes: the rows of the grid, then the keys that vary (those with numbers first); the combinations if there is nothing
         else."""
-        keys = [key for key in self.cells[0][1] if all(key in own for _, own, _ in self.cells) and len({own[key] for _, own, _ in self.cells}) > 1]
+        keys = [
+            key
+            for key in self.cells[0][1]
+            if all(key in own for _, own, _ in self.cells)
+            and len({own[key] for _, own, _ in self.cells}) > 1
+        ]
         order = {"row": 0}
-        return sorted(keys, key=lambda key: order.get(key, 2 if any(sweep.number(own[key]) is None for _, own, _ in self.cells) else 1)) or [
-            "combination"]
+        return sorted(
+            keys,
+            key=lambda key: order.get(
+                key, 2 if any(sweep.number(own[key]) is None for _, own, _ in self.cells) else 1
+            ),
+        ) or ["combination"]
 
     def progress(self) -> str:
         """Returns the number of complete cells, in words."""
-        complete, cells = (sum(int(row[name] or 0) for _, _, row in self.cells) for name in ("complete", "cells"))
+        complete, cells = (
+            sum(int(row[name] or 0) for _, _, row in self.cells) for name in ("complete", "cells")
+        )
         return f"{complete} of {cells} cells complete"

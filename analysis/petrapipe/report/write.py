@@ -34,7 +34,9 @@ def write(path: str, text: str) -> None:
     """Writes the complete file or none."""
     folder = os.path.dirname(os.path.abspath(path))
     try:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, prefix=".petra-report-", delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=folder, prefix=".petra-report-", delete=False
+        ) as file:
             file.write(text)
         umask = os.umask(0)
         os.umask(umask)
@@ -44,7 +46,9 @@ def write(path: str, text: str) -> None:
         raise Unwritable(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
-def report(places: Sequence[str], output: str) -> tuple[list[RunData], list[SweepData], list[Reach], list[dict]]:
+def report(
+    places: Sequence[str], output: str
+) -> tuple[list[RunData], list[SweepData], list[Reach], list[dict]]:
     """Writes the page of runs (folders or their run.h5), sweeps (folders or their summary.csv) and objects of `petra reach --json` (.json). Returns
     these and the sections of the page (figures.py)."""
     if os.path.splitext(output)[1] not in (".html", ".htm"):
@@ -58,37 +62,82 @@ def report(places: Sequence[str], output: str) -> tuple[list[RunData], list[Swee
     paths = [log_path(place) for place in places if not summary_of(place) and not is_reach(place)]
     for path in paths:
         if not os.path.isfile(path):
-            raise Unreadable(f"{os.path.dirname(path)}: has neither run.h5 nor summary.csv; expected a run or a sweep (petra sweep GRID --jobs 0 writes the summary of a running sweep)")
+            raise Unreadable(
+                f"{os.path.dirname(path)}: has neither run.h5 nor summary.csv; expected a run or a sweep (petra sweep GRID --jobs 0 writes the summary of a running sweep)"
+            )
     runs = [RunData(path, name) for path, name in zip(paths, run_names(paths))]
     sections = figures.sections(runs, sweeps, reaches)
     title = f"petra: {counts_of(runs, sweeps, reaches)}"
-    write(output, page.page(title, " · ".join(one.name for one in [*runs, *sweeps, *reaches]), runs, sections))
+    write(
+        output,
+        page.page(
+            title, " · ".join(one.name for one in [*runs, *sweeps, *reaches]), runs, sections
+        ),
+    )
     return runs, sweeps, reaches, sections
 
 
-def counts_of(runs: Sequence[RunData], sweeps: Sequence[SweepData], reaches: Sequence[Reach]) -> str:
+def counts_of(
+    runs: Sequence[RunData], sweeps: Sequence[SweepData], reaches: Sequence[Reach]
+) -> str:
     """Returns how many runs, sweeps and targets there are, in words."""
-    counts = (len(runs), "run", "runs"), (len(sweeps), "sweep", "sweeps"), (len(reaches), "target", "targets")
-    return ", ".join(f"{count} {one if count == 1 else more}" for count, one, more in counts if count)
+    counts = (
+        (len(runs), "run", "runs"),
+        (len(sweeps), "sweep", "sweeps"),
+        (len(reaches), "target", "targets"),
+    )
+    return ", ".join(
+        f"{count} {one if count == 1 else more}" for count, one, more in counts if count
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Draws runs and sweeps on one page for a browser.")
-    parser.add_argument("places", nargs="+", metavar="RUN", help="a run (its folder or run.h5), a sweep (its folder or summary.csv), or what petra reach --json printed (a .json)")
-    parser.add_argument("-o", "--output", required=True, metavar="FILE.html", help="the page to write")
-    parser.add_argument("--json", action="store_true", help="print one JSON object that says what was written")
+    parser.add_argument(
+        "places",
+        nargs="+",
+        metavar="RUN",
+        help="a run (its folder or run.h5), a sweep (its folder or summary.csv), or what petra reach --json printed (a .json)",
+    )
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="FILE.html", help="the page to write"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object that says what was written"
+    )
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     arguments = parser.parse_args()
     runs, sweeps, reaches, sections = report(arguments.places, arguments.output)
     size = os.path.getsize(arguments.output)
     if arguments.json:
         missing = {section["id"]: section["missing"] for section in sections if section["missing"]}
-        print(json.dumps({"report": arguments.output.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"), "bytes": size, "runs": [run.name for run in runs], "sweeps": [sweep.name for sweep in sweeps],
-                          "reaches": [reach.name for reach in reaches],
-                          "unlike": data.unlike(runs),
-                          "sections": [section["id"] for section in sections if section["figures"] or section["notes"]], "left_out": missing}, indent=2))
+        print(
+            json.dumps(
+                {
+                    "report": arguments.output.encode("utf-8", "surrogateescape").decode(
+                        "utf-8", "backslashreplace"
+                    ),
+                    "bytes": size,
+                    "runs": [run.name for run in runs],
+                    "sweeps": [sweep.name for sweep in sweeps],
+                    "reaches": [reach.name for reach in reaches],
+                    "unlike": data.unlike(runs),
+                    "sections": [
+                        section["id"]
+                        for section in sections
+                        if section["figures"] or section["notes"]
+                    ],
+                    "left_out": missing,
+                },
+                indent=2,
+            )
+        )
     elif not arguments.quiet:
-        print(shown(f"written: {arguments.output}, {1e-6 * size:.1f} MB, {counts_of(runs, sweeps, reaches)}"))
+        print(
+            shown(
+                f"written: {arguments.output}, {1e-6 * size:.1f} MB, {counts_of(runs, sweeps, reaches)}"
+            )
+        )
         for sweep in sweeps:
             print(shown(f"sweep {sweep.name}: {sweep.progress()}"))
         for name, values in data.unlike(runs).items():
