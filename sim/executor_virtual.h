@@ -4,7 +4,7 @@
  * start at one moment reach the worker as one group. schedule/program.h has the rules by which an action waits. */
 #pragma once
 
-#include "exec/executor.h"
+#include "schedule/executor.h"
 #include "sim/cost.h"
 #include "sim/jitter.h"
 #include "sim/link.h"

@@ -4,7 +4,7 @@
  * PETRA_SCHEDULE. */
 #pragma once
 
-#include "exec/worker.h"
+#include "schedule/worker.h"
 #include "schedule/method.h"
 #include "schedule/version.h"
 #include "sim/executor_virtual.h"

@@ -5,7 +5,7 @@
  * has to be the head alone. */
 #include "backend/ops.h"
 #include "exec/feed.h"
-#include "plan/network.h"
+#include "exec/network.h"
 
 #include <stdio.h>
 #include <stdlib.h>

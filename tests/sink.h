@@ -3,7 +3,7 @@
  * long its actions take. */
 #pragma once
 
-#include "exec/executor.h"
+#include "schedule/executor.h"
 
 typedef petra_status (*petra_trace_sink)(void *context, const petra_trace_row *row);
 

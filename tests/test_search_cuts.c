@@ -3,7 +3,7 @@
  * search through all cuts; devices with several stages are balanced. */
 #include "base/mem.h"
 #include "harness.h"
-#include "run/search_cuts.h"
+#include "search/search_cuts.h"
 
 enum { BLOCKS = 9 };
 

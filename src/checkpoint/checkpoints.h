@@ -5,12 +5,12 @@
 #pragma once
 
 #include "distributed/executor_arrival.h"
-#include "exec/observer.h"
+#include "schedule/observer.h"
 #include "sim/executor_virtual.h"
 #include "probe/probe.h"
 #include "checkpoint/manifest.h"
 #include "distributed/execution.h"
-#include "plan/pipeline.h"
+#include "exec/pipeline.h"
 #include "record/training_log.h"
 
 /* All is borrowed. */

@@ -6,7 +6,7 @@
 
 #include "base/archive.h"
 #include "config/config.h"
-#include "plan/plan.h"
+#include "setup/plan.h"
 
 typedef struct petra_checkpoint_files {
   char *path;   /* DIR/checkpoint.h5 */

@@ -9,7 +9,7 @@
 #include "cli/command.h"
 #include "cli/run_facts.h"
 #include "io/weights.h"
-#include "plan/describe.h"
+#include "setup/describe.h"
 #include "record/training.h"
 #include "run/folder.h"
 

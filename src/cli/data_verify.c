@@ -6,7 +6,7 @@
 #include "base/seal.h"
 #include "cli/data.h"
 #include "data/token_sets.h"
-#include "plan/plan.h"
+#include "setup/plan.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -6,7 +6,7 @@
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "run/folder.h"
-#include "plan/network.h"
+#include "exec/network.h"
 
 #include <jansson.h>
 

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "plan/describe.h"
+#include "setup/describe.h"
 #include "run/estimate.h"
 #include "predict/memory.h"
 #include "sim/ledger.h"

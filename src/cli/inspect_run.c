@@ -10,7 +10,7 @@
 #include "record/run_h5_read.h"
 #include "distributed/best_weights.h"
 #include "record/run_h5_columns.h"
-#include "plan/describe.h"
+#include "setup/describe.h"
 #include "run/simulation.h"
 
 #include <jansson.h>

@@ -5,8 +5,8 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "plan/describe.h"
-#include "run/compare_methods.h"
+#include "setup/describe.h"
+#include "search/compare_methods.h"
 
 #include <jansson.h>
 #include <math.h>

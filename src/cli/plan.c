@@ -7,8 +7,8 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "cli/command.h"
-#include "plan/describe.h"
-#include "run/search.h"
+#include "setup/describe.h"
+#include "search/search.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -8,7 +8,7 @@
 #include "base/utf8.h"
 #include "base/version.h"
 #include "cli/command.h"
-#include "plan/describe.h"
+#include "setup/describe.h"
 #include "run/folder.h"
 #include "run/libraries.h"
 #include "profile/profile.h"

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "cli/command.h"
-#include "plan/describe.h"
+#include "setup/describe.h"
 #include "record/training.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "plan/describe.h"
+#include "setup/describe.h"
 #include "record/run_h5_columns.h"
 #include "run/folder.h"
 #include "run/simulation.h"

@@ -6,8 +6,8 @@
 #include "base/progress.h"
 #include "cli/command.h"
 #include "cli/schedule_json.h"
-#include "plan/plan.h"
-#include "plan/schedule_file.h"
+#include "setup/plan.h"
+#include "setup/schedule_file.h"
 #include "run/simulation.h"
 #include "schedule/schedule.h"
 

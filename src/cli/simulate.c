@@ -7,7 +7,7 @@
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/run_facts.h"
-#include "plan/describe.h"
+#include "setup/describe.h"
 #include "profile/fit.h"
 #include "run/simulation.h"
 

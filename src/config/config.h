@@ -272,7 +272,7 @@ typedef struct petra_config {
     petra_backend_kind backend;
     petra_precision precision;
     int64_t threads; /* compute threads; 0: all cores that this process may use */
-    int64_t groups;  /* groups of these threads; 0: chosen (plan/thread_groups.h) */
+    int64_t groups;  /* groups of these threads; 0: chosen (setup/thread_groups.h) */
     bool deterministic;
     petra_graph_choice graph;
     int64_t streams; /* cuda: streams that stages compute on; 0: one per stage, up to 16 */

@@ -12,7 +12,7 @@
 
 #include "config/config.h"
 #include "exec/stage_observer.h"
-#include "plan/network.h"
+#include "exec/network.h"
 #include "record/run_h5.h"
 
 typedef struct petra_best petra_best;

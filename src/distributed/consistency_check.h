@@ -4,8 +4,8 @@
 #pragma once
 
 #include "data/dataset.h"
-#include "plan/virtual_cluster.h"
-#include "plan/network.h"
+#include "setup/virtual_cluster.h"
+#include "exec/network.h"
 
 typedef struct petra_consistency {
   const petra_network *network;

@@ -16,7 +16,7 @@
  * (group/progress_thread.h) are cuts as well; their places are the numbers of microbatches that stage 1 has read. */
 #pragma once
 
-#include "exec/executor.h"
+#include "schedule/executor.h"
 #include "exec/stages.h"
 #include "exec/transport.h"
 #include "group/progress_thread.h"

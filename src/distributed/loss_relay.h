@@ -6,7 +6,7 @@
 #pragma once
 
 #include "exec/stage_observer.h"
-#include "plan/placement.h"
+#include "setup/placement.h"
 
 typedef struct petra_loss_relay petra_loss_relay;
 

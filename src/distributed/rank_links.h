@@ -4,7 +4,7 @@
 #pragma once
 
 #include "distributed/peers_wire.h"
-#include "plan/placement.h"
+#include "setup/placement.h"
 
 typedef enum petra_link_kind {
   PETRA_LINKS_HOSTS,       /* by the channels of the progress thread */

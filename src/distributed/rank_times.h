@@ -3,8 +3,8 @@
  * sum of all. */
 #pragma once
 
-#include "exec/observer.h"
-#include "plan/plan.h"
+#include "schedule/observer.h"
+#include "setup/plan.h"
 #include "group/ranks.h"
 
 typedef struct petra_rank_times {

@@ -5,7 +5,7 @@
  * same everywhere without communication. */
 #pragma once
 
-#include "exec/observer.h"
+#include "schedule/observer.h"
 #include "exec/stage_observer.h"
 #include "exec/stages.h"
 #include "exec/transport.h"

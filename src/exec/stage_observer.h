@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An observer of real stages is notified of what a worker does to tensors. It may read the stages and changes nothing
  * of the training: results are bit-identical. Training log and probe are such observers; lists are those of
- * exec/observer.h. */
+ * schedule/observer.h. */
 #pragma once
 
 #include "exec/evaluate.h"
-#include "exec/observer.h"
+#include "schedule/observer.h"
 #include "stage/stage.h"
 
 typedef struct petra_stage_observer petra_stage_observer;

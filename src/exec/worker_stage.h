@@ -7,7 +7,7 @@
 
 #include "data/loader.h"
 #include "exec/stage_observer.h"
-#include "exec/worker.h"
+#include "schedule/worker.h"
 #include "nn/rate.h"
 #include "schedule/method.h"
 

@@ -9,7 +9,7 @@
  * input_buffer also counts the input in use; gradients, momentum, graphs and messages are excluded. */
 #pragma once
 
-#include "plan/plan.h"
+#include "setup/plan.h"
 #include "sim/ledger.h"
 #include "sim/observer_memory.h"
 

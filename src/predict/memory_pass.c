@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/worker_stage.h"
-#include "plan/network.h"
+#include "exec/network.h"
 #include "stage/stage.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
 /* The rows of a run's probes in run.h5. */
 #pragma once
 
-#include "plan/network.h"
+#include "exec/network.h"
 #include "probe/probe.h"
 #include "record/run_h5_probe.h"
 

@@ -2,7 +2,7 @@
 /* Measures the costs of a plan's stages on its backend. */
 #pragma once
 
-#include "plan/network.h"
+#include "exec/network.h"
 
 /* Measures the parts of every stage of the plan on `backend`, as config->profile says, with random images. Microbatches
  * go through two sets of stages in turn. In one set stages keep their graphs; in the other one they keep none, so that

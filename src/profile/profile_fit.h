@@ -2,7 +2,7 @@
 /* Fits the cost model `kernels` to a profile. */
 #pragma once
 
-#include "plan/plan.h"
+#include "setup/plan.h"
 #include "sim/roofline.h"
 
 /* The peak is that of one core of a processor; a device may have hundreds. */

@@ -2,7 +2,7 @@
 /* petra profile: a set of stages that microbatches go through, and the durations of each stage in the last tick. */
 #pragma once
 
-#include "plan/network.h"
+#include "exec/network.h"
 
 typedef struct petra_profile_pipeline petra_profile_pipeline;
 

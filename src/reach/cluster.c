@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "plan/plan.h"
+#include "setup/plan.h"
 #include "schedule/method.h"
 #include "sweep/sweep.h"
 

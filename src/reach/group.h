@@ -3,7 +3,7 @@
 #pragma once
 
 #include "config/config.h"
-#include "plan/plan.h"
+#include "setup/plan.h"
 #include "reach/curve.h"
 
 #include <stdbool.h>

@@ -10,7 +10,7 @@
 #include "reach/interval.h"
 #include "reach/price.h"
 
-#include "plan/plan.h"
+#include "setup/plan.h"
 
 typedef struct petra_reach_options {
   char *const *places; /* runs and sweeps */

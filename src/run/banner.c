@@ -5,7 +5,7 @@
 #include "config/config.h"
 #include "base/utf8.h"
 #include "checkpoint/checkpoints.h"
-#include "plan/describe.h"
+#include "setup/describe.h"
 #include "run/estimate.h"
 
 #include <string.h>

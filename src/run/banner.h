@@ -3,7 +3,7 @@
 #pragma once
 
 #include "nn/rate.h"
-#include "plan/plan.h"
+#include "setup/plan.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
  * with its source, or is omitted. */
 #pragma once
 
-#include "plan/plan.h"
+#include "setup/plan.h"
 
 typedef struct petra_estimate {
   double microbatch_s;   /* of an emulation, all stages in sequence, by the profile; NaN: no profile */

@@ -2,7 +2,7 @@
 /* The folder of a run: its lock, config.yaml, and the parts of run.h5 that every run has. */
 #pragma once
 
-#include "plan/plan.h"
+#include "setup/plan.h"
 #include "record/run_h5.h"
 
 #include <stdbool.h>

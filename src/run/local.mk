@@ -2,8 +2,6 @@
 # src/run: a run: opened, run to its end, closed; its folder.
 libpetra_a_SOURCES += \
 	src/run/banner.c src/run/banner.h \
-	src/run/candidate.c src/run/candidate.h \
-	src/run/compare_methods.c src/run/compare_methods.h \
 	src/run/estimate.c src/run/estimate.h \
 	src/run/existing_run.c \
 	src/run/folder.c src/run/folder.h \
@@ -11,7 +9,6 @@ libpetra_a_SOURCES += \
 	src/run/overlap.c src/run/overlap.h \
 	src/run/pace.c src/run/pace.h \
 	src/run/plans_file.c src/run/plans_file.h \
-	src/run/point_set.c src/run/point_set.h \
 	src/run/rank_simulation.c src/run/rank_simulation.h \
 	src/run/rehearsal.c \
 	src/run/replay.c src/run/replay.h \
@@ -19,8 +16,6 @@ libpetra_a_SOURCES += \
 	src/run/run_files.c \
 	src/run/run_observers.c \
 	src/run/run_private.h \
-	src/run/search.c src/run/search.h \
-	src/run/search_cuts.c src/run/search_cuts.h \
 	src/run/simulation.c src/run/simulation.h \
 	src/run/training.c \
 	src/run/worker_sleep.c src/run/worker_sleep.h

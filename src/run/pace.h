@@ -4,7 +4,7 @@
 #pragma once
 
 #include "record/run_h5.h"
-#include "plan/placement.h"
+#include "setup/placement.h"
 #include "distributed/rank_times.h"
 #include "run/run.h"
 

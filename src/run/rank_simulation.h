@@ -16,7 +16,7 @@
  * time, or as slow as it is in a quarter of the time. */
 #pragma once
 
-#include "plan/virtual_cluster.h"
+#include "setup/virtual_cluster.h"
 #include "distributed/rank_times.h"
 
 typedef struct petra_rank_simulation petra_rank_simulation;

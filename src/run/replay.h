@@ -3,9 +3,9 @@
  * weights that they read, and the windows of the probes. docs/plan-format.md describes what is printed of it. */
 #pragma once
 
-#include "exec/observer.h"
+#include "schedule/observer.h"
 #include "nn/rate.h"
-#include "plan/virtual_cluster.h"
+#include "setup/virtual_cluster.h"
 #include "record/action_log.h"
 
 typedef struct petra_replay {

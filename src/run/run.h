@@ -4,9 +4,9 @@
  * runs here. */
 #pragma once
 
-#include "exec/executor.h"
+#include "schedule/executor.h"
 #include "probe/probe.h"
-#include "plan/network.h"
+#include "exec/network.h"
 #include "predict/memory_cache.h"
 #include "group/ranks.h"
 #include "record/training_log.h"

@@ -8,10 +8,10 @@
 #include "record/action_log.h"
 #include "distributed/best_weights.h"
 #include "checkpoint/manifest.h"
-#include "plan/virtual_cluster.h"
+#include "setup/virtual_cluster.h"
 #include "distributed/execution.h"
 #include "run/folder.h"
-#include "plan/pipeline.h"
+#include "exec/pipeline.h"
 #include "run/rank_simulation.h"
 #include "probe/probe_log.h"
 

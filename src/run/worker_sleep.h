@@ -11,9 +11,9 @@
  * (distributed/worker_ranks.h). */
 #pragma once
 
-#include "exec/observer.h"
+#include "schedule/observer.h"
 #include "record/action_log.h"
-#include "plan/placement.h"
+#include "setup/placement.h"
 #include "distributed/rank_times.h"
 #include "sim/worker_cost.h"
 

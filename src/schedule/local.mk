@@ -5,9 +5,11 @@ libpetra_a_SOURCES += \
 	src/schedule/arrival.h \
 	src/schedule/check.c \
 	src/schedule/examine.c \
+	src/schedule/executor.h \
 	src/schedule/flush_writer.c src/schedule/flush_writer.h \
 	src/schedule/method.c src/schedule/method.h \
 	src/schedule/mitigation.c \
+	src/schedule/observer.h \
 	src/schedule/order_search.c src/schedule/order_search.h \
 	src/schedule/program.c src/schedule/program.h \
 	src/schedule/program_1f1b.c \
@@ -28,5 +30,6 @@ libpetra_a_SOURCES += \
 	src/schedule/program_zb_v.c \
 	src/schedule/schedule.c src/schedule/schedule.h \
 	src/schedule/torch_csv.c \
-	src/schedule/version.c src/schedule/version.h
+	src/schedule/version.c src/schedule/version.h \
+	src/schedule/worker.h
 EXTRA_DIST += src/schedule/README.md

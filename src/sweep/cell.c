@@ -8,7 +8,7 @@
 #include "io/file.h"
 #include "record/run_h5_read.h"
 #include "run/folder.h"
-#include "plan/plan.h"
+#include "setup/plan.h"
 #include "sweep/sweep.h"
 
 #include <errno.h>

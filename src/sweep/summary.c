@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "run/folder.h"
-#include "plan/plan.h"
+#include "setup/plan.h"
 #include "sweep/sweep.h"
 #include "io/file.h"
 

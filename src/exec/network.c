@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exec/network.h"
+
+#include "base/mem.h"
+#include "base/threads.h"
+#include "exec/worker_stage.h"
+#include "setup/thread_groups.h"
+
+/* Returns the threads of all groups. */
+static int threads_of(const petra_config *config) {
+  return config->device.threads > 0 ? (int)config->device.threads : petra_threads_cores();
+}
+
+petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ranks, petra_backend **out) {
+  const petra_config *config = plan->config;
+  const bool executes = ranks && ranks->progress;
+  petra_groups groups;
+  PETRA_TRY(petra_groups_of(plan, threads_of(config), executes, &groups));
+  petra_backend_options options = {.kind = config->device.backend,
+                                   .precision = config->device.precision,
+                                   .threads = config->device.threads > 0 ? groups.threads
+                                                                         : petra_threads_allowed(groups.threads),
+                                   .lanes = groups.groups,
+                                   .deterministic = config->device.deterministic,
+                                   .graph = config->device.graph,
+                                   .streams = (int)config->device.streams,
+                                   .wide_gradients = config->device.wide_gradients,
+                                   .plans = config->device.plans};
+  if (executes) { /* cluster.gpus chooses the device, else the place of this rank among the processes of its host */
+    options.device_wraps = config->cluster.gpus.count == 0;
+    options.device = options.device_wraps ? ranks->wire->local : (int)config->cluster.gpus.values[ranks->rank];
+  }
+  return petra_backend_create_with(&options, out);
+}
+
+petra_stage_formats petra_network_formats(const petra_config *config, int replica) {
+  const petra_precision precision = config->device.precision;
+  return (petra_stage_formats){.up = petra_format_in(config->cluster.message.up, precision),
+                               .down = petra_format_in(config->cluster.message.down, precision),
+                               .keep = petra_format_in(config->method.keep_precision, precision),
+                               .seed = (uint64_t)config->run.seed,
+                               .first_sample = replica * config->data.batch};
+}
+
+petra_status petra_network_open(petra_network *network, const petra_plan *plan, const petra_placement *placement,
+                                int replica, petra_backend *backend) {
+  *network = (petra_network){.plan = plan, .placement = placement, .backend = backend, .replica = replica};
+  if (!backend)
+    PETRA_TRY(petra_network_backend(plan, placement ? placement->ranks : NULL, &network->backend));
+  PETRA_TRY(petra_allocate(&network->stage, (size_t)plan->stages, sizeof *network->stage));
+  for (int j = 0; j < plan->stages; j++) {
+    if (placement && !petra_placement_has(placement, j + 1))
+      continue;
+    const petra_stage_options stage = {
+        .model = &plan->model,
+        .number = j + 1,
+        .first = plan->partition.first[j],
+        .end = plan->partition.first[j + 1],
+        .auxiliary = petra_plan_auxiliary(plan, j),
+        .backend = network->backend,
+        .rule = petra_method_stage_rule(&plan->method, plan->inverts),
+        .formats = petra_network_formats(plan->config, network->replica),
+        .optim = petra_optim_from_config(plan->config),
+        .mitigation = petra_method_stage_mitigation(&plan->method, plan->stages, plan->program.warmup, j + 1)};
+    PETRA_TRY(petra_stage_create(&stage, &network->stage[j]));
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_network_initialise(petra_network *network) {
+  const petra_config *config = network->plan->config;
+  for (int j = 0; j < network->plan->stages; j++)
+    if (network->stage[j])
+      PETRA_TRY(petra_stage_initialise(network->stage[j], (uint64_t)config->run.seed));
+  return *config->model.weights ? petra_network_read_weights(network, config->model.weights) : PETRA_OK;
+}
+
+void petra_network_fini(petra_network *network) {
+  for (int j = 0; network->stage && j < network->plan->stages; j++)
+    petra_stage_empty(network->stage[j]);
+  for (int j = 0; network->stage && j < network->plan->stages; j++)
+    petra_stage_destroy(network->stage[j]);
+  petra_free(network->stage);
+  if (!network->borrows_backend)
+    petra_backend_destroy(network->backend);
+  *network = (petra_network){0};
+}
+
+petra_stages petra_network_stages(const petra_network *network) {
+  return (petra_stages){.count = network->plan->stages, .stage = network->stage};
+}
+
+petra_loader_options petra_network_loader(const petra_network *network, int64_t first, int64_t end) {
+  const petra_config *config = network->plan->config;
+  return (petra_loader_options){.batch = (int32_t)config->data.batch,
+                                .parts = (int32_t)config->cluster.replicas,
+                                .part = network->replica,
+                                .bytes = petra_backend_takes_images(network->backend),
+                                .shuffle = config->data.shuffle,
+                                .augment = config->data.augment,
+                                .drop_last = true,
+                                .threads = (int)config->data.workers,
+                                .seed = (uint64_t)config->run.seed,
+                                .first = first,
+                                .end = end};
+}
+
+petra_status petra_network_evaluate(const petra_network *network, const petra_dataset *set, const petra_dataset *train,
+                                    petra_evaluation *out) {
+  const petra_stages stages = petra_network_stages(network);
+  petra_evaluation_options options = {.backend = network->backend,
+                                      .stages = stages,
+                                      .set = set,
+                                      .loader = petra_network_loader(network, 0, 0),
+                                      .train = train,
+                                      .recalibrate = network->plan->config->data.recalibrate};
+  petra_snapshot **snapshots;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_allocate(&snapshots, (size_t)stages.count, sizeof *snapshots));
+  if (network->backend->lanes > 1)
+    status = petra_thread_pool_create(network->backend->lanes, &options.pool);
+  for (int32_t j = 0; j < stages.count && status == PETRA_OK; j++)
+    status = petra_stage_snapshot(network->stage[j], &snapshots[j]);
+  if (status == PETRA_OK)
+    status = petra_evaluate(&options, snapshots, out);
+  for (int32_t j = 0; j < stages.count; j++)
+    petra_snapshot_destroy(snapshots[j]);
+  petra_thread_pool_destroy(options.pool);
+  petra_free(snapshots);
+  return status;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The network of a plan on a backend: its stages with their weights. */
+#pragma once
+
+#include "exec/evaluate.h"
+#include "exec/stages.h"
+#include "setup/placement.h"
+#include "io/weights.h"
+
+typedef struct petra_network {
+  const petra_plan *plan;           /* borrowed */
+  const petra_placement *placement; /* borrowed; NULL: all stages are here */
+  petra_backend *backend;
+  petra_stage **stage; /* plan->stages pointers; NULL: elsewhere */
+  int replica;         /* of cluster.replicas, from 0: it uses this part of each microbatch */
+  bool borrows_backend;
+} petra_network;
+
+/* Creates the stages that `placement` has here (NULL: all), with weights 0, on `backend`, which the network then owns;
+ * NULL: on the backend of the config. Call petra_network_fini even on failure. */
+petra_status petra_network_open(petra_network *network, const petra_plan *plan, const petra_placement *placement,
+                                int replica, petra_backend *backend);
+
+/* Returns the number formats of the stages of a replica, from 0. */
+petra_stage_formats petra_network_formats(const petra_config *config, int replica);
+
+/* Sets the weights of model.weights (except the head with model.new_head) or, if that is empty, initial ones. */
+petra_status petra_network_initialise(petra_network *network);
+void petra_network_fini(petra_network *network);
+
+/* Returns all stages, or those that are here. */
+petra_stages petra_network_stages(const petra_network *network);
+
+/* Returns how the config says to read batches of `set`: data.batch, data.workers, shuffling and augmentation of the
+ * training data, only whole batches, the part of its replica. Microbatches [first, end). */
+petra_loader_options petra_network_loader(const petra_network *network, int64_t first, int64_t end);
+
+/* Computes loss and accuracy on a data set with the present weights; with data.recalibrate also with statistics from
+ * `train`, which is otherwise unused and may be NULL. */
+petra_status petra_network_evaluate(const petra_network *network, const petra_dataset *set, const petra_dataset *train,
+                                    petra_evaluation *out);
+
+/* Creates the backend of the plan's config, with one lane per group of threads (setup/thread_groups.h). `ranks` are the
+ * processes of the run; NULL: only this one. */
+petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ranks, petra_backend **out);
+
+/* Write all parameters and statistics of the stages to a weights file, or read them. If the stages are on several
+ * ranks, all ranks call these: each reads, and rank 0 writes. */
+petra_status petra_network_write_weights(const petra_network *network, const char *path);
+/* Gets an upper bound of the bytes of that file. */
+petra_status petra_network_weights_bytes(const petra_network *network, int64_t *out);
+/* Writes the weights of snapshots, one per stage, of a network whose stages are all here. */
+petra_status petra_network_write_snapshots(const petra_network *network, petra_snapshot *const *snapshots,
+                                           const petra_weights_moment *moment, const char *path);
+/* The first copies the weights in the snapshots of the stages that are here, *count values in the order of the file;
+ * free them with petra_free. The second writes the file from the copies of all ranks: all call it, and rank 0 writes
+ * with its `moment` and `path`. */
+petra_status petra_network_copy_weights(const petra_network *network, petra_snapshot *const *snapshots, double **out,
+                                        int64_t *count);
+petra_status petra_network_write_copies(const petra_network *network, const double *values, int64_t count,
+                                        const petra_weights_moment *moment, const char *path);
+petra_status petra_network_read_weights(petra_network *network, const char *path);

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The stages' parameters and statistics as the named tensors of a weights file. Stages elsewhere have no tensors. */
+#include "backend/ops.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "exec/network.h"
+#include "io/weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct tensor_list {
+  int count;
+  /* Snapshots of the stages, used instead of their present tensors; NULL: none. */
+  petra_snapshot *const *snapshots;
+  /* Length of the list without values, of the stages here, of all stages. */
+  enum { NO_VALUES, OWN_VALUES, ALL_VALUES } room;
+  petra_weight *weights;
+  petra_tensor **tensors;
+} tensor_list;
+
+/* The number in the name is that of the block or, of an auxiliary head, that of stage `j` + 1. */
+static petra_status add_tensor(tensor_list *list, int j, const petra_block *block, const petra_tensor_spec *spec,
+                               petra_tensor *tensor) {
+  petra_weight *weight = &list->weights[list->count];
+  snprintf(weight->name, sizeof weight->name, "%02d/%s", block->auxiliary ? j + 1 : block->number, spec->name);
+  weight->auxiliary = block->auxiliary;
+  weight->rank = spec->rank;
+  for (int i = 0; i < 4; i++)
+    weight->shape[i] = spec->shape[i];
+  weight->elements = 1;
+  for (int i = 0; i < spec->rank; i++)
+    weight->elements *= spec->shape[i];
+  if (list->room == ALL_VALUES || (list->room == OWN_VALUES && tensor))
+    PETRA_TRY(petra_allocate(&weight->values, (size_t)weight->elements, sizeof *weight->values));
+  list->tensors[list->count++] = tensor;
+  return PETRA_OK;
+}
+
+/* Returns NULL if the stage is elsewhere. */
+static petra_tensor *tensor_of(const tensor_list *list, const petra_network *network, int j, int b, bool statistics,
+                               int index) {
+  petra_stage *stage = network->stage[j];
+  if (stage && list->snapshots)
+    return petra_snapshot_tensor(stage, list->snapshots[j], b, statistics, index);
+  return stage ? petra_stage_tensor(stage, b, statistics, index) : NULL;
+}
+
+static petra_status add_block(tensor_list *list, const petra_network *network, int j, int b) {
+  const petra_block *block = &network->plan->model.blocks[b];
+  petra_tensor_spec spec;
+  for (int i = 0; i < petra_block_parameter_count(block); i++) {
+    petra_block_parameter(&network->plan->model, block, i, &spec);
+    PETRA_TRY(add_tensor(list, j, block, &spec, tensor_of(list, network, j, b, false, i)));
+  }
+  for (int i = 0; i < petra_block_statistic_count(block); i++) {
+    petra_block_statistic(block, i, &spec);
+    PETRA_TRY(add_tensor(list, j, block, &spec, tensor_of(list, network, j, b, true, i)));
+  }
+  return PETRA_OK;
+}
+
+static void free_list(tensor_list *list) {
+  for (int i = 0; i < list->count; i++)
+    petra_free(list->weights[i].values);
+  petra_free(list->weights);
+  petra_free(list->tensors);
+}
+
+/* Call free_list even on failure; `list` has snapshots and room. */
+static petra_status make_list(const petra_network *network, tensor_list *list) {
+  const petra_plan *plan = network->plan;
+  const size_t maximum =
+      (size_t)(plan->model.block_count + plan->model.auxiliary_count) * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
+  PETRA_TRY(petra_allocate(&list->weights, maximum, sizeof *list->weights));
+  PETRA_TRY(petra_allocate(&list->tensors, maximum, sizeof *list->tensors));
+  for (int j = 0; j < plan->stages; j++)
+    for (int i = 0; i < petra_plan_stage_blocks(plan, j); i++)
+      PETRA_TRY(add_block(list, network, j, petra_plan_stage_block(plan, j, i)));
+  return PETRA_OK;
+}
+
+/* Checks running variances, because a batch norm divides by their roots. */
+static petra_status check_variances(const tensor_list *list, const char *path) {
+  for (int i = 0; i < list->count; i++) {
+    const petra_weight *weight = &list->weights[i];
+    if (!strstr(weight->name, "running_var"))
+      continue;
+    for (int64_t e = 0; e < weight->elements; e++)
+      if (weight->values[e] < 0)
+        return petra_fail(PETRA_DATA, "%s: /parameters/%s: element %lld is %g; expected a variance of at least 0", path,
+                          weight->name, (long long)e, weight->values[e]);
+  }
+  return PETRA_OK;
+}
+
+/* Checks the values, so that a file that could not be read back never replaces one that can. */
+static petra_status check_finite(const petra_weight *weight, const double *values, const char *path) {
+  for (int64_t e = 0; e < weight->elements; e++)
+    if (!isfinite(values[e]))
+      return petra_fail(PETRA_NOT_FINITE, "%s: not written: element %lld of %s is %g; the run has diverged", path,
+                        (long long)e, weight->name, values[e]);
+  return PETRA_OK;
+}
+
+/* The source of a file's values: the tensors, each when it is written. */
+typedef struct tensor_source {
+  petra_backend *backend;
+  const tensor_list *list;
+  const char *path;
+} tensor_source;
+
+static petra_status get_values(void *context, int index, double *values) {
+  const tensor_source *source = context;
+  PETRA_TRY(petra_op_download(source->backend, source->list->tensors[index], values, PETRA_HOST_F64));
+  return check_finite(&source->list->weights[index], values, source->path);
+}
+
+typedef struct gathering {
+  const petra_network *network;
+  tensor_list *list;
+} gathering;
+
+/* The values of one rank, in the order of the list. */
+static petra_status take_values(void *context, int rank, const void *data, size_t size) {
+  const gathering *all = context;
+  const petra_plan *plan = all->network->plan;
+  petra_weight *weight = all->list->weights;
+  const char *at = data, *end = at + size;
+  for (int j = 0; j < plan->stages; j++)
+    for (int i = 0; i < petra_plan_stage_blocks(plan, j); i++) {
+      const petra_block *block = &plan->model.blocks[petra_plan_stage_block(plan, j, i)];
+      const int count = petra_block_parameter_count(block) + petra_block_statistic_count(block);
+      for (const petra_weight *next = weight + count; weight < next; weight++) {
+        const size_t bytes = (size_t)weight->elements * sizeof *weight->values;
+        if (all->network->placement->rank_of[j] != rank)
+          continue;
+        if (bytes > (size_t)(end - at))
+          return petra_fail(PETRA_INTERNAL, "rank %d has sent %zu bytes of weights, too few for its stages", rank,
+                            size);
+        memcpy(weight->values, at, bytes);
+        at += bytes;
+      }
+    }
+  return PETRA_OK;
+}
+
+static petra_status download(const petra_network *network, tensor_list *list) {
+  for (int i = 0; i < list->count; i++)
+    if (list->tensors[i])
+      PETRA_TRY(petra_op_download(network->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64));
+  return PETRA_OK;
+}
+
+/* Copies the values of the tensors that are here, one after the other; free them with petra_free. */
+static petra_status join(const tensor_list *list, double **out, int64_t *count) {
+  int64_t all = 0;
+  double *at;
+  for (int i = 0; i < list->count; i++)
+    all += list->tensors[i] ? list->weights[i].elements : 0;
+  PETRA_TRY(petra_allocate_raw(&at, (size_t)all, sizeof *at));
+  *out = at;
+  *count = all;
+  for (int i = 0; i < list->count; i++)
+    if (list->tensors[i]) {
+      memcpy(at, list->weights[i].values, (size_t)list->weights[i].elements * sizeof *at);
+      at += list->weights[i].elements;
+    }
+  return PETRA_OK;
+}
+
+/* Joins the values of all ranks on rank 0. */
+static petra_status gather(const petra_network *network, tensor_list *list, const double *values, int64_t count) {
+  gathering all = {network, list};
+  return petra_ranks_gather(network->placement->ranks, values, (size_t)count * sizeof *values, take_values, &all);
+}
+
+/* Writes values from the tensors, one at a time, if they are not in the list. */
+static petra_status write_list(const petra_network *network, const tensor_list *list,
+                               const petra_weights_moment *moment, const char *path) {
+  char text[PETRA_MODEL_LABEL];
+  tensor_source tensors = {network->backend, list, path};
+  const petra_weights_source source = {get_values, &tensors};
+  for (int i = 0; i < list->count; i++)
+    if (list->weights[i].values)
+      PETRA_TRY(check_finite(&list->weights[i], list->weights[i].values, path));
+  petra_model_label(&network->plan->model, network->plan->config, text, sizeof text);
+  const bool wide = network->backend->element_bytes[PETRA_TENSOR_FILTER] > sizeof(float);
+  return petra_weights_write(path, text, list->weights, list->count, wide, moment, &source);
+}
+
+/* Returns true if this process writes the file. */
+static bool writes(const petra_network *network) {
+  return network->placement->ranks->rank == 0;
+}
+
+petra_status petra_network_copy_weights(const petra_network *network, petra_snapshot *const *snapshots, double **out,
+                                        int64_t *count) {
+  tensor_list list = {.snapshots = snapshots, .room = OWN_VALUES};
+  petra_status status;
+  PETRA_TRY_GOTO(status, make_list(network, &list), done);
+  PETRA_TRY_GOTO(status, download(network, &list), done);
+  status = join(&list, out, count);
+done:
+  free_list(&list);
+  return status;
+}
+
+petra_status petra_network_write_copies(const petra_network *network, const double *values, int64_t count,
+                                        const petra_weights_moment *moment, const char *path) {
+  tensor_list list = {.room = writes(network) ? ALL_VALUES : NO_VALUES};
+  petra_status status;
+  PETRA_TRY_GOTO(status, make_list(network, &list), done);
+  PETRA_TRY_GOTO(status, gather(network, &list, values, count), done);
+  if (writes(network))
+    status = write_list(network, &list, moment, path);
+done:
+  free_list(&list);
+  return status;
+}
+
+static petra_status write(const petra_network *network, petra_snapshot *const *snapshots,
+                          const petra_weights_moment *moment, const char *path) {
+  tensor_list list = {.snapshots = snapshots};
+  double *own;
+  int64_t count;
+  petra_status status;
+  if (network->placement && network->placement->ranks->progress) {
+    PETRA_TRY(petra_network_copy_weights(network, snapshots, &own, &count));
+    status = petra_network_write_copies(network, own, count, moment, path);
+    petra_free(own);
+    return status;
+  }
+  status = make_list(network, &list);
+  if (status == PETRA_OK)
+    status = write_list(network, &list, moment, path);
+  free_list(&list);
+  return status;
+}
+
+petra_status petra_network_weights_bytes(const petra_network *network, int64_t *out) {
+  enum { FILE_BYTES = 16384, TENSOR_BYTES = 1024 }; /* of HDF5: measured 10,000, and 900 to 1,000 per tensor */
+  tensor_list list = {.room = NO_VALUES};
+  petra_status status = make_list(network, &list);
+  *out = FILE_BYTES + (int64_t)list.count * TENSOR_BYTES;
+  for (int i = 0; i < list.count; i++)
+    *out += list.weights[i].elements * network->backend->element_bytes[PETRA_TENSOR_FILTER];
+  free_list(&list);
+  return status;
+}
+
+petra_status petra_network_write_weights(const petra_network *network, const char *path) {
+  return write(network, NULL, NULL, path);
+}
+
+petra_status petra_network_write_snapshots(const petra_network *network, petra_snapshot *const *snapshots,
+                                           const petra_weights_moment *moment, const char *path) {
+  return write(network, snapshots, moment, path);
+}
+
+/* With model.new_head the head keeps its initial weights. The tensors of blocks are in order, the head's are the
+ * last. */
+static void pass_by_head(const petra_network *network, tensor_list *list) {
+  const petra_block *head = &network->plan->model.blocks[network->plan->model.block_count - 1];
+  const int tensors = petra_block_parameter_count(head) + petra_block_statistic_count(head);
+  for (int i = list->count - tensors; i < list->count; i++)
+    list->weights[i].skipped = true;
+}
+
+/* Returns how much of a network's label must be equal: with model.new_head all but the classes, which come last. */
+static size_t label_length(const petra_config *config, const char *label) {
+  const char *classes = strrchr(label, ',');
+  return config->model.new_head && classes ? (size_t)(classes - label) : strlen(label);
+}
+
+/* Checks whose weights they are, if the file says so: networks whose tensors have the same names and shapes may differ
+ * (GPT and RevGPT, or in their heads). */
+static petra_status check_model(const petra_network *network, const char *path) {
+  const petra_config *config = network->plan->config;
+  char own[PETRA_MODEL_LABEL], *found;
+  petra_model_label(&network->plan->model, config, own, sizeof own);
+  PETRA_TRY(petra_weights_read_model(path, &found));
+  const size_t length = label_length(config, own);
+  const bool same = !found || (label_length(config, found) == length && memcmp(found, own, length) == 0);
+  const petra_status status =
+      same ? PETRA_OK
+           : petra_config_fail(config, "model.weights", "%s: weights of %s; expected those of %s", path, found, own);
+  petra_free(found);
+  return status;
+}
+
+petra_status petra_network_read_weights(petra_network *network, const char *path) {
+  tensor_list list = {.room = ALL_VALUES};
+  petra_status status;
+  PETRA_TRY_GOTO(status, make_list(network, &list), done);
+  if (network->plan->config->model.new_head)
+    pass_by_head(network, &list);
+  for (int i = 0; i < list.count; i++) /* auxiliary heads keep their initial weights */
+    list.weights[i].skipped = list.weights[i].skipped || list.weights[i].auxiliary;
+  PETRA_TRY_GOTO(status, check_model(network, path), done);
+  PETRA_TRY_GOTO(status, petra_weights_read(path, list.weights, list.count), done);
+  PETRA_TRY_GOTO(status, check_variances(&list, path), done);
+  for (int i = 0; i < list.count; i++)
+    if (list.tensors[i] && !list.weights[i].skipped)
+      PETRA_TRY_GOTO(status, petra_op_upload(network->backend, list.tensors[i], list.weights[i].values, PETRA_HOST_F64),
+                     done);
+done:
+  free_list(&list);
+  return status;
+}

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "search/candidate.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "run/folder.h"
+#include "run/simulation.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct petra_candidates {
+  const petra_config *config;
+  petra_config *plain; /* the config without its method */
+  char *text;          /* the expanded config */
+  petra_memory_cache *memory;
+  int32_t stages, devices;
+  int blocks;
+  bool reversible;
+};
+
+static const char text_name[] = "the config"; /* before the line in labels of keys */
+
+/* --- what all candidates share --- */
+
+static petra_status make_plain(petra_candidates *c) {
+  static const char *const sets[] = {"method.program=preset",
+                                     "method.forward_weights=preset",
+                                     "method.backward_weights=preset",
+                                     "method.invert_weights=preset",
+                                     "method.keep=preset",
+                                     "method.sync_period=0",
+                                     "method.head=preset",
+                                     "method.early_recompute=false",
+                                     "method.extra_delay=[]",
+                                     "method.schedule=\"\"",
+                                     "stages.devices=preset"};
+  petra_config_text text = {.path = text_name};
+  PETRA_TRY(petra_folder_expand_config(c->config, &c->text, &text.size));
+  text.text = c->text;
+  PETRA_TRY(petra_config_load_text(&text, sets, sizeof sets / sizeof *sets, &c->plain));
+  c->plain->run.trace_actions = false;
+  return PETRA_OK;
+}
+
+static petra_status check(const petra_config *config) {
+  if (config->cluster.stragglers.stages.count > 0)
+    return petra_config_fail(config, "cluster.stragglers.stages",
+                             "a list of stages, which differ from method to method; expected [] (cluster.speeds is by "
+                             "device)");
+  return PETRA_OK;
+}
+
+petra_status petra_candidates_create(const petra_config *config, int32_t devices, petra_candidates **out) {
+  const petra_run_options alone = {.kind = PETRA_RUN_SIMULATE, .times_alone = true};
+  petra_candidates *c;
+  petra_run *own;
+  PETRA_TRY(check(config));
+  PETRA_TRY(petra_run_open(config, &alone, &own));
+  const petra_plan *plan = petra_run_plan(own);
+  petra_status status = petra_allocate(&c, 1, sizeof *c);
+  if (status == PETRA_OK)
+    *c = (petra_candidates){.config = config,
+                            .stages = plan->stages,
+                            .devices = devices > 0 ? devices : petra_program_devices(&plan->program),
+                            .blocks = plan->model.block_count,
+                            .reversible = plan->model.reversible};
+  petra_run_destroy(own);
+  PETRA_TRY(status);
+  status = make_plain(c);
+  if (status == PETRA_OK)
+    status = petra_memory_cache_create(&c->memory);
+  if (status == PETRA_OK)
+    *out = c;
+  else
+    petra_candidates_destroy(c);
+  return status;
+}
+
+void petra_candidates_destroy(petra_candidates *c) {
+  if (!c)
+    return;
+  petra_config_destroy(c->plain);
+  petra_memory_cache_destroy(c->memory);
+  petra_free(c->text);
+  petra_free(c);
+}
+
+const petra_config *petra_candidates_config(const petra_candidates *c) {
+  return c->config;
+}
+
+int32_t petra_candidates_stages(const petra_candidates *c) {
+  return c->stages;
+}
+
+int32_t petra_candidates_devices(const petra_candidates *c) {
+  return c->devices;
+}
+
+int petra_candidates_blocks(const petra_candidates *c) {
+  return c->blocks;
+}
+
+bool petra_candidates_reversible(const petra_candidates *c) {
+  return c->reversible;
+}
+
+int32_t petra_candidates_chunks(const petra_candidates *c, const petra_method *method) {
+  const bool set = method->program->layout == PETRA_LAYOUT_LOOP && c->config->method.chunks > 1;
+  return set ? (int32_t)c->config->method.chunks : method->chunks;
+}
+
+/* --- the config of a candidate --- */
+
+/* Gives equal stages the work of `share` of the config's. */
+static void scale_equal_costs(petra_config *config, double share) {
+  const bool unit = config->cluster.cost.model == PETRA_COST_UNIT;
+  if (!unit && config->cluster.cost.model != PETRA_COST_CONSTANT)
+    return;
+  config->cluster.cost.model = PETRA_COST_CONSTANT;
+  config->cluster.cost.forward_s = share * (unit ? 1 : config->cluster.cost.forward_s);
+  config->cluster.cost.backward_s = share * (unit ? 2 : config->cluster.cost.backward_s);
+  config->cluster.cost.reconstruct_s = share * (unit ? 1 : config->cluster.cost.reconstruct_s);
+  config->cluster.cost.weight_gradient_s = share * (unit ? 1 : config->cluster.cost.weight_gradient_s);
+  config->cluster.cost.update_s = share * (unit ? 0 : config->cluster.cost.update_s);
+}
+
+static void cut_anew(const petra_candidates *c, petra_config *config, int32_t stages) {
+  const double share = (double)c->stages / (double)stages;
+  if (stages == c->stages)
+    return;
+  scale_equal_costs(config, share);
+  config->cluster.message.gradient_bytes = llround(share * (double)config->cluster.message.gradient_bytes);
+  if (config->cluster.stages > 0) {
+    config->cluster.stages = stages;
+    return;
+  }
+  config->stages.partition = PETRA_PARTITION_BALANCED;
+  config->stages.count = stages;
+}
+
+static petra_status cut_by_list(petra_config *config, const int64_t *blocks, int32_t stages) {
+  petra_int_list *list = &config->stages.blocks;
+  int64_t *values;
+  PETRA_TRY(petra_allocate(&values, (size_t)stages, sizeof *values));
+  memcpy(values, blocks, (size_t)stages * sizeof *values);
+  petra_free(list->values);
+  *list = (petra_int_list){.values = values, .count = stages};
+  config->stages.partition = PETRA_PARTITION_LIST;
+  return PETRA_OK;
+}
+
+static petra_status set_method(const petra_candidates *c, const petra_candidate *candidate, petra_config *config) {
+  const petra_method *method = &candidate->method;
+  char *name;
+  PETRA_TRY(petra_duplicate_string(&name, method->name));
+  petra_free(config->method.name);
+  config->method.name = name;
+  config->method.keep = candidate->keep;
+  config->method.early_recompute = candidate->early_recompute;
+  config->method.mitigation = method->mitigation;
+  const int32_t chunks = candidate->stages / c->devices;
+  config->method.chunks = method->program->layout == PETRA_LAYOUT_LOOP || chunks > 1 ? chunks : 0;
+  if (candidate->accumulate > 0)
+    config->method.accumulate = candidate->accumulate;
+  if (candidate->batch > 0)
+    config->data.batch = candidate->batch;
+  if (!method->program->arrival)
+    config->method.credit = 0;
+  else if (config->method.credit == 0)
+    config->method.credit = 2 * (int64_t)candidate->stages - 1;
+  return PETRA_OK;
+}
+
+petra_status petra_candidate_make(const petra_candidates *c, const petra_candidate *candidate, petra_config **out) {
+  petra_config *config;
+  PETRA_TRY(petra_config_copy(c->plain, &config));
+  petra_status status = set_method(c, candidate, config);
+  if (!candidate->blocks)
+    cut_anew(c, config, candidate->stages);
+  else if (status == PETRA_OK)
+    status = cut_by_list(config, candidate->blocks, candidate->stages);
+  if (status == PETRA_OK)
+    *out = config;
+  else
+    petra_config_destroy(config);
+  return status;
+}
+
+/* --- its figures --- */
+
+static void take(const petra_simulated *result, int32_t stages, petra_candidate_figures *out, int64_t *kept) {
+  const petra_run_h5_simulation *f = &result->figures;
+  out->time_per_microbatch_s = f->time_per_microbatch_s;
+  out->bubble_fraction = f->bubble_fraction;
+  out->microbatches = f->microbatches;
+  if (result->plan->method.inverts && result->plan->model.block_count > 0 && !result->plan->inverts)
+    out->keep = PETRA_KEEP_INPUT;
+  out->in_flight_max = f->in_flight_max[0];
+  for (int32_t j = 0; j < stages; j++)
+    out->lag_max = f->lag_max[j] > out->lag_max ? f->lag_max[j] : out->lag_max;
+  for (int32_t j = 0; kept && j < stages; j++)
+    kept[j] = f->kept_max[j];
+  for (int32_t d = 0; d < result->device_count; d++) {
+    if (result->devices[d].kept_max > out->kept_max)
+      out->kept_max = result->devices[d].kept_max;
+    if (result->device_accounts && result->device_accounts[d].total_peak_bytes > out->peak_bytes)
+      out->peak_bytes = result->device_accounts[d].total_peak_bytes;
+  }
+  out->device_kept_max = (double)out->kept_max * result->device_count / stages;
+}
+
+static petra_status simulate(const petra_candidates *c, const petra_candidate *candidate, petra_candidate_figures *out,
+                             int64_t *kept) {
+  const petra_run_options options = {.kind = PETRA_RUN_SIMULATE, .memory_cache = c->memory};
+  petra_config *config = NULL;
+  petra_run *run = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_candidate_make(c, candidate, &config), done);
+  PETRA_TRY_GOTO(status, petra_run_open(config, &options, &run), done);
+  PETRA_TRY_GOTO(status, petra_run_go(run), done);
+  PETRA_TRY_GOTO(status, petra_run_close(run), done);
+  take(petra_run_simulated(run), candidate->stages, out, kept);
+done:
+  petra_run_destroy(run);
+  petra_config_destroy(config);
+  return status;
+}
+
+/* Config, schedule: the candidate is not for this config, which is no failure of the command. */
+static bool cannot_run(petra_status status) {
+  return status == PETRA_CONFIG || status == PETRA_SCHEDULE || status == PETRA_UNSUPPORTED;
+}
+
+/* Lines begin with "FILE:LINE: " or "default: " before the key. */
+static const char *find_key(const char *line) {
+  const size_t length = strlen(text_name);
+  if (strncmp(line, text_name, length) != 0 || line[length] != ':')
+    return line;
+  const char *after = strstr(line + length, ": ");
+  return after ? after + 2 : line;
+}
+
+petra_status petra_candidate_simulate(const petra_candidates *c, const petra_candidate *candidate,
+                                      petra_candidate_figures *out, int64_t *kept) {
+  petra_log_kept log = {.line = "out of memory while simulating a method"};
+  *out = (petra_candidate_figures){.time_per_microbatch_s = NAN,
+                                   .bubble_fraction = NAN,
+                                   .peak_bytes = -1,
+                                   .keep =
+                                       candidate->keep == PETRA_KEEP_PRESET ? candidate->method.keep : candidate->keep};
+  petra_log_keep(&log);
+  const petra_status status = simulate(c, candidate, out, kept);
+  petra_log_keep_end(&log);
+  if (status != PETRA_OK && !cannot_run(status))
+    return petra_fail(status, "%s", log.line);
+  if (status != PETRA_OK)
+    snprintf(out->reason, sizeof out->reason, "%s", find_key(log.line));
+  return PETRA_OK;
+}
+
+/* --- its settings --- */
+
+typedef struct reporting {
+  const petra_config *config; /* of the candidate */
+  petra_status (*report)(void *context, const char *setting);
+  void *context;
+  const char *key;
+} reporting;
+
+static petra_status print_setting(const void *context, FILE *out) {
+  const reporting *r = context;
+  fprintf(out, "%s=", r->key);
+  petra_config_print_plain(r->config, r->key, out);
+  return PETRA_OK;
+}
+
+static petra_status report_setting(void *context, const char *key, petra_config_role role, char *const *values) {
+  reporting *r = context;
+  char *text;
+  size_t size;
+  (void)role, (void)values;
+  if (strcmp(key, "run.trace_actions") == 0) /* changes no figure */
+    return PETRA_OK;
+  r->key = key;
+  PETRA_TRY(petra_text_print(print_setting, r, "a setting", &text, &size));
+  const petra_status status = r->report(r->context, text);
+  petra_free(text);
+  return status;
+}
+
+petra_status petra_candidate_settings(const petra_candidates *c, const petra_candidate *candidate,
+                                      petra_status (*report)(void *context, const char *setting), void *context) {
+  petra_config *config;
+  PETRA_TRY(petra_candidate_make(c, candidate, &config));
+  const petra_config *const configs[] = {c->config, config};
+  reporting r = {.config = config, .report = report, .context = context};
+  const petra_status status = petra_config_report_differences(configs, 2, report_setting, &r);
+  petra_config_destroy(config);
+  return status;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Describes what a config requests in a few words, for petra train, simulate and inspect. No line ends are printed
+ * unless stated. */
+#pragma once
+
+#include "config/config.h"
+#include "setup/plan.h"
+#include "record/run_h5_read.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* "RevNet-18, width 16, cifar stem"; with cluster.stages "equal stages, no model". */
+void petra_describe_network(const petra_config *config, FILE *out);
+
+/* "petra, k = 4, with method.backward_weights: stashed": followed by every other key of the method whose value is not
+ * its default. */
+petra_status petra_describe_method(const petra_config *config, FILE *out);
+
+/* "unit (seconds: forward 1, ...)", "roofline of device a100 in fp32, a lower bound", ...; followed by what modifies
+ * the costs: speeds, jitter, stragglers, pauses, failures. */
+petra_status petra_describe_costs(const petra_config *config, FILE *out);
+
+/* Return the number format of messages: "fp32", "fp64", "int8", "int8 up, bf16 down". NULL if the config gives the bytes
+ * of messages (cluster.stages). The second returns NULL also if this is the precision of the network. */
+enum { PETRA_DESCRIBE_MESSAGES = 32 };
+const char *petra_describe_message_precision(const petra_config *config, char text[PETRA_DESCRIBE_MESSAGES]);
+const char *petra_describe_messages(const petra_config *config, char text[PETRA_DESCRIBE_MESSAGES]);
+
+/* Prints the line "numbers bf16 inside blocks, messages fp32" or "numbers fp32, messages int8", with its end, if
+ * petra_describe_messages returns a text. */
+void petra_describe_numbers(const petra_config *config, FILE *out);
+
+/* "latency 0 s, bandwidth infinite", followed by nodes and cards, if any, and by petra_describe_messages. `measured`:
+ * the links are those of the profile. */
+void petra_describe_links(const petra_config *config, bool measured, FILE *out);
+
+/* "devices: 8 (1f1b), 4 (zb-v); samples per update: 32 (1f1b), 8 (zb-v)": the quantities in which `count` runs or groups
+ * differ, each value with the names that have it; sizes whose `devices` are 0 are not known. Prints nothing if all are
+ * alike, and returns false; else prints `before` first. `sample_word` is "samples", "trained samples", ... */
+bool petra_describe_unlike(const petra_plan_size *sizes, const char *const *names, int count, const char *sample_word,
+                           const char *before, FILE *out);
+
+/* "cifar10 of data/cifar-10-batches-bin", "text of shakespeare.txt, windows of 128 tokens", "grammar, ..."; followed by
+ * data.limit, if set. */
+void petra_describe_data(const petra_config *config, FILE *out);
+
+/* "adamw, lr 0.001, with optim.weight_decay: 0.1": followed by every other key whose value is not the default of this
+ * optimiser. */
+petra_status petra_describe_optimiser(const petra_config *config, FILE *out);
+
+/* Describe what a run trains. The words for a run of the PyTorch runtime are those of its log, for any other run those
+ * above. */
+void petra_describe_run_network(const petra_run_h5_summary *run, const petra_config *config, FILE *out);
+petra_status petra_describe_run_optimiser(const petra_run_h5_summary *run, const petra_config *config, FILE *out);
+void petra_describe_run_data(const petra_run_h5_summary *run, const petra_config *config, FILE *out);
+
+/* "18, 16, 14, ..., 0": at most `maximum` numbers, including the last one. If there are more, equal neighbours are
+ * merged: "0 (x 24)". */
+void petra_describe_list(const int64_t *values, int count, int maximum, FILE *out);

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+# src/setup: from a config to network, partition, method, order, modelled cluster; no tensor.
+libpetra_a_SOURCES += \
+	src/setup/describe.c src/setup/describe.h \
+	src/setup/placement.c src/setup/placement.h \
+	src/setup/plan.c src/setup/plan.h \
+	src/setup/plan_order.c \
+	src/setup/plan_profile.c \
+	src/setup/plan_program.c \
+	src/setup/schedule_file.c src/setup/schedule_file.h \
+	src/setup/thread_groups.c src/setup/thread_groups.h \
+	src/setup/virtual_cluster.c src/setup/virtual_cluster.h
+EXTRA_DIST += src/setup/README.md

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The assignment of stages to the processes of a run. */
+#pragma once
+
+#include "setup/plan.h"
+#include "group/ranks.h"
+
+typedef struct petra_placement {
+  petra_ranks *ranks; /* borrowed. A group of one (PETRA_RANKS_ONE) has all stages of all replicas. */
+  int replicas;       /* cluster.replicas: rank q is at place q % places of replica q / places */
+  int places;         /* ranks of each replica */
+  int stride;         /* distance to the rank of the same stage in the next replica; 0: one process has all replicas */
+  int replica;        /* of this rank, from 0 */
+  int32_t *rank_of;   /* of each stage of the plan, in this replica */
+} petra_placement;
+
+/* Assigns neighbouring devices (for a method that is not interleaved: stages) to every rank, as cluster.placement says.
+ * If that is empty, the largest sum of times per rank (of the profile, else FLOPs) is minimal. All replicas are alike.
+ * `plan` has its program. PETRA_CONFIG, with the key; call petra_placement_fini even on failure. */
+petra_status petra_placement_init(petra_placement *placement, const petra_plan *plan, petra_ranks *ranks);
+/* Does the same for `ranks` ranks that need not exist: rank_of[j] is the rank of each stage of the plan. */
+petra_status petra_placement_cut(const petra_plan *plan, int ranks, int32_t *rank_of);
+void petra_placement_fini(petra_placement *placement);
+
+static inline bool petra_placement_has(const petra_placement *placement, int32_t stage) {
+  return placement->rank_of[stage - 1] == placement->ranks->rank;
+}
+
+/* Returns the rank of a stage (from 1) of a replica. */
+static inline int petra_placement_rank(const petra_placement *placement, int replica, int32_t stage) {
+  return placement->rank_of[stage - 1] + (replica - placement->replica) * placement->stride;
+}
+
+/* Writes "stage 1", "stages 4 .. 6" or "stages 1, 3"; with replicas "replica 1, stages 4 .. 6". */
+void petra_placement_describe(const petra_placement *placement, const petra_plan *plan, char *text, size_t size);
