@@ -6,7 +6,6 @@
 #include "io/profile_file.h"
 #include "nn/partition.h"
 #include "profile/profile.h"
-#include "profile/profile_fit.h"
 #include "sim/cost.h"
 
 #include <hdf5.h>

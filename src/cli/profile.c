@@ -12,7 +12,6 @@
 #include "run/folder.h"
 #include "run/libraries.h"
 #include "profile/profile.h"
-#include "profile/profile_fit.h"
 #include "group/launcher.h"
 
 #include <errno.h>

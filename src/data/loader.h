@@ -3,7 +3,7 @@
  * batch depends only on (seed, epoch, batch number), never on the number of threads. */
 #pragma once
 
-#include "config/augmentation.h"
+#include "config/config.h"
 #include "data/dataset.h"
 
 typedef struct petra_loader petra_loader;

@@ -7,7 +7,7 @@
 
 #include "data/loader.h"
 #include "exec/stage_observer.h"
-#include "schedule/worker.h"
+#include "schedule/executor.h"
 #include "nn/rate.h"
 #include "schedule/method.h"
 

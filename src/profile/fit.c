@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "profile/simplex.h"
+#include "profile/profile.h"
 #include "run/folder.h"
 #include "run/simulation.h"
 

@@ -11,7 +11,7 @@
  * (distributed/worker_ranks.h). */
 #pragma once
 
-#include "schedule/observer.h"
+#include "schedule/executor.h"
 #include "record/action_log.h"
 #include "setup/placement.h"
 #include "distributed/rank_times.h"
