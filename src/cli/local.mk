@@ -21,7 +21,7 @@ petra_SOURCES = \
 	src/cli/plan.c \
 	src/cli/profile.c \
 	src/cli/reach.c src/cli/reach.h src/cli/reach_json.c \
-	src/cli/report.c src/cli/script.c \
+	src/cli/report.c src/cli/requests.c src/cli/requests.h src/cli/script.c \
 	src/cli/run_facts.c src/cli/run_facts.h \
 	src/cli/schedule.c src/cli/schedule_json.c src/cli/schedule_json.h \
 	src/cli/simulate.c \
