@@ -11,13 +11,11 @@ libpetra_a_SOURCES += \
 	src/run/pace.c src/run/pace.h \
 	src/run/plans_file.c src/run/plans_file.h \
 	src/run/rank_simulation.c src/run/rank_simulation.h \
-	src/run/rehearsal.c \
 	src/run/replay.c src/run/replay.h \
 	src/run/run.c src/run/run.h \
 	src/run/run_files.c \
 	src/run/run_observers.c \
 	src/run/run_private.h \
 	src/run/simulation.c src/run/simulation.h \
-	src/run/training.c \
-	src/run/worker_sleep.c src/run/worker_sleep.h
+	src/run/training.c
 EXTRA_DIST += src/run/README.md

@@ -209,9 +209,6 @@ static inline int32_t petra_program_device(const petra_program_options *options,
   return options->chunks > 1 ? petra_layout_device(PETRA_LAYOUT_LOOP, options->stages / options->chunks, stage) : stage;
 }
 
-/* Returns true if no stage before `stage` is on its device: one stage of each device is the first. */
-bool petra_program_is_first(const petra_program_options *options, int32_t stage);
-
 /* Returns true if the devices have the stages of a layout; every table is PETRA_LAYOUT_ANY. */
 bool petra_program_has_layout(const petra_program_options *options, petra_layout layout);
 
