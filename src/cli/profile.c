@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/utf8.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "cli/command.h"
 #include "setup/describe.h"
 #include "run/folder.h"

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "run/worker_sleep.h"
 
 struct petra_rehearsal {
