@@ -2,7 +2,7 @@
 /* The common parts of models of all families. */
 #include "base/mem.h"
 #include "nn/block.h" /* circle: a model is a table of blocks */
-#include "nn/model_private.h"
+#include "nn/blocks.h"
 
 #include <string.h>
 
