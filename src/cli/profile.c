@@ -13,7 +13,7 @@
 #include "run/libraries.h"
 #include "profile/profile.h"
 #include "profile/profile_fit.h"
-#include "group/launcher.h"
+#include "group/ranks.h"
 
 #include <errno.h>
 #include <jansson.h>
