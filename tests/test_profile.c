@@ -4,7 +4,7 @@
 #include "base/seal.h"
 #include "harness.h"
 #include "io/profile_file.h"
-#include "nn/partition.h"
+#include "nn/model.h"
 #include "profile/profile.h"
 #include "sim/cost.h"
 

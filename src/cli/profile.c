@@ -6,13 +6,13 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/utf8.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "cli/command.h"
 #include "setup/describe.h"
 #include "run/folder.h"
 #include "run/libraries.h"
 #include "profile/profile.h"
-#include "group/launcher.h"
+#include "group/ranks.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -9,7 +9,7 @@
 #include "cli/run_facts.h"
 #include "run/folder.h"
 #include "run/run.h"
-#include "group/launcher.h"
+#include "group/ranks.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "data/loader.h"
 #include "exec/stage_observer.h"
 #include "schedule/executor.h"
-#include "nn/rate.h"
+#include "nn/optim.h"
 #include "schedule/method.h"
 
 typedef struct petra_worker_stage_options {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "schedule/executor.h"
-#include "nn/rate.h"
+#include "nn/optim.h"
 #include "setup/virtual_cluster.h"
 #include "record/action_log.h"
 

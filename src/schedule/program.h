@@ -250,7 +250,7 @@ int64_t petra_program_delay(const petra_program_ops *program, const petra_progra
  * difference between the extra delay of stage 1 and its own. 0 in programs without a delay. */
 int64_t petra_program_descent(const petra_program_ops *program, const petra_program_options *options, int32_t stage);
 
-/* Returns the index of the learning rate (nn/rate.h) for an update of `stage` whose last microbatch is `microbatch`:
+/* Returns the index of the learning rate (nn/optim.h) for an update of `stage` whose last microbatch is `microbatch`:
  * that microbatch or, in lockstep after a warm-up, the tick of the update. */
 int64_t petra_program_rate_index(const petra_program_ops *program, const petra_program_options *options, int32_t stage,
                                  int64_t microbatch);

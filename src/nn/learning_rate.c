@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "nn/rate.h"
+#include "nn/optim.h"
 
 #include <math.h>
 
