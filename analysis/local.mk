@@ -39,6 +39,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/stage.py \
   analysis/petrapipe/stage_checks.py \
   analysis/petrapipe/stages.py \
+  analysis/petrapipe/statistics.py \
   analysis/petrapipe/sweeps.py \
   analysis/petrapipe/tensorboard.py \
   analysis/petrapipe/text.py \
