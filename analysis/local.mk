@@ -22,6 +22,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/evaluation.py \
   analysis/petrapipe/export.py \
   analysis/petrapipe/facts.py \
+  analysis/petrapipe/grids.py \
   analysis/petrapipe/log_check.py \
   analysis/petrapipe/microbatches.py \
   analysis/petrapipe/mitigations.py \
