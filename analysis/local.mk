@@ -22,6 +22,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/evaluation.py \
   analysis/petrapipe/export.py \
   analysis/petrapipe/facts.py \
+  analysis/petrapipe/grids.py \
   analysis/petrapipe/log_check.py \
   analysis/petrapipe/microbatches.py \
   analysis/petrapipe/mitigations.py \
@@ -40,6 +41,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/stage.py \
   analysis/petrapipe/stage_checks.py \
   analysis/petrapipe/stages.py \
+  analysis/petrapipe/statistics.py \
   analysis/petrapipe/sweeps.py \
   analysis/petrapipe/tensorboard.py \
   analysis/petrapipe/text.py \
