@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/command.h"
-#include "group/launcher.h"
+#include "group/ranks.h"
 
 #include <errno.h>
 #include <stdio.h>
