@@ -26,8 +26,11 @@ typedef struct petra_table_column {
 
 typedef struct petra_table petra_table;
 
-/* Creates a table without rows. `columns` must outlive it. */
+/* Creates a table without rows. `columns` must outlive it; NULL: petra_table_add_column adds them. */
 petra_status petra_table_create(const petra_table_column *columns, int count, petra_table **out);
+
+/* Adds a column, before the first row is complete. `name` must outlive the table. */
+void petra_table_add_column(petra_table *table, const char *name, petra_table_align align);
 
 /* Adds the next cell, in row-major order. Escapes characters that a terminal does not show (petra_utf8_show).
  * petra_table_print returns any failure. */
