@@ -4,7 +4,7 @@
 #include "nn/blocks.h"
 #include "nn/optim.h"
 #include "sim/ledger.h"
-#include "sim/roofline.h"
+#include "sim/cost.h"
 
 #include <math.h>
 

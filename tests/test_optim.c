@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "networks.h"
 #include "nn/optim.h"
-#include "nn/rate.h"
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
 #include "backend/registry.h"
 #include "base/mem.h"
 #include "data/loader.h"
-#include "data/token_sets.h"
+#include "data/data_sets.h"
 #include "exec/feed.h"
 #include "harness.h"
 #include "io/data_file.h"

@@ -20,7 +20,6 @@
 #include "backend/peers.h"
 #include "backend/quantise.h"
 #include "backend/tensors.h"
-#include "config/augmentation.h"
 #include "config/config.h"
 #include "base/status.h"
 

@@ -2,7 +2,7 @@
 #include "backend/journal.h"
 
 #include "backend/pool.h"
-#include "base/lane.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <assert.h>

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE /* sched_getaffinity, RTLD_DEFAULT */
 #include "base/threads.h"
 
-#include "base/lane.h"
 #include "base/log.h"
 #include "base/mem.h"
 

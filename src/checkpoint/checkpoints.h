@@ -5,7 +5,7 @@
 #pragma once
 
 #include "distributed/executor_arrival.h"
-#include "schedule/observer.h"
+#include "schedule/executor.h"
 #include "sim/executor_virtual.h"
 #include "probe/probe.h"
 #include "checkpoint/manifest.h"

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "base/utf8.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "cli/command.h"
 #include "run/libraries.h"
 

@@ -40,7 +40,7 @@ const char *petra_run_state_name(petra_run_state state);
 /* Returns true if nothing is computed in it; its log says so from the beginning. */
 bool petra_run_is_simulated(const petra_run_facts *facts);
 
-/* Returns true if it trains a network on data: it is neither a simulation nor a rehearsal without a model. */
+/* Returns true if it trains a network on data: it is not a simulation, and has a model. */
 bool petra_run_trains(const petra_run_facts *facts);
 
 /* Writes the name of the optimiser alone: "adamw". */
@@ -50,7 +50,7 @@ void petra_run_optimiser_name(const petra_run_facts *facts, char out[PETRA_OPTIM
 /* Returns "emulate", "execute", "simulate"; "pytorch" for a run of the PyTorch runtime. */
 const char *petra_run_mode_name(const petra_run_facts *facts);
 
-/* Returns the number of stages, for a simulation or a rehearsal without a model that of the config. */
+/* Returns the number of stages, for a run without a model that of the config. */
 int64_t petra_run_stages(const petra_run_facts *facts);
 
 /* JSON that several subcommands print: new objects; NULL without memory. */

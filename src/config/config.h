@@ -129,6 +129,15 @@ PETRA_CHOICE(petra_prediction, PETRA_PREDICTION_CHOICES);
 /* clang-format on */
 typedef enum { PETRA_AUGMENT_CROP = 1, PETRA_AUGMENT_FLIP = 2 } petra_augment_flag; /* bits of data.augment */
 
+/* What augmentation does to an image before it is normalised. data/sampler.h chooses and applies it, or a backend
+ * applies it instead (backend/backend.h, petra_images).
+ * Pixel (y, x) of the result is pixel (y + shift_y, x' + shift_x) of the image if that lies inside it, else 0; x' is
+ * width - 1 - x if `flip` is set, else x. */
+typedef struct petra_augment_choice {
+  int32_t shift_y, shift_x; /* offset of the crop - PETRA_AUGMENT_PADDING; 0 without crop */
+  bool flip;
+} petra_augment_choice;
+
 /* A list of integers. The config owns `values`. */
 typedef struct petra_int_list {
   int64_t *values;
@@ -447,6 +456,9 @@ typedef petra_status (*petra_config_reporter)(void *context, const char *key, pe
                                               char *const *values);
 petra_status petra_config_report_differences(const petra_config *const *configs, int count,
                                              petra_config_reporter report, void *context);
+
+/* Creates a config of defaults, with the optimiser of `config` and the defaults of this optimiser. */
+petra_status petra_config_plain(const petra_config *config, petra_config **out);
 
 /* Calls `report` for each key that the config's file (or its base) or a --set sets, in the order of the keys; `values`
  * is NULL. Returns and stops as above. */

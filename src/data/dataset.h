@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A data set, addressed by record number: labelled RGB images of one size, bytes in (3, H, W) order, or windows of
- * tokens (data/token_sets.h). */
+ * tokens (data/data_sets.h). */
 #pragma once
 
 #include "config/config.h"
@@ -63,8 +63,8 @@ typedef struct petra_dataset_shape {
  * binary files (data_batch_1..5.bin, test_batch.bin; train.bin, test.bin), of any whole number of records
  * each, or one such file, which is then the training split and has no evaluation split. shapes: generated,
  * needs no file; the seed of the images is fixed, so that runs with different run.seed see the same images.
- * Every file is checked whole before it is used. imagefolder, hdf5: data/image_sets.h;
- * there the pixels are checked when they are read. text, tokens, grammar: data/token_sets.h. Fails with PETRA_IO
+ * Every file is checked whole before it is used. imagefolder, hdf5: data/data_sets.h;
+ * there the pixels are checked when they are read. text, tokens, grammar: data/data_sets.h. Fails with PETRA_IO
  * (missing, unreadable), PETRA_DATA (empty, no multiple of the record length, label out of range: file, record, value,
  * what was expected) or PETRA_CONFIG.
  *

@@ -3,7 +3,7 @@
  * batch depends only on (seed, epoch, batch number), never on the number of threads. */
 #pragma once
 
-#include "config/augmentation.h"
+#include "config/config.h"
 #include "data/dataset.h"
 
 typedef struct petra_loader petra_loader;
@@ -14,7 +14,7 @@ typedef struct petra_loader petra_loader;
  * Values are doubles: 1.2 MB for an image of 224 x 224, 77 MB for a batch of 64; a loader holds threads + 2 batches.
  * With the option `bytes`, values is NULL; the batch has the bytes as they were read and the augmentation choices, and
  * its receiver augments and normalises. Of tokens: values (count, T, 1, 1), whole numbers, and T labels a sample, in
- * the order of the positions (data/token_sets.h); `bytes` changes nothing. */
+ * the order of the positions (data/data_sets.h); `bytes` changes nothing. */
 typedef struct petra_batch {
   petra_sample_kind samples;
   int32_t shape[4];    /* shape of the tensor that it becomes */

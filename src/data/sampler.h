@@ -3,7 +3,7 @@
  * kind of samples. */
 #pragma once
 
-#include "config/augmentation.h"
+#include "config/config.h"
 #include "data/dataset.h"
 
 /* Augmentation and normalisation of one image: crop, flip, then pixels to normalised doubles, in that order.

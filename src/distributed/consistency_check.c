@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "base/seal.h"
 #include "data/sampler.h"
 

@@ -3,7 +3,7 @@
  * in other orders. */
 #pragma once
 
-#include "schedule/worker.h"
+#include "schedule/executor.h"
 
 /* Wraps `worker`, which is borrowed, if the environment has PETRA_TEST_DELAYS=SEED:MOST; else *out is NULL. The delays
  * are up to MOST microseconds per action, drawn for each rank by itself. */

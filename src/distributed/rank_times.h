@@ -3,7 +3,7 @@
  * sum of all. */
 #pragma once
 
-#include "schedule/observer.h"
+#include "schedule/executor.h"
 #include "setup/plan.h"
 #include "group/ranks.h"
 

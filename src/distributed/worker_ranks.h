@@ -5,7 +5,7 @@
  * same everywhere without communication. */
 #pragma once
 
-#include "schedule/observer.h"
+#include "schedule/executor.h"
 #include "exec/stage_observer.h"
 #include "exec/stages.h"
 #include "exec/transport.h"

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "backend/journal.h"
-#include "base/lane.h"
+#include "base/log.h"
 
 typedef struct petra_deferred_work {
   petra_journal *journal;

@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
-#include "group/launcher.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "config.h"
 #include "io/hdf5_file.h"
 

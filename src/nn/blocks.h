@@ -4,6 +4,7 @@
 #pragma once
 
 #include "nn/block.h"
+#include "nn/model.h"
 
 /* X(kind): petra_KIND_ops, in KIND.c. */
 #define PETRA_BLOCK_LIST(X)                                                                                            \

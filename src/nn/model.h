@@ -128,7 +128,7 @@ void petra_model_fini(petra_model *model);
 
 /* Adds the auxiliary heads of local learning: blocks[block_count + j] reads the output streams of the last block of
  * stage j, from 0, for every stage except the last. `first` is that of a partition into `stages` stages
- * (nn/partition.h). Pointers to blocks become invalid. A head of images has a convolution (3x3, stride 2, as many
+ * (petra_partition). Pointers to blocks become invalid. A head of images has a convolution (3x3, stride 2, as many
  * outputs as the stage's last block has channels within F), a batch norm and a ReLU for each stream, then average pool
  * and linear map; one of sequences is a copy of the network's head. Errors: PETRA_NO_MEMORY. */
 petra_status petra_model_add_auxiliary(petra_model *model, int stages, const int *first);
@@ -249,3 +249,53 @@ int64_t petra_block_input_elements(const petra_block *block);
  * do the same to the stream itself. After the last downsampling block the stream reaches the head, and nothing is 0.
  * The structure alone decides. */
 bool petra_block_parameter_is_invariant(const petra_model *model, const petra_block *block, int index);
+
+/* The partition of blocks into stages: one block per stage, an explicit list, or balanced by FLOPs. */
+
+typedef struct petra_partition {
+  int stages;
+  int *first; /* stages + 1: stage j (from 0) holds blocks first[j] .. first[j + 1] - 1 (from 0) */
+} petra_partition;
+
+/* Makes the partition. `balanced` minimises the FLOPs (petra_block_work) of the most expensive stage over all
+ * contiguous partitions into stages.count stages (dynamic programming; among equals the one whose later stages have the
+ * most work). Errors: PETRA_CONFIG, with the key: more stages than blocks, a list whose sum is not the number of
+ * blocks, ...; PETRA_NO_MEMORY. After a failure nothing has to be released. */
+petra_status petra_partition_init(petra_partition *partition, const petra_config *config, const petra_model *model);
+void petra_partition_fini(petra_partition *partition);
+
+/* Makes the partition `balanced` with `costs` (0 or more, one per block, their sum far below 2^63) instead of FLOPs;
+ * NULL: FLOPs. */
+petra_status petra_partition_balance(petra_partition *partition, const petra_config *config, const petra_model *model,
+                                     const int64_t *costs);
+
+/* Cuts a sequence of `count` items into `parts` parts of at least one item, so that the largest sum of costs (0 or
+ * more, their sum far below 2^63) is minimal: part p has items first[p] .. first[p + 1] - 1. Among equals chooses the
+ * cut whose later parts have the largest sums. Errors: PETRA_NO_MEMORY. */
+petra_status petra_balanced_cut(const int64_t *costs, int count, int parts, int *first);
+
+/* --- for model*.c alone: the families of models, one file each, and their common parts --- */
+
+/* Make the blocks of a model whose family, depth, width and input are set. Errors: those of petra_model_init; the
+ * caller releases blocks that exist after a failure. */
+petra_status petra_resnet_make(petra_model *model, const petra_config *config);
+petra_status petra_transformer_make(petra_model *model, const petra_config *config, int32_t vocabulary);
+
+/* Returns true for llama and revllama. */
+bool petra_family_is_llama(petra_family family);
+
+/* Sets the members of a Llama's model that follow from the config: kv_heads, hidden, rotary_base. */
+void petra_llama_set(petra_model *model, const petra_config *config);
+
+/* Make the auxiliary head that reads the output of `last`; number and name are set. */
+void petra_resnet_make_auxiliary(const petra_model *model, petra_block *block, const petra_block *last);
+void petra_transformer_make_auxiliary(const petra_model *model, petra_block *block, const petra_block *last);
+
+/* Returns the next block of the table, which has room for it. */
+petra_block *petra_model_next_block(petra_model *model);
+
+void petra_block_set_kind(petra_block *block, const petra_block_ops *ops);
+
+/* Returns PETRA_CONFIG for the first of `keys` (ended by NULL) that does not have its default: the family does not use
+ * it. */
+petra_status petra_model_refuse_keys(const petra_config *config, const char *const *keys);

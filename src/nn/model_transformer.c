@@ -3,7 +3,6 @@
  * blocks with attention and with an MLP in turn, a head. */
 #include "base/mem.h"
 #include "nn/blocks.h"
-#include "nn/model_private.h"
 
 #include <math.h>
 #include <stdio.h>

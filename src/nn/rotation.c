@@ -3,7 +3,7 @@
 #include "backend/ops.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "nn/optim_private.h"
+#include "nn/optim.h"
 
 #include <gsl/gsl_blas.h>
 #include <gsl/gsl_eigen.h>

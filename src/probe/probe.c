@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "exec/worker_stage.h"
 #include "probe/probe_private.h"
-#include "schedule/version.h"
+#include "schedule/method.h"
 
 #include <string.h>
 

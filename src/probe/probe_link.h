@@ -5,7 +5,7 @@
 #pragma once
 
 #include "config/config.h"
-#include "nn/partition.h"
+#include "nn/model.h"
 #include "nn/graph.h"
 #include "group/progress_thread.h"
 

@@ -6,7 +6,6 @@
 #include "base/progress.h"
 #include "base/rng.h"
 #include "profile/profile.h"
-#include "profile/profile_pipeline.h"
 
 #include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics_double.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "profile/profile_pipeline.h"
+#include "profile/profile.h"
 
 #include "backend/ops.h"
 #include "base/clock.h"

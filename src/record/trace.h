@@ -8,7 +8,7 @@
 #pragma once
 
 #include "base/mem.h"
-#include "schedule/observer.h"
+#include "schedule/executor.h"
 #include "schedule/program.h"
 
 typedef struct petra_trace_observer_options {

@@ -2,7 +2,7 @@
 /* The lines that petra train prints before it begins: what is trained, how, and where the results go. */
 #pragma once
 
-#include "nn/rate.h"
+#include "nn/optim.h"
 #include "setup/plan.h"
 
 #include <stdio.h>

@@ -13,7 +13,6 @@ enum { ENOUGH = 1024, ENOUGH_A_STAGE = 16 }; /* predicted microbatches: enough f
 typedef struct pace_writer {
   const petra_plan *plan;
   const petra_placement *placement;
-  bool rehearsal;
   petra_run_h5_pace pace;
 } pace_writer;
 
@@ -23,13 +22,11 @@ static void put_column(pace_writer *p, petra_pace_column column, const petra_ran
   p->pace.microbatch_s[column] =
       petra_rank_times_microbatch_s(times, petra_program_time_of(p->plan->method.program, &p->plan->program));
   for (int32_t r = 0; r < p->pace.ranks; r++) {
-    double busy_ns = 0, at_once = 0; /* in a rehearsal all devices of a rank are busy at once */
+    double busy_ns = 0;
     for (int32_t j = 0; j < p->plan->stages; j++)
-      if (p->placement->rank_of[j] == r) {
+      if (p->placement->rank_of[j] == r)
         busy_ns += (double)petra_rank_times_busy_ns(times, j + 1);
-        at_once += petra_program_is_first(&p->plan->program, j + 1);
-      }
-    p->pace.busy[r][column] = span_ns > 0 ? busy_ns / (span_ns * (p->rehearsal ? at_once : 1)) : NAN;
+    p->pace.busy[r][column] = span_ns > 0 ? busy_ns / span_ns : NAN;
   }
   for (int32_t j = 0; j < p->plan->stages; j++)
     p->pace.stage_s[j][column] = petra_rank_times_stage_s(times, j + 1);
@@ -38,16 +35,12 @@ static void put_column(pace_writer *p, petra_pace_column column, const petra_ran
 /* `plan` has the number of microbatches to predict. */
 static petra_status predict_plan(pace_writer *p, const petra_plan *plan) {
   petra_run *run = NULL;
-  int32_t *rank_of; /* in a rehearsal every device is a rank */
   petra_status status;
-  PETRA_TRY(petra_allocate(&rank_of, (size_t)plan->stages, sizeof *rank_of));
-  for (int32_t j = 0; j < plan->stages; j++)
-    rank_of[j] = petra_program_device(&plan->program, j + 1) - 1;
   const petra_run_options options = {.kind = PETRA_RUN_SIMULATE,
                                      .times_alone = true,
                                      .plan = plan,
-                                     .rank_of = p->rehearsal ? rank_of : p->placement->rank_of,
-                                     .places = p->rehearsal ? petra_program_devices(&plan->program) : p->pace.ranks};
+                                     .rank_of = p->placement->rank_of,
+                                     .places = p->pace.ranks};
   PETRA_TRY_GOTO(status, petra_run_open(plan->config, &options, &run), done);
   PETRA_TRY_GOTO(status, petra_run_go(run), done);
   const petra_simulated *result = petra_run_simulated(run);
@@ -60,7 +53,6 @@ static petra_status predict_plan(pace_writer *p, const petra_plan *plan) {
   }
 done:
   petra_run_destroy(run);
-  petra_free(rank_of);
   return status;
 }
 
@@ -70,15 +62,14 @@ static petra_status predict(pace_writer *p) {
   int64_t enough = ENOUGH_A_STAGE * (int64_t)plan.stages;
   enough = enough > ENOUGH ? enough : ENOUGH;
   enough = plan.program.warmup + (enough + k - 1) / k * k;
-  if (plan.method.program->arrival || (!p->rehearsal && !plan.profile))
+  if (plan.method.program->arrival || !plan.profile)
     return PETRA_OK;
   if (!plan.schedule && enough < plan.program.microbatches)
     plan.program.microbatches = enough;
   return predict_plan(p, &plan);
 }
 
-static petra_status write_pace(pace_writer *p, const petra_rank_times *times, petra_run_h5 *run_h5,
-                               petra_pace_seconds *out) {
+static petra_status write_pace(pace_writer *p, const petra_rank_times *times, petra_run_h5 *run_h5) {
   const size_t rows = (size_t)p->plan->stages + (size_t)p->pace.ranks;
   petra_status status;
   PETRA_TRY(petra_allocate(&p->pace.stage_s, rows, sizeof *p->pace.stage_s));
@@ -89,23 +80,19 @@ static petra_status write_pace(pace_writer *p, const petra_rank_times *times, pe
     p->pace.microbatch_s[c] = NAN;
   put_column(p, PETRA_PACE_MEASURED, times);
   PETRA_TRY_GOTO(status, predict(p), done);
-  PETRA_TRY_GOTO(status, petra_run_h5_pace_write(run_h5, &p->pace), done);
-  *out = (petra_pace_seconds){p->pace.microbatch_s[PETRA_PACE_MEASURED], p->pace.microbatch_s[PETRA_PACE_PREDICTED],
-                              p->pace.microbatch_s[PETRA_PACE_LOW], p->pace.microbatch_s[PETRA_PACE_HIGH]};
+  status = petra_run_h5_pace_write(run_h5, &p->pace);
 done:
   petra_free(p->pace.stage_s);
   return status;
 }
 
 petra_status petra_pace_write(const petra_plan *plan, const petra_placement *placement, petra_rank_times *times,
-                              petra_run_h5 *run_h5, bool rehearsal, petra_pace_seconds *out) {
+                              petra_run_h5 *run_h5) {
   pace_writer p = {.plan = plan,
                    .placement = placement,
-                   .rehearsal = rehearsal,
                    .pace = {.stages = plan->stages, .ranks = placement->places}};
-  *out = (petra_pace_seconds){NAN, NAN, NAN, NAN};
   if (placement->replica > 0)
     petra_rank_times_forget(times);
   PETRA_TRY(petra_rank_times_gather(times, placement->ranks));
-  return run_h5 ? write_pace(&p, times, run_h5, out) : PETRA_OK;
+  return run_h5 ? write_pace(&p, times, run_h5) : PETRA_OK;
 }

@@ -9,6 +9,6 @@
 #include "run/run.h"
 
 /* All ranks call this, each with its own times (which become the sums over all on rank 0); rank 0 writes if it has the
- * log. The prediction is made if the costs come from a profile or, in a rehearsal, from the durations slept. */
+ * log. The prediction is made if the costs come from a profile. */
 petra_status petra_pace_write(const petra_plan *plan, const petra_placement *placement, petra_rank_times *times,
-                              petra_run_h5 *run_h5, bool rehearsal, petra_pace_seconds *out);
+                              petra_run_h5 *run_h5);

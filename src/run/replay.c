@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "probe/probe.h"
-#include "schedule/version.h"
+#include "schedule/method.h"
 #include "sim/worker_cost.h"
 
 #include <stdlib.h>

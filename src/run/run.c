@@ -5,7 +5,6 @@
 #include "base/text.h"
 #include "record/trace.h"
 
-#include <math.h>
 #include <unistd.h>
 
 /* --- open --- */
@@ -89,8 +88,7 @@ static petra_status open_all(petra_run *run) {
 
 petra_status petra_run_open(const petra_config *config, const petra_run_options *options, petra_run **out) {
   static const petra_run_ops *const kinds[] = {[PETRA_RUN_TRAIN] = &petra_run_training,
-                                               [PETRA_RUN_SIMULATE] = &petra_run_simulating,
-                                               [PETRA_RUN_REHEARSE] = &petra_run_rehearsing};
+                                               [PETRA_RUN_SIMULATE] = &petra_run_simulating};
   petra_run *run;
   PETRA_TRY(petra_allocate(&run, 1, sizeof *run));
   run->config = config;
@@ -98,7 +96,6 @@ petra_status petra_run_open(const petra_config *config, const petra_run_options 
   run->ops = kinds[options->kind];
   run->one = PETRA_RANKS_ONE;
   run->ranks = options->ranks ? options->ranks : &run->one;
-  run->pace = (petra_pace_seconds){NAN, NAN, NAN, NAN};
   run->stored = options->files;
   if (!petra_run_is_first(run))
     run->options.files = run->options.print = false;
@@ -221,8 +218,4 @@ bool petra_run_has_checkpoint(const petra_run *run) {
 
 int64_t petra_run_now_ns(const petra_run *run) {
   return run->executor ? run->executor->ops->now_ns(run->executor) : 0;
-}
-
-petra_pace_seconds petra_run_pace(const petra_run *run) {
-  return run->pace;
 }

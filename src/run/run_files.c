@@ -289,20 +289,20 @@ static petra_status write_rows(const petra_run *run) {
   return status;
 }
 
-petra_status petra_run_write_ranks(petra_run *run) {
+/* For an executed run: writes the row of each rank, the actions of all, and their pace. All ranks call this. */
+static petra_status write_ranks(petra_run *run) {
   PETRA_TRY(write_rows(run));
   if (run->actions) /* all replicas do the same */
     PETRA_TRY(petra_action_log_gather(run->actions, run->ranks, run->placement.replica == 0,
                                       run->config->run.trace_actions ? run->folder.run_h5 : NULL, run->trace));
-  return petra_pace_write(&run->plan, &run->placement, &run->times, run->folder.run_h5, run->rehearsal != NULL,
-                          &run->pace);
+  return petra_pace_write(&run->plan, &run->placement, &run->times, run->folder.run_h5);
 }
 
 petra_status petra_run_write_files(petra_run *run) {
   if (run->stored) /* first, because they are the result of the run */
     PETRA_TRY(write_weights(run));
   if (petra_run_executes(run))
-    PETRA_TRY(petra_run_write_ranks(run));
+    PETRA_TRY(write_ranks(run));
   if (run->stored)
     PETRA_TRY(write_memory(run));
   if (run->stored && run->plan.program.local)

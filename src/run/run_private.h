@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The internals of a run: what every run has (run.c), and what each kind adds (training.c with run_files.c and
- * run_observers.c, simulation.c, rehearsal.c). */
+ * run_observers.c, simulation.c). */
 #pragma once
 
 #include "run/run.h"
@@ -37,10 +37,9 @@ typedef struct petra_run_ops {
   void (*destroy)(petra_run *run);
 } petra_run_ops;
 
-extern const petra_run_ops petra_run_training, petra_run_simulating, petra_run_rehearsing;
+extern const petra_run_ops petra_run_training, petra_run_simulating;
 
 typedef struct petra_simulation petra_simulation;
-typedef struct petra_rehearsal petra_rehearsal;
 
 struct petra_run {
   const petra_config *config;
@@ -56,13 +55,10 @@ struct petra_run {
   petra_observer *trace, *observers;
   /* For the trace: returns the memory of a stage (from 1); NULL: not known. The context is the run. */
   const petra_account *(*account)(const void *run, int32_t stage);
-  petra_pace_seconds pace;
-  /* --- of a training or a rehearsal, over the ranks --- */
   petra_placement placement;
   petra_rank_times times;       /* times of the actions of this rank, if the run is executed */
   petra_run_h5_rank this_rank;  /* row of this rank */
-  petra_simulation *simulation; /* NULL for other kinds */
-  petra_rehearsal *rehearsal;
+  petra_simulation *simulation; /* NULL for a training */
   /* --- of a training --- */
   petra_pipeline main;                       /* of this process; with replicas in an emulated run that of replica 0 */
   petra_pipeline *others;                    /* of an emulated run's other replicas */
@@ -114,9 +110,6 @@ static inline bool petra_run_keeps_best(const petra_run *run) {
 
 /* Places the stages on the ranks and names them in messages. petra_run_destroy undoes it. */
 petra_status petra_run_place(petra_run *run);
-
-/* For an executed run: writes the row of each rank, the actions of all, and their pace. All ranks call this. */
-petra_status petra_run_write_ranks(petra_run *run);
 
 /* Begins run.h5 and config.yaml in the open folder, with the stages of a model. */
 petra_status petra_run_begin(petra_run *run, petra_run_h5_about *about);

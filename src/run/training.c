@@ -28,11 +28,6 @@ static petra_status plan_program(petra_run *run) {
   PETRA_TRY(petra_plan_check_batch(config, run->train_set));
   const int64_t batches = run->train_set->count / petra_plan_microbatch_samples(config);
   const int64_t microbatches = petra_plan_microbatches(config, batches);
-  if (config->cluster.stages > 0)
-    return petra_config_fail(
-        config, "cluster.stages",
-        "%lld stages without a model cannot be trained; expected 0, run.mode: execute or petra simulate",
-        (long long)config->cluster.stages);
   PETRA_TRY(petra_plan_check_norms(&run->plan));
   PETRA_TRY(petra_plan_program(&run->plan, microbatches, batches));
   PETRA_TRY(petra_plan_load_profile(&run->plan));
@@ -72,6 +67,11 @@ static petra_status open_networks(petra_run *run) {
 
 static petra_status prepare(petra_run *run) {
   const petra_run_options *options = &run->options;
+  const int64_t equal = run->config->cluster.stages;
+  if (equal > 0)
+    return petra_config_fail(run->config, "cluster.stages",
+                             "%lld stages without a model cannot be trained; expected 0, or petra simulate",
+                             (long long)equal);
   PETRA_TRY(petra_plan_init(&run->plan, run->config));
   PETRA_TRY(petra_plan_read_order(&run->plan));
   PETRA_TRY(open_set(run, PETRA_SPLIT_TRAIN, options->train, &run->train_opened, &run->train_set));

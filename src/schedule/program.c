@@ -38,13 +38,6 @@ bool petra_program_has_layout(const petra_program_options *options, petra_layout
   return true;
 }
 
-bool petra_program_is_first(const petra_program_options *options, int32_t stage) {
-  int32_t before = 1;
-  while (petra_program_device(options, before) != petra_program_device(options, stage))
-    before++;
-  return before == stage;
-}
-
 static petra_status check_layout(const petra_program_ops *program, const petra_program_options *options) {
   static const char *const expected[] = {[PETRA_LAYOUT_SINGLE] = "one stage on each device",
                                          [PETRA_LAYOUT_LOOP] = "a loop",

@@ -2,7 +2,7 @@
 #include "setup/placement.h"
 
 #include "base/mem.h"
-#include "nn/partition.h"
+#include "nn/model.h"
 
 #include <stdio.h>
 

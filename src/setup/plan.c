@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "nn/optim.h"
-#include "nn/rate.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 /* U of a stage, and the version of its weights that every pass reads. */
 #include "backend/ops.h"
 #include "base/log.h"
-#include "schedule/version.h"
+#include "schedule/method.h"
 #include "stage/stage_private.h"
 
 #include <math.h>

@@ -14,7 +14,7 @@
 #pragma once
 
 #include "backend/backend.h"
-#include "base/lane.h"
+#include "base/log.h"
 #include "base/status.h"
 
 #include <pthread.h>

@@ -16,7 +16,7 @@
 
 #include "backend/cuda/lane.h"
 #include "backend/quantise.h"
-#include "config/augmentation.h"
+#include "config/config.h"
 #include "base/status.h"
 
 #include <stdbool.h>
