@@ -3,7 +3,7 @@
 #include "bench/tick_count.h"
 
 #include "backend/cuda/segment.h"
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cuda_host/control.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kinds of blocks: that each is complete, that its facts agree with what it does, and inversion. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "networks.h"

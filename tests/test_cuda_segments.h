@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backend/cuda/segment.h"
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "cuda_host/control.h"
 #include "harness.h"
 

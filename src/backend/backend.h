@@ -17,12 +17,11 @@
  */
 #pragma once
 
-#include "backend/peers.h"
 #include "backend/quantise.h"
-#include "backend/tensors.h"
+#include "backend/tensor.h"
+#include "base/status.h"
 #include "config/augmentation.h"
 #include "config/config.h"
-#include "base/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -154,7 +153,7 @@ typedef struct petra_images {
   const double *mean, *deviation;      /* by channel */
 } petra_images;
 
-/* The one list of operations. The backends' tables, the functions that call them (ops.h), the `dry` backend and the
+/* The one list of operations. The backends' tables, the functions that call them (ops.c), the `dry` backend and the
  * names in the tests' table of cases are generated from it. An entry is
  *   X(prefix, name, (parameters without the backend), (the same as arguments), what ops.c checks first)
  * with these checks, in their order:
@@ -345,6 +344,46 @@ typedef struct petra_backend_memory {
 
 enum { PETRA_BACKEND_ACTIONS = 8 }; /* kinds of action that `begin` distinguishes */
 
+/* --- peers: transfers tensors between the devices of processes directly, without the hosts: an optional part of a backend (cuda
+ * has it if it was built with NCCL). All processes need the same backend, since the elements of a tensor are sent in
+ * their layout on the device.
+ *
+ * A lane is one direction between this process and another one. Tensors are received in the order in which they are
+ * sent. A send takes place when the other process has posted its receive; everything after it on the lane waits. No
+ * function waits for that except `close`: the device does. So both processes have to post the operations of their lanes
+ * in orders that agree: docs/adr/0018. Failures: PETRA_BACKEND, logged. --- */
+
+enum { PETRA_PEER_LANES = 4, PETRA_PEER_ID_BYTES = 128 };
+
+typedef struct petra_peer_operation {
+  int lane; /* a connected lane; it decides between send and receive */
+  petra_tensor *tensor;
+} petra_peer_operation;
+
+typedef struct petra_peer_ops {
+  /* Describes the library: "NCCL 2.28.9". */
+  void (*describe)(const petra_backend *backend, char *text, size_t size);
+  /* Gets the address of the device on the bus, which differs between different devices of a host. */
+  petra_status (*device)(const petra_backend *backend, char *text, size_t size);
+  /* Makes a new id for a lane, which both of its ends need. */
+  petra_status (*make_id)(unsigned char id[PETRA_PEER_ID_BYTES]);
+  /* connect begins to connect a lane (from 0) of which this process is one end; connected gets whether that is done. It
+   * completes once the other end has begun as well. */
+  petra_status (*connect)(petra_backend *backend, int lane, const unsigned char id[PETRA_PEER_ID_BYTES], bool sends);
+  petra_status (*connected)(petra_backend *backend, int lane, bool *is);
+  /* Sends and receives the tensors, all at once, after the operations on them before this call, and before those after
+   * it. The caller may release them when it returns. */
+  petra_status (*exchange)(petra_backend *backend, const petra_peer_operation *operations, int count);
+  /* May be called from any thread: checks whether all lanes work, as far as the library knows. */
+  petra_status (*check)(petra_backend *backend);
+  /* May be called from any thread: cancels the transfers of all lanes, whose tensors are then undefined. Afterwards
+   * every function that returns a result of the device to the host, and `exchange`, fails with PETRA_CHILD and logs
+   * nothing, since the caller of give_up has logged the reason. */
+  void (*give_up)(petra_backend *backend);
+  /* Waits for the current transfers and closes the lanes; the other end has to call it too. */
+  petra_status (*close)(petra_backend *backend);
+} petra_peer_ops;
+
 typedef struct petra_backend_ops {
   const char *name; /* "ref", "cpu", "cuda", "dry" */
 
@@ -403,9 +442,9 @@ struct petra_backend {
   int lanes;
   bool dry;             /* tensors have no content (dry.c) */
   bool divides_streams; /* norms write two streams at once, and read the gradients of two (`second`, `dsecond`) */
-  bool rounds_streams;  /* convolutions round a stream when they read it: it need not become inner (precision.h) */
-  const size_t *element_bytes;    /* of each kind of tensor (precision.h) */
-  struct petra_tensor_pool *pool; /* kept by tensor.c */
+  bool rounds_streams;  /* convolutions round a stream when they read it: it need not become inner (precision.c) */
+  const size_t *element_bytes;    /* of each kind of tensor (precision.c) */
+  struct petra_tensor_pool *pool; /* kept by tensor_pool.c */
 };
 
 /* --- registry.c --- */
@@ -455,3 +494,16 @@ petra_backend_memory petra_backend_memory_in_use(petra_backend *backend);
 
 /* Destroys the backend, whose tensors must all have been released. NULL is allowed. */
 void petra_backend_destroy(petra_backend *backend);
+
+/* --- ops.c: the operations as the network code calls them. petra_op_<name> of every operation of the list checks that its
+ * tensors exist, belong to the backend, have the kinds and shapes in the list and alias only as allowed, and then calls
+ * the backend. Parameters and meaning are those of the list.
+ *
+ * Failures found here, each one line that starts with the operation's name: PETRA_SHAPE (kind, shape or geometry),
+ * PETRA_DATA (a label out of range), PETRA_INTERNAL (a tensor that is missing, of another backend, or that aliases an
+ * output). Outputs are then untouched. --- */
+
+PETRA_OPERATIONS(PETRA_OPERATION_DECLARE, petra_op_)
+
+/* Uploads images. Errors: PETRA_INTERNAL if the backend does not support it (petra_backend_takes_images). */
+petra_status petra_op_upload_images(petra_backend *backend, const petra_images *images, petra_tensor *x);

@@ -15,7 +15,7 @@
  */
 #pragma once
 
-#include "backend/tensors.h"
+#include "backend/tensor.h"
 #include "base/rng.h"
 #include "config/config.h"
 

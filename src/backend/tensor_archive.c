@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/tensor_archive.h"
 
-#include "backend/ops.h"
-#include "backend/pool.h"
+#include "backend/backend.h"
+#include "backend/tensor.h"
 #include "base/log.h"
 #include "base/mem.h"
 

@@ -2,7 +2,7 @@
 /* petra info: version, backends, libraries, devices. */
 #include "backend/backend.h"
 #include "backend/cuda/info.h"
-#include "backend/precision.h"
+#include "backend/registry.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/threads.h"

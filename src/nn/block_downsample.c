@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The blocks that halve the images of both streams: RevNet's (downsample), its variant for bottlenecks (variant), and the
  * reversible one (shuffle). S1 and S2 are the shortcuts of the streams. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "nn/blocks.h"
 
 static petra_status shortcut(const petra_pass *pass, int unit, petra_tensor *x, petra_tensor **y) {

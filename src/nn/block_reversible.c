@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reversible block: additive, y1 = x2 + F(x1), y2 = x1 (Gomez et al. 2017, in the paper's form), or leapfrog, y1 = 2 x1 - x2 + F(x1), y2 = x1
  * (Chang et al. 2018). */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "nn/blocks.h"
 
 static bool leaps(const petra_pass *pass) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The head of a transformer: the mean of the streams, layer norm, mean over the positions (ViT), linear map, and
  * softmax cross-entropy of each position or of each sample. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "nn/blocks.h"
 
 /* *out = (a + b) / 2; b NULL: a / 2. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "nn/optim.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "nn/blocks.h"
 
 #include <math.h>

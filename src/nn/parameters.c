@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parameters and statistics of a block: those of its units, of its layers, and its own; and the weight gradients
  * that W computes. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "nn/blocks.h"
 #include "nn/model.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/plan.h"
 
-#include "backend/precision.h"
+#include "backend/registry.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "nn/optim.h"

@@ -148,7 +148,7 @@ petra_status cuda_multiply(cuda_backend *cuda, float alpha, const petra_tensor *
 
 /* Segments as CUDA graphs. A segment that occurs a second time, with the same launches and arguments to the byte, is
  * captured, and from then on launched as one graph. Values that change (rates, labels) lie in device memory at fixed
- * places (below), and the tensor pool assigns storage such that addresses repeat (backend/pool.c). */
+ * places (below), and the tensor pool assigns storage such that addresses repeat (backend/tensor_pool.c). */
 
 /* Creates the graphs. `insist`: a capture that fails is an error; otherwise the segment is launched directly from then
  * on. */

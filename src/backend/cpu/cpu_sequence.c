@@ -3,7 +3,7 @@
  * the order of the rows, so that the number of threads does not matter. Numbers in bf16 go through arrays of floats,
  * some thousand elements at a time, which stay in the cache. */
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/cpu_kernels.h"
 #include "backend/element.h"
 #include "backend/registry.h"
 #include "base/threads.h"

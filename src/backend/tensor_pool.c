@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/pool.h"
+#include "backend/backend.h"
 
 #include "base/mem.h"
 

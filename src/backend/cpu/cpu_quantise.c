@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Number formats of messages and of stored inputs and graphs (backend/quantise.h), in pieces of a sample. */
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/cpu_kernels.h"
 #include "backend/element.h"
 
 enum { PIECE = 1024 }; /* elements; a multiple of CPU_CODES and of the four words of a random block */

@@ -4,7 +4,7 @@
  * they see, so that no T x T matrix is stored (as in FlashAttention, Dao et al., arXiv:2205.14135, whose keys also come
  * in tiles, since its memory is smaller). */
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/cpu_kernels.h"
 #include "base/threads.h"
 
 #include <math.h>

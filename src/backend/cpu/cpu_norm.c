@@ -6,7 +6,7 @@
  * the result does not depend on the number of threads. The sign of z is computed again in the backward
  * instead of being kept: x is read there anyway, so that nothing is kept for it. */
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/cpu_kernels.h"
 #include "backend/element.h"
 
 #include <math.h>

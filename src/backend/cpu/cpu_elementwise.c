@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Element-wise operations, dot, split, concat, space to depth. */
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/cpu_kernels.h"
 
 #include <math.h>
 #include <string.h>

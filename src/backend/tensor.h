@@ -59,14 +59,14 @@ typedef struct petra_tensor {
   size_t bytes;     /* physical, as allocated */
   void *data;       /* physical; private to the backend */
   void *layout;     /* private to the backend */
-  /* The members below belong to tensor.c and pool.c. */
-  int references; /* several threads may change it (backend/journal.h) */
+  /* The members below belong to tensor.c and tensor_pool.c. */
+  int references; /* several threads may change it (journals, below) */
   int64_t maker;  /* number of the concurrent action that made it; 0: none did */
   petra_account *account;
   petra_memory_category category;
-  int32_t home;   /* pool.c: stage whose action made the storage; 0: outside of all */
-  bool in_ring;   /* pool.c: it belongs to a position in an action */
-  int64_t number; /* pool.c: number of the storage in the order of creation */
+  int32_t home;   /* tensor_pool.c: stage whose action made the storage; 0: outside of all */
+  bool in_ring;   /* tensor_pool.c: it belongs to a position in an action */
+  int64_t number; /* tensor_pool.c: number of the storage in the order of creation */
   struct petra_tensor *next_free;
 } petra_tensor;
 
@@ -163,3 +163,64 @@ typedef struct petra_rotary {
   bool back;
   petra_tensor *y; /* like x; may be x */
 } petra_rotary;
+
+/* --- tensor_pool.c: the tensor pool of a backend; used by registry.c, dry.c and tensor.c. Released storage waits, by kind and shape, for
+ * the next tensor like it. If a backend keeps sequences of launches (begin and end of backend.h), an action should find
+ * its tensors at the same addresses as before. So tensors that an action makes and releases come from lists of its
+ * stage, oldest storage first, which gives it the same storage every time. Tensors that outlive an action (messages,
+ * kept inputs) come from a ring of their position in the action, so that addresses depend only on the number of the
+ * action. --- */
+
+typedef struct petra_tensor_pool petra_tensor_pool;
+
+petra_status petra_tensor_pool_create(petra_backend *backend);
+void petra_tensor_pool_destroy(petra_backend *backend);
+
+/* Tensors are made by an action of this kind (below PETRA_BACKEND_ACTIONS) of a stage (from 1) until
+ * petra_tensor_pool_leave. */
+petra_status petra_tensor_pool_enter(petra_backend *backend, int32_t stage, int32_t kind);
+petra_status petra_tensor_pool_leave(petra_backend *backend);
+
+/* The first takes from the pool a tensor of this kind and shape, without references; the second gives it back. */
+petra_status petra_tensor_pool_take(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4],
+                                    petra_tensor **out);
+void petra_tensor_pool_give(petra_tensor *tensor);
+
+/* Several threads may take and return tensors. While one holds the lock (which is recursive), no other does. */
+void petra_tensor_pool_lock(petra_backend *backend);
+void petra_tensor_pool_unlock(petra_backend *backend);
+
+/* Returns a number that did not occur before, from 1. */
+int64_t petra_tensor_pool_number(petra_backend *backend);
+
+/* Returns the bytes of all tensors made so far, in use or not. */
+int64_t petra_tensor_pool_bytes(petra_backend *backend);
+
+/* Returns the bytes in which the backend stores a tensor of this kind and shape. */
+size_t petra_tensor_storage_bytes(petra_backend *backend, const petra_tensor *tensor);
+
+/* --- journals. Concurrent actions share tensors (a stream that passes through several stages is one tensor) and accounts (a message
+ * counts under its receiver's). An action writes its changes to both into its journal. When all actions are done, the
+ * journals are applied one after the other: accounts, with their peaks, and references are then as if the actions had
+ * been done in that order. Until then a tensor that others may hold loses no reference. A tensor that the action made,
+ * or that it alone holds, is released immediately, so that the action can reuse its storage. Whether an action is the
+ * only holder of a tensor does not depend on the progress of others: references are only added to tensors that have a
+ * holder, and none is removed. --- */
+
+typedef struct petra_journal petra_journal;
+
+petra_status petra_journal_create(petra_journal **out);
+
+/* Destroys the journal, which must have been applied. NULL is allowed. */
+void petra_journal_destroy(petra_journal *journal);
+
+/* Assigns the journal, which has been applied, to another action. */
+void petra_journal_begin(petra_journal *journal, petra_backend *backend);
+
+/* Opens the journal: the changes of the calling thread go into it until it is closed. */
+void petra_journal_open(petra_journal *journal);
+void petra_journal_close(petra_journal *journal);
+
+/* Makes the changes in their order and empties the journal; no journal may be open in any thread. Errors:
+ * PETRA_NO_MEMORY, logged before: a change could not be recorded, and was made in another order. */
+petra_status petra_journal_apply(petra_journal *journal);

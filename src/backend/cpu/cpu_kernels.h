@@ -67,7 +67,7 @@ typedef struct cpu_norm_channels {
      const float *x, const float *dy, float *dx),                                                                      \
     (piece, channels, relu, offset, slope, x, dy, dx))
 
-/* The same for elements in bf16 (kernels_bf16.c), which are the 16 high bits of a float. A piece has a multiple of 16
+/* The same for elements in bf16 (cpu_kernels_bf16.c), which are the 16 high bits of a float. A piece has a multiple of 16
  * channels (at most CPU_NARROW_MAX), or fewer; arrays by channel are read in whole multiples of 16. `wide`: y (in
  * narrow_apply) or dy (in the others) holds floats. */
 #define CPU_NARROW_KERNELS(X)                                                                                          \
@@ -96,7 +96,7 @@ typedef struct cpu_norm_channels {
      const float *slope, const uint16_t *x, const void *dy, uint16_t *dx),                                             \
     (piece, channels, relu, wide, offset, slope, x, dy, dx))
 
-/* For sequences (kernels_sequence.c): `count` contiguous elements, or `rows` rows of this many. */
+/* For sequences (cpu_kernels_sequence.c): `count` contiguous elements, or `rows` rows of this many. */
 enum {
   CPU_COLUMNS = 64, /* maximum number of columns that are summed at once */
   CPU_STRIP = 64,   /* a row of a strip has room for a multiple of this number */
@@ -170,7 +170,7 @@ static inline int64_t cpu_strip_step(int64_t count) {
   /* A NaN is never worse than another element, nor another element worse than a NaN. */                               \
   X(int64_t, rank, (const float *row, int64_t count, int64_t label), (row, count, label))
 
-/* For number formats (kernels_quantise.c, backend/quantise.h). */
+/* For number formats (cpu_kernels_quantise.c, backend/quantise.h). */
 enum { CPU_CODES = 8 }; /* as many codes fill whole bytes */
 
 #define CPU_QUANTISE_KERNELS(X)                                                                                        \
@@ -194,3 +194,31 @@ CPU_KERNELS(CPU_KERNEL_DECLARE)
 CPU_NARROW_KERNELS(CPU_KERNEL_DECLARE)
 CPU_SEQUENCE_KERNELS(CPU_KERNEL_DECLARE)
 CPU_QUANTISE_KERNELS(CPU_KERNEL_DECLARE)
+
+/* --- for cpu_kernels*.c: compiles kernels for several instruction sets --- */
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* CPU_VERSIONS makes the function cpu_kernel_<name> from the inline function <name>. It is compiled for several
+ * instruction sets; the widest that the machine has is called. */
+#if defined(__x86_64__) && defined(__GNUC__)
+#define CPU_VERSIONS(result, name, parameters, arguments)                                                              \
+  __attribute__((target("avx512f"))) static result name##_avx512 parameters {                                          \
+    return name arguments;                                                                                             \
+  }                                                                                                                    \
+  __attribute__((target("avx2,fma"))) static result name##_avx2 parameters {                                           \
+    return name arguments;                                                                                             \
+  }                                                                                                                    \
+  result cpu_kernel_##name parameters {                                                                                \
+    if (__builtin_cpu_supports("avx512f"))                                                                             \
+      return name##_avx512 arguments;                                                                                  \
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))                                               \
+      return name##_avx2 arguments;                                                                                    \
+    return name arguments;                                                                                             \
+  }
+#else
+#define CPU_VERSIONS(result, name, parameters, arguments)                                                              \
+  result cpu_kernel_##name parameters {                                                                                \
+    return name arguments;                                                                                             \
+  }
+#endif

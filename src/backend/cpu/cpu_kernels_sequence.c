@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of the operations of transformers. */
-#include "backend/cpu/kernels.h"
-#include "backend/cpu/versions.h"
+#include "backend/cpu/cpu_kernels.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The steps of the optimisers. */
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/cpu_kernels.h"
 #include "backend/element.h"
 
 #include <cblas.h>

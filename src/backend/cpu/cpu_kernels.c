@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/cpu/kernels.h"
-#include "backend/cpu/versions.h"
+#include "backend/cpu/cpu_kernels.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels of number formats: the formulas of backend/element.h, in loops that compilers vectorise. */
-#include "backend/cpu/kernels.h"
-#include "backend/cpu/versions.h"
+#include "backend/cpu/cpu_kernels.h"
 #include "backend/element.h"
 
 /* Without its sign bit, a float is ordered as an integer; infinity and NaNs come last. */

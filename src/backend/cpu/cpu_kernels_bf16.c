@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels for elements in bf16. Compilers vectorise loops over 16-bit arrays unpredictably, so vectors of 16 lanes
- * are explicit. Only processors with AVX-512 run these (create.c); elsewhere they are plain code. */
-#include "backend/cpu/kernels.h"
-#include "backend/cpu/versions.h"
+ * are explicit. Only processors with AVX-512 run these (cpu_backend.c); elsewhere they are plain code. */
+#include "backend/cpu/cpu_kernels.h"
 
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/cpu/primitives.h"
+/* Convolutions, and the primitives of oneDNN that compute them and, in bf16, linear maps. */
+#include "backend/cpu/onednn.h"
 
 #include "base/log.h"
 #include "base/mem.h"
