@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "bench/device.h"
 #ifdef PETRA_HAVE_CUDA
-#include "backend/cuda/segment.h"
+#include "backend/cuda/cuda.h"
 #endif
 
 #include <stdio.h>

@@ -422,7 +422,7 @@ typedef struct petra_backend_ops {
   void (*held)(petra_backend *backend, petra_backend_memory *out);
   /* Optional (NULL: there are none): writes the choices used so far in the format of the file that options.plans names;
    * writes nothing if options.plans is not set. */
-  void (*print_plans)(const petra_backend *backend, FILE *out);
+  void (*print_engines)(const petra_backend *backend, FILE *out);
 
   /* The operations. */
 #define PETRA_OPERATION_FIELD(prefix, name, parameters, ...)                                                           \
@@ -459,7 +459,7 @@ typedef struct petra_backend_options {
   petra_graph_choice graph;
   int streams;         /* cuda: streams that stages compute on; 0: as many as possible */
   bool wide_gradients; /* cuda in bf16: convolutions return gradients of streams and of filters unrounded */
-  const char *plans;   /* cuda: file of the measured choices (cuda/convolution.h); NULL, "": nothing is measured */
+  const char *plans;   /* cuda: file of the measured choices (cuda/cudnn_private.h); NULL, "": nothing is measured */
   int device;          /* cuda: number of the device, from 0 */
   bool device_wraps;   /* `device` is taken modulo the number of devices that exist */
   bool sizes_only;     /* only the sizes of its tensors will be used: the processor need not support the precision */

@@ -45,74 +45,47 @@ src/backend/ref.$(OBJEXT) src/backend/ref_f64.$(OBJEXT): CFLAGS += $(SANITIZED_L
 # src/backend/cuda: the backend on CUDA, cuDNN and cuBLAS; compiled where ./configure found all three. Host files are C, by
 # the C compiler; kernels (.cu) are compiled by nvcc. All of it is in a release archive, found or not.
 CUDA_H_FILES = \
-	src/backend/cuda/convolution.h \
 	src/backend/cuda/cuda.h \
-	src/backend/cuda/device.h \
-	src/backend/cuda/grid.h \
-	src/backend/cuda/info.h \
-	src/backend/cuda/kernels.h \
-	src/backend/cuda/lane.h \
-	src/backend/cuda/matrix.h \
-	src/backend/cuda/narrow.h \
-	src/backend/cuda/norm.h \
-	src/backend/cuda/plan_private.h \
-	src/backend/cuda/segment.h \
-	src/backend/cuda/sums.h \
-	src/backend/cuda/tile.h
+	src/backend/cuda/cuda_device.h \
+	src/backend/cuda/cuda_kernels.h \
+	src/backend/cuda/cuda_libraries.h \
+	src/backend/cuda/cudnn_private.h
 # What a test builds with a run time of its own.
 CUDA_BACKEND_FILES = \
-	src/backend/cuda/activation.c \
-	src/backend/cuda/arithmetic.c \
-	src/backend/cuda/conv_ops.c \
-	src/backend/cuda/create.c \
-	src/backend/cuda/graph.c \
-	src/backend/cuda/launched.c \
-	src/backend/cuda/linear_ops.c \
-	src/backend/cuda/loss_ops.c \
-	src/backend/cuda/norm_ops.c \
-	src/backend/cuda/optim_ops.c \
-	src/backend/cuda/segment.c \
-	src/backend/cuda/sequence_ops.c \
-	src/backend/cuda/storage.c \
-	src/backend/cuda/transfer.c
-# cuDNN's are plan*.c, cuBLAS's matrix.c.
-CUDA_C_FILES = $(CUDA_BACKEND_FILES) \
-	src/backend/cuda/info.c \
-	src/backend/cuda/matrix.c \
-	src/backend/cuda/plan.c \
-	src/backend/cuda/plan_graph.c \
-	src/backend/cuda/plan_measure.c \
-	src/backend/cuda/plan_table.c
-# NCCL's; what a build without it has instead.
-if HAVE_NCCL
-CUDA_C_FILES += src/backend/cuda/peers.c
-EXTRA_DIST += src/backend/cuda/peers_none.c
-else
-CUDA_C_FILES += src/backend/cuda/peers_none.c
-EXTRA_DIST += src/backend/cuda/peers.c
+	src/backend/cuda/cuda_backend.c \
+	src/backend/cuda/cuda_graph.c \
+	src/backend/cuda/cuda_ops_elements.c \
+	src/backend/cuda/cuda_ops_images.c \
+	src/backend/cuda/cuda_ops_sequences.c \
+	src/backend/cuda/cuda_peers.c \
+	src/backend/cuda/cuda_segment.c \
+	src/backend/cuda/cuda_storage.c \
+	src/backend/cuda/cuda_transfer.c
+CUDNN_FILES = \
+	src/backend/cuda/cudnn_convolution.c \
+	src/backend/cuda/cudnn_graph.c \
+	src/backend/cuda/cudnn_measure.c \
+	src/backend/cuda/cudnn_table.c
+CUDA_C_FILES = $(CUDA_BACKEND_FILES) $(CUDNN_FILES) src/backend/cuda/cublas.c
+if !HAVE_NCCL
+AM_CPPFLAGS += -DPETRA_WITHOUT_NCCL
 endif
 CUDA_CU_FILES = \
-	src/backend/cuda/attention.cu \
-	src/backend/cuda/elementwise.cu \
-	src/backend/cuda/embedding.cu \
-	src/backend/cuda/layer_norm.cu \
-	src/backend/cuda/linear.cu \
-	src/backend/cuda/loss.cu \
-	src/backend/cuda/norm.cu \
-	src/backend/cuda/norm_backward.cu \
-	src/backend/cuda/pool.cu \
-	src/backend/cuda/optim.cu \
-	src/backend/cuda/quantise.cu \
-	src/backend/cuda/shuffle.cu
-
-# In place of the above in a build without CUDA.
-CUDA_NONE_FILES = src/backend/cuda/info_none.c
+	src/backend/cuda/cuda_attention.cu \
+	src/backend/cuda/cuda_elementwise.cu \
+	src/backend/cuda/cuda_embedding.cu \
+	src/backend/cuda/cuda_layer_norm.cu \
+	src/backend/cuda/cuda_loss.cu \
+	src/backend/cuda/cuda_norm.cu \
+	src/backend/cuda/cuda_optim.cu \
+	src/backend/cuda/cuda_pool.cu \
+	src/backend/cuda/cuda_quantise.cu \
+	src/backend/cuda/cuda_shuffle.cu
 
 EXTRA_DIST += scripts/nvcc_no_spills scripts/sass_limits src/backend/cuda/norm.instructions
+libpetra_a_SOURCES += src/backend/cuda/cuda_info.c
 if HAVE_CUDA
 libpetra_a_SOURCES += $(CUDA_H_FILES) $(CUDA_C_FILES) $(CUDA_CU_FILES)
-else
-libpetra_a_SOURCES += $(CUDA_NONE_FILES)
 endif
 
 # No exceptions, type information or guards of statics: gcc then links without C++'s library. ptxas counts spills.
@@ -133,4 +106,3 @@ SUFFIXES = .cu
 	  -MMD -MP -MT $@ -MF $(@D)/$(DEPDIR)/$(*F).Pcu -c -o $@ $<
 CLEANFILES += $(CUDA_DEPDIR)/*.Pcu
 -include $(wildcard $(CUDA_DEPDIR)/*.Pcu)
-EXTRA_DIST += src/backend/cuda/README.md

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* petra info: version, backends, libraries, devices. */
 #include "backend/backend.h"
-#include "backend/cuda/info.h"
 #include "backend/registry.h"
 #include "base/json.h"
 #include "base/log.h"
