@@ -97,7 +97,7 @@ typedef struct petra_sgd_step {
  * p = (1 - lr decay) p - (gradient_rate g + mean_rate m) / (sqrt(s / square_correction) + epsilon).
  * The two rates decide whether it is AdamW or NAdamW (nn/optim.c).
  * Without squares it is Lion: c = beta1 m + (1 - beta1) g; p = (1 - lr decay) p - lr sign(c);
- * m = beta2 m + (1 - beta2) g. sign(0) is 0 and that of a NaN is NaN. Epsilon and the rates after lr are ignored. */
+ * m = beta2 m + (1 - beta2) g. sign(0) is 0 and sign(NaN) is NaN. Epsilon and the rates after lr are ignored. */
 typedef struct petra_adam_step {
   int count;
   petra_tensor *const *parameters, *const *means, *const *squares; /* updated; squares may be NULL */
@@ -344,9 +344,9 @@ typedef struct petra_backend_memory {
 
 enum { PETRA_BACKEND_ACTIONS = 8 }; /* kinds of action that `begin` distinguishes */
 
-/* --- peers: transfers tensors between the devices of processes directly, without the hosts: an optional part of a backend (cuda
- * has it if it was built with NCCL). All processes need the same backend, since the elements of a tensor are sent in
- * their layout on the device.
+/* --- peers: transfers tensors between the devices of processes directly, without the hosts: an optional part of a
+ * backend (cuda has it if it was built with NCCL). All processes need the same backend, since the elements of a tensor
+ * are sent in their layout on the device.
  *
  * A lane is one direction between this process and another one. Tensors are received in the order in which they are
  * sent. A send takes place when the other process has posted its receive; everything after it on the lane waits. No
@@ -398,10 +398,10 @@ typedef struct petra_backend_ops {
   size_t (*storage_bytes)(petra_backend *backend, const petra_tensor *tensor);
 
   /* Optional (NULL: operations are complete when they return). Operations between begin and end belong to one action of
-   * a stage (from 1; `kind` is that of the action, below PETRA_BACKEND_ACTIONS). They may run later, in their order,
-   * concurrently with those of other stages; if the same sequence occurs again, it may be replayed as a whole.
-   * synchronize returns when all are done. What an operation returns to the host (download, dot, cross_entropy that is
-   * not `later`) is available when it returns. */
+   * a stage (from 1; `kind` is the kind of the action, below PETRA_BACKEND_ACTIONS). They may run later, in their
+   * order, concurrently with the operations of other stages; if the same sequence occurs again, it may be replayed as a
+   * whole. synchronize returns when all are done. What an operation returns to the host (download, dot, cross_entropy
+   * that is not `later`) is available when it returns. */
   petra_status (*begin)(petra_backend *backend, int32_t stage, int32_t kind);
   petra_status (*end)(petra_backend *backend);
   petra_status (*synchronize)(petra_backend *backend);
@@ -411,8 +411,9 @@ typedef struct petra_backend_ops {
   /* Optional (NULL: `data` is not memory of a CUDA device). Waits until a library may read, or write, the elements at
    * tensor->data. Their layout is the same in all backends with this name. */
   petra_status (*settle)(petra_backend *backend, petra_tensor *tensor, bool writes);
-  /* Optional (NULL: any thread may use the memory of tensors): makes the backend's device that of the calling thread.
-   * Threads other than the one that created the backend call this before they, or a library in them, use tensor->data. */
+  /* Optional (NULL: any thread may use the memory of tensors): makes the backend's device the device of the calling
+   * thread. Threads other than the one that created the backend call this before they, or a library in them, use
+   * tensor->data. */
   petra_status (*bind)(petra_backend *backend);
   /* Optional: x (N, 3, H, W) = (pixel / 255 - mean) / deviation of the augmented images, computed in double and rounded
    * once. The result is the same as an upload of the result of petra_augment_apply. */
@@ -438,7 +439,7 @@ struct petra_backend {
   /* Set by registry.c: */
   petra_precision precision;
   int threads; /* of one operation */
-  /* Number of threads that may call operations concurrently, each with its own lane (base/lane.h); 1: one. */
+  /* Number of threads that may call operations concurrently, each with a lane (base/log.h); 1: one. */
   int lanes;
   bool dry;             /* tensors have no content (dry.c) */
   bool divides_streams; /* norms write two streams at once, and read the gradients of two (`second`, `dsecond`) */
@@ -474,7 +475,7 @@ petra_status petra_backend_create_with(const petra_backend_options *options, pet
 petra_status petra_backend_create(petra_backend_kind kind, petra_precision precision, int threads, bool deterministic,
                                   petra_backend **out);
 
-/* Creates a backend whose tensors have the sizes of those of `kind` and no content, and whose operations compute
+/* Creates a backend whose tensors have the sizes of the tensors of `kind` and no content, and whose operations compute
  * nothing: it counts the memory of a run. Results (losses, downloads) are 0. */
 petra_status petra_backend_create_dry(petra_backend_kind kind, petra_precision precision, petra_backend **out);
 
@@ -495,9 +496,9 @@ petra_backend_memory petra_backend_memory_in_use(petra_backend *backend);
 /* Destroys the backend, whose tensors must all have been released. NULL is allowed. */
 void petra_backend_destroy(petra_backend *backend);
 
-/* --- ops.c: the operations as the network code calls them. petra_op_<name> of every operation of the list checks that its
- * tensors exist, belong to the backend, have the kinds and shapes in the list and alias only as allowed, and then calls
- * the backend. Parameters and meaning are those of the list.
+/* --- ops.c: the operations as the network code calls them. petra_op_<name> of every operation of the list checks that
+ * its tensors exist, belong to the backend, have the kinds and shapes in the list and alias only as allowed, and then
+ * calls the backend. The list has their parameters and meaning.
  *
  * Failures found here, each one line that starts with the operation's name: PETRA_SHAPE (kind, shape or geometry),
  * PETRA_DATA (a label out of range), PETRA_INTERNAL (a tensor that is missing, of another backend, or that aliases an

@@ -265,7 +265,7 @@ static petra_tensor_kind result_kind(const petra_tensor *tensor, const petra_ten
   MATRIX(y, x->shape[0], PETRA_ANY) CHECK(columns, x->shape[2], #y, y, column)
 #define CHECK(what, ...) PETRA_TRY(check_##what(check, __VA_ARGS__));
 
-/* x has the channels of x1 followed by those of x2. */
+/* x has the channels of x1 followed by the channels of x2. */
 static petra_status check_parts(const checker *check, const petra_tensor *x, const petra_tensor *x1,
                                 const petra_tensor *x2) {
   ACTIVATION(x1)
@@ -297,7 +297,7 @@ static petra_status check_channels(const checker *check, const petra_tensor *x, 
   return PETRA_OK;
 }
 
-/* Two streams whose channels, those of `first` before those of `second`, are the channels of x. */
+/* The channels of two streams, `first` and then `second`, are the channels of x. */
 static petra_status check_divided(const checker *check, const petra_tensor *x, const petra_tensor *first,
                                   const petra_tensor *second) {
   const int32_t *shape = x->shape;
@@ -448,8 +448,8 @@ static petra_status check_layer_norm_backward(const checker *check, const petra_
   return PETRA_OK;
 }
 
-/* qkv (N, T, (heads + 2 kv_heads) d), y (N, T, heads d), both inner or neither, log_sum (N, T, heads) and, of the backward, gradients
- * of the first two. */
+/* qkv (N, T, (heads + 2 kv_heads) d), y (N, T, heads d), both inner or neither, log_sum (N, T, heads) and, of the
+ * backward, gradients of the first two. */
 static petra_status check_attention(const checker *check, const petra_tensor *qkv, int heads, int kv_heads,
                                     const petra_tensor *y, const petra_tensor *log_sum) {
   PETRA_TRY(check_tensor(check, "y", y, sequence_kind(y), PETRA_ANY, PETRA_ANY, PETRA_ANY, 1));
@@ -506,7 +506,8 @@ static petra_status check_gated(const checker *check, const petra_tensor *x, con
   return check_rows_as(check, y_name, y, x, x->kind, petra_tensor_columns(x) / 2);
 }
 
-/* tokens (N, T, 1), rows (N, T, C), table (any, C), positions (at least T, C, or NULL), or gradients of the last three. */
+/* tokens (N, T, 1), rows (N, T, C), table (any, C), positions (at least T, C, or NULL), or gradients of the last
+ * three. */
 static petra_status check_embedding(const checker *check, const petra_tensor *tokens, const char *rows_name,
                                     const petra_tensor *rows, const char *table_name, const petra_tensor *table,
                                     const char *positions_name, const petra_tensor *positions) {

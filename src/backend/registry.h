@@ -51,8 +51,8 @@ bool petra_precision_check(petra_backend_kind backend, petra_precision precision
 /* Lists the precisions of the backend: "fp32, fp64". */
 void petra_precision_list(petra_backend_kind backend, char *text, size_t size);
 
-/* --- cuda/cuda_info.c: the facts about CUDA for `petra info`. Nothing here fails or is logged: a build without CUDA and a
- * machine without a device or a driver are reported. --- */
+/* --- cuda/cuda_info.c: the facts about CUDA for `petra info`. Nothing here fails or is logged: a build without CUDA
+ * and a machine without a device or a driver are reported. --- */
 
 /* Describes the build: "CUDA run time 13.0, cuDNN 9.19.0, cuBLAS 13.1.0, kernels for sm_80 sm_90", with the versions of
  * the libraries that are loaded now; or says that this build has no CUDA. */

@@ -79,8 +79,8 @@ static inline int32_t petra_tensor_columns(const petra_tensor *tensor) {
   return tensor->shape[petra_kind_is_sequence(tensor->kind) ? 2 : 1];
 }
 
-/* The elements of a host array. U8 is for quantised tensors and masks alone: all `bytes` of the tensor, of a mask as they
- * lie in the backend. */
+/* The elements of a host array. U8 is for quantised tensors and masks alone: all `bytes` of the tensor, of a mask as
+ * they lie in the backend. */
 typedef enum petra_host_type { PETRA_HOST_F32, PETRA_HOST_F64, PETRA_HOST_U8 } petra_host_type;
 
 /* Tensors are reference-counted over a pool, so that a steady state allocates nothing (tensor.c). */
@@ -97,8 +97,8 @@ petra_tensor *petra_tensor_retain(petra_tensor *tensor);
 void petra_tensor_release(petra_tensor **tensor);
 
 /* Returns the kind of tensors within a block whose streams are of kind `stream`, ACTIVATION or SEQUENCE: INNER or
- * INNER_SEQUENCE if the backend's elements of that kind differ from those of the streams, else the kind of the streams.
- * Other kinds are unchanged. */
+ * INNER_SEQUENCE if the backend's elements of that kind differ from the elements of the streams, else the kind of the
+ * streams. Other kinds are unchanged. */
 petra_tensor_kind petra_tensor_inner_kind(const petra_backend *backend, petra_tensor_kind stream);
 
 /* Counts the tensor under another account and category from now on. */
@@ -164,12 +164,12 @@ typedef struct petra_rotary {
   petra_tensor *y; /* like x; may be x */
 } petra_rotary;
 
-/* --- tensor_pool.c: the tensor pool of a backend; used by registry.c, dry.c and tensor.c. Released storage waits, by kind and shape, for
- * the next tensor like it. If a backend keeps sequences of launches (begin and end of backend.h), an action should find
- * its tensors at the same addresses as before. So tensors that an action makes and releases come from lists of its
- * stage, oldest storage first, which gives it the same storage every time. Tensors that outlive an action (messages,
- * kept inputs) come from a ring of their position in the action, so that addresses depend only on the number of the
- * action. --- */
+/* --- tensor_pool.c: the tensor pool of a backend; used by registry.c, dry.c and tensor.c. Released storage waits, by
+ * kind and shape, for the next tensor like it. If a backend keeps sequences of launches (begin and end of backend.h),
+ * an action should find its tensors at the same addresses as before. So tensors that an action makes and releases come
+ * from lists of its stage, oldest storage first, which gives it the same storage every time. Tensors that outlive an
+ * action (messages, kept inputs) come from a ring of their position in the action, so that addresses depend only on the
+ * number of the action. --- */
 
 typedef struct petra_tensor_pool petra_tensor_pool;
 
@@ -199,13 +199,13 @@ int64_t petra_tensor_pool_bytes(petra_backend *backend);
 /* Returns the bytes in which the backend stores a tensor of this kind and shape. */
 size_t petra_tensor_storage_bytes(petra_backend *backend, const petra_tensor *tensor);
 
-/* --- journals. Concurrent actions share tensors (a stream that passes through several stages is one tensor) and accounts (a message
- * counts under its receiver's). An action writes its changes to both into its journal. When all actions are done, the
- * journals are applied one after the other: accounts, with their peaks, and references are then as if the actions had
- * been done in that order. Until then a tensor that others may hold loses no reference. A tensor that the action made,
- * or that it alone holds, is released immediately, so that the action can reuse its storage. Whether an action is the
- * only holder of a tensor does not depend on the progress of others: references are only added to tensors that have a
- * holder, and none is removed. --- */
+/* --- journals. Concurrent actions share tensors (a stream that passes through several stages is one tensor) and
+ * accounts (a message counts under its receiver's). An action writes its changes to both into its journal. When all
+ * actions are done, the journals are applied one after the other: accounts, with their peaks, and references are then
+ * as if the actions had been done in that order. Until then a tensor that others may hold loses no reference. A tensor
+ * that the action made, or that it alone holds, is released immediately, so that the action can reuse its storage.
+ * Whether an action is the only holder of a tensor does not depend on the progress of others: references are only added
+ * to tensors that have a holder, and none is removed. --- */
 
 typedef struct petra_journal petra_journal;
 

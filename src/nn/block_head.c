@@ -75,7 +75,7 @@ done:
   return status;
 }
 
-/* Computes *dx, the gradient of stream `i`, from that of the features. */
+/* Computes *dx, the gradient of stream `i`, from the gradient of the features. */
 static petra_status pool_backward(const petra_pass *pass, int i, const petra_tensor *dfeatures,
                                   petra_tensor *const *gradients, petra_tensor **dx) {
   const petra_block *block = pass->block;

@@ -38,7 +38,7 @@ done:
 }
 
 /* There are no running statistics, so that training and evaluation compute the same. The graph keeps the gradient of
- * the mean loss with respect to the logits as that of the layer's output. */
+ * the mean loss with respect to the logits as the gradient of the layer's output. */
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   (void)out;
   const petra_memory_category category = petra_pass_kept(pass);

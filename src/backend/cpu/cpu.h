@@ -222,9 +222,3 @@ petra_status cpu_onednn_product(const cpu_product *product);
 
 /* Computes the product by CBLAS, in one thread; extents below 2^31. */
 void cpu_blas_product(const cpu_product *product);
-
-/* Restricts the BLAS library, which multiplies only the matrices of the head, to one thread, so that the order of its
- * sums is fixed. Errors: PETRA_NO_MEMORY, logged, if there is not enough memory for the library's own buffers in
- * `threads` threads that call it. */
-petra_status cpu_blas_init(int threads);
-void cpu_blas_describe(char *text, size_t size);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention. One thread computes each head of each sample; in the backward, all query heads that share a head of keys and
- * values, because the gradients of these are sums over them. It processes some queries at a time against all keys that
- * they see, so that no T x T matrix is stored (as in FlashAttention, Dao et al., arXiv:2205.14135, whose keys also come
- * in tiles, since its memory is smaller). */
+/* Attention. One thread computes each head of each sample; in the backward, all query heads that share a head of keys
+ * and values, because the gradients of these are sums over them. It processes some queries at a time against all keys
+ * that they see, so that no T x T matrix is stored (as in FlashAttention, Dao et al., arXiv:2205.14135, whose keys also
+ * come in tiles, since its memory is smaller). */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/cpu_kernels.h"
 #include "base/threads.h"
@@ -127,8 +127,8 @@ static petra_status attend(const attention_head *h, float *scores) {
   return h->causal && !is_finite(h->y, h->positions, h->width) ? attend_strips(h, 1, scores) : PETRA_OK;
 }
 
-/* dv = p^T dy, dp = dy v^T, ds = p (dp - dy y), dq = ds k / sqrt(d), dk = ds^T q / sqrt(d). The last strip comes first: it
- * has all keys, so that the others add to their gradients. `p`: room for two strips. */
+/* dv = p^T dy, dp = dy v^T, ds = p (dp - dy y), dq = ds k / sqrt(d), dk = ds^T q / sqrt(d). The last strip comes first:
+ * it has all keys, so that the others add to their gradients. `p`: room for two strips. */
 static petra_status attend_backward(const attention_head *h, float *p) {
   float *dp = p + QUERIES * cpu_strip_step(h->positions);
   const rows all[] = {h->q, h->k, h->v, h->y, h->dy};
@@ -141,7 +141,7 @@ static petra_status attend_backward(const attention_head *h, float *p) {
     const rows q = from(h->q, first), dy = from(h->dy, first);
     const float beta = first == last && !h->adds ? 0 : 1;
     PETRA_TRY(multiply_keys(&s, h->width, h->scale, q, h->k, p));
-    cpu_kernel_softmax_again(p, s.rows, s.count, s.keys, h->log_sum + first * h->log_sum_step, h->log_sum_step);
+    cpu_kernel_softmax_recompute(p, s.rows, s.count, s.keys, h->log_sum + first * h->log_sum_step, h->log_sum_step);
     PETRA_TRY(add_to_keys(&s, h->width, 1, beta, p, dy, h->dv));
     PETRA_TRY(multiply_keys(&s, h->width, 1, dy, h->v, dp));
     cpu_kernel_softmax_backward(p, dp, s.rows, s.count, from(h->y, first).at, dy.at, h->width, dy.step);
@@ -169,7 +169,7 @@ static int64_t width_of(const operands *o) {
   return petra_tensor_columns(o->qkv) / (o->heads + 2 * o->kv_heads);
 }
 
-/* Returns the element at which the rows of a sample begin in a tensor, those of its head `head`. */
+/* Returns the element at which the rows of head `head` of a sample begin in a tensor. */
 static int64_t begin_of(const petra_tensor *t, const operands *o, int64_t sample, int64_t head) {
   return sample * t->shape[1] * petra_tensor_columns(t) + head * width_of(o);
 }

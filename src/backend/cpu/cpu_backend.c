@@ -25,7 +25,10 @@ void petra_cpu_blas_alone(void) {
 #endif
 }
 
-petra_status cpu_blas_init(int threads) {
+/* Restricts the BLAS library, which multiplies only the matrices of the head, to one thread, so that the order of its
+ * sums is fixed. Errors: PETRA_NO_MEMORY, logged, if there is not enough memory for the library's own buffers in
+ * `threads` threads that call it. */
+static petra_status init_blas(int threads) {
 #ifdef HAVE_OPENBLAS_SET_NUM_THREADS
   float one = 1;
   PETRA_TRY(petra_reserve((size_t)threads * BUFFER_BYTES));
@@ -36,7 +39,7 @@ petra_status cpu_blas_init(int threads) {
   return PETRA_OK;
 }
 
-void cpu_blas_describe(char *text, size_t size) {
+static void describe_blas(char *text, size_t size) {
 #ifdef HAVE_OPENBLAS_SET_NUM_THREADS
   /* "OpenBLAS 0.3.21 NO_LAPACKE ...": uses only name and version. */
   char config[128];
@@ -99,7 +102,7 @@ static void destroy(petra_backend *backend) {
 static void describe(const petra_backend *backend, char *text, size_t size) {
   char convolutions[128], blas[128], lanes[64] = "";
   cpu_onednn_describe(convolutions, sizeof convolutions);
-  cpu_blas_describe(blas, sizeof blas);
+  describe_blas(blas, sizeof blas);
   if (backend->lanes > 1)
     snprintf(lanes, sizeof lanes, "%d actions at once, each ", backend->lanes);
   snprintf(text, size, "cpu: %s, %s, %s, %s%d thread%s; %s", convolutions, cpu_onednn_has_bf16() ? "bf16" : "no bf16",
@@ -146,7 +149,7 @@ petra_status petra_cpu_create(const petra_backend_options *options, petra_backen
   if (!bf16)
     PETRA_TRY_GOTO(status, cpu_primitives_block(cpu->lanes[0].primitives, &cpu->block), fail);
   if (!options->sizes_only)
-    PETRA_TRY_GOTO(status, cpu_blas_init(lanes * (options->threads > 1 ? options->threads : 1)), fail);
+    PETRA_TRY_GOTO(status, init_blas(lanes * (options->threads > 1 ? options->threads : 1)), fail);
   *out = &cpu->base;
   return PETRA_OK;
 fail:

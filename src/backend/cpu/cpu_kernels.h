@@ -67,8 +67,8 @@ typedef struct cpu_norm_channels {
      const float *x, const float *dy, float *dx),                                                                      \
     (piece, channels, relu, offset, slope, x, dy, dx))
 
-/* The same for elements in bf16 (cpu_kernels_bf16.c), which are the 16 high bits of a float. A piece has a multiple of 16
- * channels (at most CPU_NARROW_MAX), or fewer; arrays by channel are read in whole multiples of 16. `wide`: y (in
+/* The same for elements in bf16 (cpu_kernels_bf16.c), which are the 16 high bits of a float. A piece has a multiple of
+ * 16 channels (at most CPU_NARROW_MAX), or fewer; arrays by channel are read in whole multiples of 16. `wide`: y (in
  * narrow_apply) or dy (in the others) holds floats. */
 #define CPU_NARROW_KERNELS(X)                                                                                          \
   /* Rounds to nearest, ties to even; NaN stays NaN. */                                                                \
@@ -106,68 +106,69 @@ static inline int64_t cpu_strip_step(int64_t count) {
   return (count + CPU_STRIP - 1) / CPU_STRIP * CPU_STRIP;
 }
 
-#define CPU_SEQUENCE_KERNELS(X)                                                                                        \
+#define CPU_SEQUENCE_KERNELS(X)                                                                                          \
   /* y is what the product of a linear layer is added to: 0, b, addend + b or addend - b. b may be NULL: 0; y may be
-   * addend. */   \
-  X(void, join_rows, (petra_join join, const float *b, const float *addend, int64_t rows, int64_t count, float *y),    \
-    (join, b, addend, rows, count, y))                                                                                 \
-  /* sum[c] = the sum over rows, `step` elements apart, of x[c]; at most CPU_COLUMNS columns. */                       \
-  X(void, sum_columns, (const float *x, int64_t rows, int64_t step, int64_t columns, double *sum),                     \
-    (x, rows, step, columns, sum))                                                                                     \
-  /* dshift[c] = the sum over rows of dy[c], dscale[c] that of dy[c] (x[c] - mean) / deviation. An RMS norm has no */  \
-  /* mean (NULL) here and below, and 0 in its place; dshift is then undefined. */                                      \
-  X(void, layer_norm_sums,                                                                                             \
-    (const float *x, const float *dy, const float *mean, const float *deviation, int64_t rows, int64_t step,           \
-     int64_t columns, double *dscale, double *dshift),                                                                 \
-    (x, dy, mean, deviation, rows, step, columns, dscale, dshift))                                                     \
-  /* If y is NULL, computes only mean and deviation. */                                                                \
-  X(void, layer_norm,                                                                                                  \
-    (const float *x, const float *scale, const float *shift, int64_t rows, int64_t count, float *mean,                 \
-     float *deviation, float *y),                                                                                      \
-    (x, scale, shift, rows, count, mean, deviation, y))                                                                \
-  /* dx may be dy. */                                                                                                  \
-  X(void, layer_norm_backward,                                                                                         \
-    (const float *x, const float *scale, const float *mean, const float *deviation, const float *dy, int64_t rows,     \
-     int64_t count, float *dx),                                                                                        \
-    (x, scale, mean, deviation, dy, rows, count, dx))                                                                  \
-  /* y may be x. */                                                                                                    \
-  X(void, gelu, (petra_gelu form, const float *x, float *y, int64_t count), (form, x, y, count))                       \
-  /* dx may be dy. */                                                                                                  \
-  X(void, gelu_backward, (petra_gelu form, const float *x, const float *dy, float *dx, int64_t count),                 \
-    (form, x, dy, dx, count))                                                                                          \
-  /* y = the product of silu(gate) and `up`; y may be gate. */                                                         \
-  X(void, swiglu, (const float *gate, const float *up, float *y, int64_t count), (gate, up, y, count))                 \
-  /* dgate may be gate, dup may be up. */                                                                              \
-  X(void, swiglu_backward,                                                                                             \
-    (const float *gate, const float *up, const float *dy, float *dgate, float *dup, int64_t count),                    \
-    (gate, up, dy, dgate, dup, count))                                                                                 \
-  /* Turns each pair i, i + half of `heads` heads of 2 half features by the angle whose cosine is turn[i] and whose */ \
-  /* sine is turn[half + i]. y may be x. */                                                                            \
-  X(void, rotate, (const float *x, const float *turn, int64_t heads, int64_t half, float *y),                          \
-    (x, turn, heads, half, y))                                                                                         \
-  /* A strip of scores s: rows of `count`, cpu_strip_step(count) apart. In row i only the first `keys` + i */          \
-  /* scores (at most `count`) are real; the others become 0. s = exp(s - largest). `inverse` gets 1 / the sum */       \
-  /* of the row, and `log_sum`, whose rows are `step` apart, gets the log of that sum plus the largest score. */       \
-  X(void, softmax,                                                                                                     \
-    (float *s, int64_t rows, int64_t count, int64_t keys, float *inverse, float *log_sum, int64_t step),               \
-    (s, rows, count, keys, inverse, log_sum, step))                                                                    \
-  /* Recomputes the softmax from log_sum: s = exp(s - log_sum). */                                                     \
-  X(void, softmax_again, (float *s, int64_t rows, int64_t count, int64_t keys, const float *log_sum, int64_t step),    \
-    (s, rows, count, keys, log_sum, step))                                                                             \
-  /* For rows of p and dp: dp = p (dp - dy y), where dy y is the dot product of the rows of dy and y, of */            \
-  /* `width` elements and `step` apart. */                                                                             \
-  X(void, softmax_backward,                                                                                            \
-    (const float *p, float *dp, int64_t rows, int64_t count, const float *y, const float *dy, int64_t width,           \
-     int64_t step),                                                                                                    \
-    (p, dp, rows, count, y, dy, width, step))                                                                          \
-  /* y *= factor[i], rows of `width`, `step` apart */                                                                  \
-  X(void, scale_rows, (const float *factor, int64_t rows, int64_t width, int64_t step, float *y),                      \
-    (factor, rows, width, step, y))                                                                                    \
-  /* Returns the log of the sum of exp over a row; if gradient is not NULL, it gets (softmax - onehot) * factor. */    \
-  X(double, log_sum_exp, (const float *row, int64_t count, int64_t label, double factor, float *gradient),             \
-    (row, count, label, factor, gradient))                                                                             \
-  /* Counts the other elements that rank before that of `label`; of equal elements the lower class ranks first. */     \
-  /* A NaN is never worse than another element, nor another element worse than a NaN. */                               \
+   * addend. */     \
+  X(void, join_rows, (petra_join join, const float *b, const float *addend, int64_t rows, int64_t count, float *y),      \
+    (join, b, addend, rows, count, y))                                                                                   \
+  /* sum[c] = the sum over rows, `step` elements apart, of x[c]; at most CPU_COLUMNS columns. */                         \
+  X(void, sum_columns, (const float *x, int64_t rows, int64_t step, int64_t columns, double *sum),                       \
+    (x, rows, step, columns, sum))                                                                                       \
+  /* dshift[c] = the sum over rows of dy[c], dscale[c] the sum of dy[c] (x[c] - mean) / deviation. An RMS norm has no */ \
+  /* mean (NULL) here and below, and 0 in its place; dshift is then undefined. */                                        \
+  X(void, layer_norm_sums,                                                                                               \
+    (const float *x, const float *dy, const float *mean, const float *deviation, int64_t rows, int64_t step,             \
+     int64_t columns, double *dscale, double *dshift),                                                                   \
+    (x, dy, mean, deviation, rows, step, columns, dscale, dshift))                                                       \
+  /* If y is NULL, computes only mean and deviation. */                                                                  \
+  X(void, layer_norm,                                                                                                    \
+    (const float *x, const float *scale, const float *shift, int64_t rows, int64_t count, float *mean,                   \
+     float *deviation, float *y),                                                                                        \
+    (x, scale, shift, rows, count, mean, deviation, y))                                                                  \
+  /* dx may be dy. */                                                                                                    \
+  X(void, layer_norm_backward,                                                                                           \
+    (const float *x, const float *scale, const float *mean, const float *deviation, const float *dy, int64_t rows,       \
+     int64_t count, float *dx),                                                                                          \
+    (x, scale, mean, deviation, dy, rows, count, dx))                                                                    \
+  /* y may be x. */                                                                                                      \
+  X(void, gelu, (petra_gelu form, const float *x, float *y, int64_t count), (form, x, y, count))                         \
+  /* dx may be dy. */                                                                                                    \
+  X(void, gelu_backward, (petra_gelu form, const float *x, const float *dy, float *dx, int64_t count),                   \
+    (form, x, dy, dx, count))                                                                                            \
+  /* y = the product of silu(gate) and `up`; y may be gate. */                                                           \
+  X(void, swiglu, (const float *gate, const float *up, float *y, int64_t count), (gate, up, y, count))                   \
+  /* dgate may be gate, dup may be up. */                                                                                \
+  X(void, swiglu_backward,                                                                                               \
+    (const float *gate, const float *up, const float *dy, float *dgate, float *dup, int64_t count),                      \
+    (gate, up, dy, dgate, dup, count))                                                                                   \
+  /* Turns each pair i, i + half of `heads` heads of 2 half features by the angle whose cosine is turn[i] and whose */   \
+  /* sine is turn[half + i]. y may be x. */                                                                              \
+  X(void, rotate, (const float *x, const float *turn, int64_t heads, int64_t half, float *y),                            \
+    (x, turn, heads, half, y))                                                                                           \
+  /* A strip of scores s: rows of `count`, cpu_strip_step(count) apart. In row i only the first `keys` + i */            \
+  /* scores (at most `count`) are real; the others become 0. s = exp(s - largest). `inverse` gets 1 / the sum */         \
+  /* of the row, and `log_sum`, whose rows are `step` apart, gets the log of that sum plus the largest score. */         \
+  X(void, softmax,                                                                                                       \
+    (float *s, int64_t rows, int64_t count, int64_t keys, float *inverse, float *log_sum, int64_t step),                 \
+    (s, rows, count, keys, inverse, log_sum, step))                                                                      \
+  /* Recomputes the softmax from log_sum: s = exp(s - log_sum). */                                                       \
+  X(void, softmax_recompute,                                                                                             \
+    (float *s, int64_t rows, int64_t count, int64_t keys, const float *log_sum, int64_t step),                           \
+    (s, rows, count, keys, log_sum, step))                                                                               \
+  /* For rows of p and dp: dp = p (dp - dy y), where dy y is the dot product of the rows of dy and y, of */              \
+  /* `width` elements and `step` apart. */                                                                               \
+  X(void, softmax_backward,                                                                                              \
+    (const float *p, float *dp, int64_t rows, int64_t count, const float *y, const float *dy, int64_t width,             \
+     int64_t step),                                                                                                      \
+    (p, dp, rows, count, y, dy, width, step))                                                                            \
+  /* y *= factor[i], rows of `width`, `step` apart */                                                                    \
+  X(void, scale_rows, (const float *factor, int64_t rows, int64_t width, int64_t step, float *y),                        \
+    (factor, rows, width, step, y))                                                                                      \
+  /* Returns the log of the sum of exp over a row; if gradient is not NULL, it gets (softmax - onehot) * factor. */      \
+  X(double, log_sum_exp, (const float *row, int64_t count, int64_t label, double factor, float *gradient),               \
+    (row, count, label, factor, gradient))                                                                               \
+  /* Counts the other elements that rank before `label`; of equal elements the lower class ranks first. */               \
+  /* A NaN is never worse than another element, nor another element worse than a NaN. */                                 \
   X(int64_t, rank, (const float *row, int64_t count, int64_t label), (row, count, label))
 
 /* For number formats (cpu_kernels_quantise.c, backend/quantise.h). */

@@ -71,13 +71,13 @@ INLINE void keep_where(const lanes_u32 *mask, const lanes_f32 *x, lanes_f32 *out
 INLINE void to_bf16(const float *x, uint16_t *y, int64_t count) {
   for (int64_t i = 0; i < count; i += LANES) {
     lanes_f32 a;
-    const int some = count - i < LANES ? (int)(count - i) : LANES;
-    if (some == LANES) {
+    const int lanes = count - i < LANES ? (int)(count - i) : LANES;
+    if (lanes == LANES) {
       load_f32(x + i, LANES, &a);
       store_u16(y + i, LANES, &a);
     } else {
-      load_f32(x + i, some, &a);
-      store_u16(y + i, some, &a);
+      load_f32(x + i, lanes, &a);
+      store_u16(y + i, lanes, &a);
     }
   }
 }
@@ -85,13 +85,13 @@ INLINE void to_bf16(const float *x, uint16_t *y, int64_t count) {
 INLINE void from_bf16(const uint16_t *x, float *y, int64_t count) {
   for (int64_t i = 0; i < count; i += LANES) {
     lanes_f32 a;
-    const int some = count - i < LANES ? (int)(count - i) : LANES;
-    if (some == LANES) {
+    const int lanes = count - i < LANES ? (int)(count - i) : LANES;
+    if (lanes == LANES) {
       load_u16(x + i, LANES, &a);
       store(true, y, i, LANES, &a);
     } else {
-      load_u16(x + i, some, &a);
-      store(true, y, i, some, &a);
+      load_u16(x + i, lanes, &a);
+      store(true, y, i, lanes, &a);
     }
   }
 }

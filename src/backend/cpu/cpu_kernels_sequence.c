@@ -363,7 +363,7 @@ INLINE void softmax(float *s, int64_t rows, int64_t count, int64_t keys, float *
   }
 }
 
-INLINE void softmax_again(float *s, int64_t rows, int64_t count, int64_t keys, const float *log_sum, int64_t step) {
+INLINE void softmax_recompute(float *s, int64_t rows, int64_t count, int64_t keys, const float *log_sum, int64_t step) {
   const int64_t width = cpu_strip_step(count);
   for (int64_t i = 0; i < rows; i++, s += width) {
     const float maximum = log_sum[i * step];

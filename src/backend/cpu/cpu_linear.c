@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linear layers and the loss. Products of matrices, which belong to a head and are small, use CBLAS in one thread. Products of
- * sequences use oneDNN: in fp32 its sgemm, which divides the rows among the threads, in bf16 its primitives. */
+/* Linear layers and the loss. Products of matrices, which belong to a head and are small, use CBLAS in one thread.
+ * Products of sequences use oneDNN: in fp32 its sgemm, which divides the rows among the threads, in bf16 its
+ * primitives. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/cpu_kernels.h"
 #include "backend/cpu/onednn.h"
@@ -68,13 +69,13 @@ static petra_status forward_narrow(petra_backend *backend, const petra_linear_fo
 petra_status cpu_linear_forward(petra_backend *backend, const petra_linear_forward *a) {
   if (cpu_layout_of(a->x)->narrow)
     return forward_narrow(backend, a);
-  const int64_t rows = petra_tensor_rows(a->x), some = rows_at_once(backend, a->x);
+  const int64_t rows = petra_tensor_rows(a->x), step = rows_at_once(backend, a->x);
   int status = PETRA_OK;
   cpu_use_threads(backend);
-#pragma omp parallel for schedule(static) num_threads(rows > some ? backend->threads : 1) reduction(max : status)
-  for (int64_t first = 0; first < rows; first += some) {
+#pragma omp parallel for schedule(static) num_threads(rows > step ? backend->threads : 1) reduction(max : status)
+  for (int64_t first = 0; first < rows; first += step) {
     cpu_use_threads(backend);
-    status = cpu_worse(status, forward_rows(a, first, cpu_minimum(some, rows - first)));
+    status = cpu_worse(status, forward_rows(a, first, cpu_minimum(step, rows - first)));
   }
   return (petra_status)status;
 }
@@ -99,22 +100,22 @@ petra_status cpu_linear_backward_data(petra_backend *backend, const petra_tensor
                                       petra_tensor *dx) {
   if (cpu_layout_of(dy)->narrow)
     return cpu_primitive_do(backend, &(cpu_primitive_task){.pass = CPU_BACKWARD_DATA, .x = dx, .w = w, .y = dy}, dx);
-  const int64_t rows = petra_tensor_rows(dy), some = rows_at_once(backend, dy);
+  const int64_t rows = petra_tensor_rows(dy), step = rows_at_once(backend, dy);
   int status = PETRA_OK;
   cpu_use_threads(backend);
-#pragma omp parallel for schedule(static) num_threads(rows > some ? backend->threads : 1) reduction(max : status)
-  for (int64_t first = 0; first < rows; first += some) {
+#pragma omp parallel for schedule(static) num_threads(rows > step ? backend->threads : 1) reduction(max : status)
+  for (int64_t first = 0; first < rows; first += step) {
     cpu_use_threads(backend);
-    status = cpu_worse(status, backward_rows(dy, w, dx, first, cpu_minimum(some, rows - first)));
+    status = cpu_worse(status, backward_rows(dy, w, dx, first, cpu_minimum(step, rows - first)));
   }
   return (petra_status)status;
 }
 
-/* Sums `columns` columns of dy from `first` on, in the order of the rows; bf16 numbers in pieces of some rows. */
+/* Sums `columns` columns of dy from `first` on, in the order of the rows; bf16 numbers in pieces of a few rows. */
 static void sum_columns(const petra_tensor *dy, int64_t first, int64_t columns, double sum[CPU_COLUMNS]) {
   const int64_t rows = petra_tensor_rows(dy), out = petra_tensor_columns(dy);
   float piece[ROWS_LEAST * CPU_COLUMNS];
-  double some[CPU_COLUMNS];
+  double part[CPU_COLUMNS];
   if (!cpu_layout_of(dy)->narrow) {
     cpu_kernel_sum_columns(cpu_read(dy) + first, rows, out, columns, sum);
     return;
@@ -123,9 +124,9 @@ static void sum_columns(const petra_tensor *dy, int64_t first, int64_t columns, 
   for (int64_t row = 0; row < rows; row += ROWS_LEAST) {
     const int64_t count = cpu_minimum(ROWS_LEAST, rows - row);
     cpu_kernel_widen_rows(cpu_element(dy, row * out + first), out, count, columns, piece, columns);
-    cpu_kernel_sum_columns(piece, count, columns, columns, some);
+    cpu_kernel_sum_columns(piece, count, columns, columns, part);
     for (int64_t c = 0; c < columns; c++)
-      sum[c] += some[c];
+      sum[c] += part[c];
   }
 }
 

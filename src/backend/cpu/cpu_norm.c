@@ -19,7 +19,8 @@ enum {
 /* The division of an activation into pieces. Either a piece covers several images or an image has several pieces. */
 typedef struct cut {
   const cpu_layout *layout;
-  /* Channels of a block of the division: those of the layout; if that has all channels in one block, several such. */
+  /* Channels of a block of the division: the block of the layout, or several if the layout has all channels in one
+   * block. */
   int width;
   int64_t columns; /* blocks of the division in an image */
   int64_t images;
@@ -28,7 +29,7 @@ typedef struct cut {
   int64_t pieces; /* of one block of channels */
 } cut;
 
-/* Returns the number of channels that a kernel processes at once, which divides that of the layout. */
+/* Returns the number of channels that a kernel processes at once, which divides the number of the layout. */
 static int width_of(const cpu_layout *l) {
   if (!l->narrow || l->lanes < CPU_BLOCK_MAX)
     return l->lanes;

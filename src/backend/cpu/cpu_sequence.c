@@ -228,8 +228,8 @@ petra_status cpu_embed_forward(petra_backend *backend, const petra_tensor *token
   return PETRA_OK;
 }
 
-/* Computes columns [first, first + columns) of a table whose rows are the sums of those of dy by token or, if tokens is
- * NULL, by position. */
+/* Computes columns [first, first + columns) of a table whose rows are the sums of the rows of dy by token or, if tokens
+ * is NULL, by position. */
 static void sum_rows(const petra_tensor *dy, const float *tokens, petra_tensor *table, int64_t first, int64_t columns) {
   const int64_t features = table->shape[1], length = dy->shape[1];
   for (int64_t row = 0; row < table->shape[0]; row++)

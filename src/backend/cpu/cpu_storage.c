@@ -222,7 +222,8 @@ petra_status cpu_download(petra_backend *backend, const petra_tensor *tensor, vo
   return PETRA_OK;
 }
 
-/* Gets where elements from `first` of sample `n` lie that are `step` apart, at most `count` of them; returns how many. */
+/* Gets where elements from `first` of sample `n` lie that are `step` apart, at most `count` of them; returns how
+ * many. */
 static int64_t stretch_of_sample(const petra_tensor *tensor, int64_t n, int64_t first, int64_t count, int64_t *start,
                                  int64_t *step) {
   const cpu_layout *l = cpu_layout_of(tensor);

@@ -310,7 +310,7 @@ static dnnl_status_t describe_pass(cpu_onednn *c, const cpu_onednn_shape *shape,
   return status;
 }
 
-/* The descriptions of the two backward passes are made with that of a forward pass. */
+/* The description of a backward pass is made with the description of a forward pass. */
 static dnnl_status_t make_description(cpu_onednn *c, const cpu_onednn_shape *shape, dnnl_primitive_desc_t *out) {
   dnnl_primitive_desc_t hint;
   if (shape->pass == CPU_FORWARD)

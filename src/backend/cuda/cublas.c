@@ -25,7 +25,7 @@ static struct {
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
-/* Opens cuBLAS. A program that is linked with it, as tests are with one of their own, uses that one. On failure
+/* Opens cuBLAS. A program that is linked with cuBLAS uses it; tests are linked with a fake. On failure
  * dlerror() has the reason. */
 static bool open_library(void) {
   if (library.ready)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The internals of the `cuda` backend: its handle and the functions that its files share.
  *
- * From an operation to the device: an operation (cuda_ops_*.c) describes its launches as commands,
- * each with the tensors that it reads and writes. The commands of one action of a stage form a segment,
- * which runs in order on the stage's lane (cuda_segment.c), as single launches or as one CUDA graph (cuda_graph.c). Segments of
- * different lanes wait for each other only if one touches what the other wrote, or writes what it read.
+ * From an operation to the device: an operation (cuda_ops_*.c) describes its launches as commands, each with the
+ * tensors that it reads and writes. The commands of one action of a stage form a segment, which runs in order on the
+ * stage's lane (cuda_segment.c), as single launches or as one CUDA graph (cuda_graph.c). Segments of different lanes
+ * wait for each other only if one touches what the other wrote, or writes what it read.
  *
  * Tensors: cuda_kernels.h says how they are laid out. Masks are one byte an element. Everything that the host reads
  * (download, dot, cross_entropy) waits for the lane that computes it.
@@ -19,10 +19,11 @@
 #include <cuda_runtime_api.h>
 
 enum {
-  CUDA_LANES =
-      16, /* at most; stage j computes on lane j % lanes; lane 0 is also that of everything outside of stages */
-  CUDA_TRACKS = CUDA_LANES + PETRA_PEER_LANES, /* and those of messages from and to other processes (cuda_peers.c) */
-  CUDA_EVENTS = 16,                            /* the last segments of a lane that others can wait for one by one */
+  CUDA_LANES = 16, /* at most; stage j computes on lane j % lanes; lane 0 also takes everything outside of stages */
+  CUDA_TRACKS =
+      CUDA_LANES +
+      PETRA_PEER_LANES, /* lanes of stages, and lanes of messages from and to other processes (cuda_peers.c) */
+  CUDA_EVENTS = 16,     /* the last segments of a lane that others can wait for one by one */
 };
 
 /* The sequence number of a segment on its lane: the segment is over once the lane has reached this number. Numbers
@@ -62,7 +63,7 @@ typedef struct cuda_backend {
   bool wide_gradients;
   cuda_track track[CUDA_TRACKS];
   cuda_segment *segment;
-  cuda_graphs *graphs; /* NULL: every command is launched on its own */
+  cuda_graphs *graphs; /* NULL: every command is launched alone */
   cuda_transfer *transfer;
   cuda_peers *peers; /* NULL: none was connected */
   cuda_convs *convs;
@@ -122,8 +123,8 @@ petra_status cuda_collect(petra_backend *backend, int64_t ticket, petra_cross_en
 
 /* --- cuda_segment.c: the launches of one action of a stage, in order on the stage's lane.
  *
- * Outside of begin and end every command is a segment of its own on lane 0. Where the host needs a result in the middle
- * of an action, what was described so far becomes a segment, and the rest another one. --- */
+ * Outside of begin and end every command is a segment on lane 0. If the host needs a result in the middle of an action,
+ * the commands so far become a segment, and the rest become another one. --- */
 
 /* A command in a segment: the launch, then its arguments, filled up to a multiple of 16 bytes.
  *

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention forward: a block for 64 queries of a head goes through the keys tile by tile, with the maximum of the scores so far
- * and the sums that belong to it (Milakov, Gimelshein 2018, arXiv 1805.02867; Dao et al. 2022, arXiv 2205.14135). */
+/* Attention forward: a block for 64 queries of a head goes through the keys tile by tile, with the maximum of the
+ * scores so far and the sums that belong to it (Milakov, Gimelshein 2018, arXiv 1805.02867; Dao et al. 2022, arXiv
+ * 2205.14135). */
 #include "backend/cuda/cuda_device.h"
 
 #include <math.h>
 
-/* Tiles of attention: CUDA_ATTENTION_TILE queries by as many keys, of one head of one sample. A block of SIDE x SIDE threads is
- * on one tile at a time; the thread at (x, y) of it has the rows y + SIDE r and the columns x + SIDE c, r and c below EACH.
+/* Tiles of attention: CUDA_ATTENTION_TILE queries by as many keys, of one head of one sample. A block of SIDE x SIDE
+ * threads is on one tile at a time; the thread at (x, y) of it has the rows y + SIDE r and the columns x + SIDE c, r
+ * and c below EACH.
  *
- * All sums are in f32, in an order that depends on shapes alone. What attention leaves out (where it is causal, a key after its
- * query; what lies beyond the end of a sequence) is never multiplied with anything but 0: a NaN there reaches nothing. */
+ * All sums are in f32, in an order that depends on shapes alone. What attention leaves out (where it is causal, a key
+ * after its query; what lies beyond the end of a sequence) is never multiplied with anything but 0: a NaN there reaches
+ * nothing. */
 
 enum {
   CUDA_ATTENTION_TILE = 64, /* queries, keys, and features of a result, that a block processes at once */
@@ -59,8 +62,8 @@ typedef struct cuda_attention_place {
   int x, y;
 } cuda_attention_place;
 
-/* The blocks are those of `heads` heads of every sample. If these are heads of keys and values, the place has the first of the
- * heads of queries that share them. */
+/* There are blocks for `heads` heads of every sample. If these are heads of keys and values, the place has the first of
+ * the heads of queries that share them. */
 PETRA_DEVICE cuda_attention_place cuda_attention_place_of(const cuda_attention_work work, int32_t heads) {
   cuda_attention_place place;
   const int64_t head = PETRA_BLOCK / work.chunks / work.tiles; /* of all samples */
@@ -120,7 +123,7 @@ PETRA_DEVICE cuda_attention_rows cuda_attention_from(const cuda_attention_rows r
   return rest;
 }
 
-/* The operands of a block of queries: its own queries, from position `first` on, and all keys and values of the
+/* The operands of a block of queries: its queries, from position `first` on, and all keys and values of the
  * head. */
 typedef struct cuda_attention_queries {
   int32_t first;
@@ -128,7 +131,7 @@ typedef struct cuda_attention_queries {
   cuda_attention_rows queries, keys, values;
 } cuda_attention_queries;
 
-/* If attention is causal, the tiles that have the most keys come first: sets place->tile to that of the block. */
+/* If attention is causal, the tiles that have the most keys come first: sets place->tile to the tile of the block. */
 PETRA_DEVICE cuda_attention_queries cuda_attention_queries_of(const cuda_attention_work work,
                                                               cuda_attention_place *place) {
   cuda_attention_queries q;
@@ -211,7 +214,8 @@ PETRA_DEVICE void cuda_attention_scores(const cuda_attention_place place, const 
   }
 }
 
-/* The columns of a tile that a row of it uses: all; those up to its own number; those from its own number on. */
+/* The columns of a tile that a row of it uses: all; columns up to the number of the row; columns from that number
+ * on. */
 typedef enum cuda_attention_part { CUDA_ATTENTION_ALL, CUDA_ATTENTION_UP_TO, CUDA_ATTENTION_FROM } cuda_attention_part;
 
 PETRA_DEVICE bool cuda_attention_takes(cuda_attention_part part, int row, int column) {
@@ -378,9 +382,9 @@ petra_status cuda_attention_forward_launch(const cuda_lane *lane, const void *ar
   return cuda_launched("attention_forward");
 }
 
-/* Attention backward. The weights p = exp(s - log_sum) are computed again, tile by tile. With ds = p (dp - delta) / sqrt(d), dp the
- * products of dy and v, delta the sum of dy y over a head's features: dq = ds k, dk = ds^T q, dv = p^T dy. Blocks of queries sum over
- * keys, and blocks of keys over queries, each in their order. */
+/* Attention backward. The weights p = exp(s - log_sum) are computed again, tile by tile. With ds = p (dp - delta) /
+ * sqrt(d), dp the products of dy and v, delta the sum of dy y over a head's features: dq = ds k, dk = ds^T q, dv = p^T
+ * dy. Blocks of queries sum over keys, and blocks of keys over queries, each in their order. */
 
 size_t cuda_attention_backward_scratch(int32_t n, int32_t t, int32_t heads) {
   return (size_t)n * (size_t)t * (size_t)heads * sizeof(float);
@@ -397,7 +401,7 @@ PETRA_KERNEL(cuda_attention_delta_kernel, const cuda_attention_work a) {
   }
 }
 
-/* log_sum or delta of a query; 0 where there is none. */
+/* log_sum or delta of a query; 0 if there is none. */
 PETRA_DEVICE float cuda_attention_of_query(const cuda_attention_work a, const cuda_attention_place place,
                                            const float *values, int32_t query) {
   return query < a.a.t ? values[((int64_t)place.sample * a.a.t + query) * a.a.heads + place.head] : 0;

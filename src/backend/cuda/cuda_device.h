@@ -14,7 +14,8 @@
  *
  * PETRA_RSQRT(x) is 1 / sqrt(x) in float, to two units in the last place.
  *
- * PETRA_KEEP(x) has a double that was converted from a float kept, where the compiler would convert it again at each use.
+ * PETRA_KEEP(x) has a double that was converted from a float kept, where the compiler would convert it again at each
+ * use.
  *
  * A launch function ends with `return cuda_launched("name");`. PETRA_THREAD, PETRA_BLOCK, PETRA_THREADS and
  * PETRA_BLOCKS are threadIdx.x, blockIdx.x, blockDim.x and gridDim.x: everything is one-dimensional. PETRA_UNROLL goes
@@ -40,7 +41,8 @@
 #define PETRA_LAUNCH_BLOCK PETRA_LAUNCH_FLAT
 #define PETRA_SHARED __shared__
 #define PETRA_SYNC() __syncthreads()
-/* Releases and acquires; atomicAdd between two __threadfence() would order all memory twice, and sequentially consistent. */
+/* Releases and acquires; atomicAdd between two __threadfence() would order all memory twice, and sequentially
+ * consistent. */
 PETRA_DEVICE unsigned petra_count(unsigned *counter) {
   unsigned old;
   asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;"
@@ -128,7 +130,7 @@ PETRA_DEVICE double cuda_column_sum(double *shared, int threads, int columns, do
 }
 
 /* A step of an optimiser over many tensors in one launch: most tensors of a network have a few hundred numbers, so that
- * a launch for each would take longer than the work. Each tensor has its own consecutive blocks. */
+ * a launch for each would take longer than the work. Each tensor has consecutive blocks. */
 
 enum { CUDA_STEPS_BLOCKS = 1024 }; /* maximum number per tensor */
 
@@ -155,9 +157,9 @@ PETRA_DEVICE cuda_steps_place cuda_steps_place_of(const int32_t *first) {
   return place;
 }
 
-/* --- how the threads of a block are laid out over an array (pixels, c): along the channels, so that neighbouring threads
- * read neighbouring elements; if there are few channels, over several pixels at once. A thread stays with one channel
- * and goes through pixels, so that what belongs to the channel is computed once. All of it depends on the shape
+/* --- how the threads of a block are laid out over an array (pixels, c): along the channels, so that neighbouring
+ * threads read neighbouring elements; if there are few channels, over several pixels at once. A thread stays with one
+ * channel and goes through pixels, so that what belongs to the channel is computed once. All of it depends on the shape
  * alone --- */
 
 enum {
@@ -170,9 +172,9 @@ enum {
   CUDA_TILE_BATCH = 4       /* elements that a thread loads before it uses them: loads in flight hide their latency */
 };
 
-/* Division of numbers below 2^31 by a constant of the launch, as a multiplication: a kernel whose threads have a few elements
- * each would spend a fifth of its instructions on dividing. With 2^(shift - 1) < d <= 2^shift, magic is 2^(31 + shift) / d,
- * rounded up; what that adds to the quotient is less than 1 / d. */
+/* Division of numbers below 2^31 by a constant of the launch, as a multiplication: a kernel whose threads have a few
+ * elements each would spend a fifth of its instructions on dividing. With 2^(shift - 1) < d <= 2^shift, magic is 2^(31
+ * + shift) / d, rounded up; what that adds to the quotient is less than 1 / d. */
 typedef struct cuda_divisor {
   uint32_t magic;
   int32_t shift;
@@ -274,8 +276,9 @@ typedef struct cuda_four_narrow {
   CUDA_ALIGNED(8) uint32_t pair[CUDA_FOUR / 2]; /* each: the element of the even number in the lower half */
 } cuda_four_narrow;
 
-/* Return the upper halves of f32, rounded to nearest, ties to even: an instruction from compute capability 8.0 on. Numbers
- * above the largest finite one become infinite by the carry; a NaN, which rounding would destroy, becomes a quiet one. */
+/* Return the upper halves of f32, rounded to nearest, ties to even: an instruction from compute capability 8.0 on.
+ * Numbers above the largest finite one become infinite by the carry; a NaN, which rounding would destroy, becomes a
+ * quiet one. */
 PETRA_DEVICE uint16_t cuda_bf16_of(float x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   uint16_t half;

@@ -249,8 +249,8 @@ petra_status cuda_swiglu_launch(const cuda_lane *lane, const void *arguments) {
   return cuda_launched("swiglu");
 }
 
-/* Rotary positions. A thread computes the angle of a pair of features of a row, and turns that pair of every head. Neighbouring
- * threads have neighbouring pairs. It copies its share of the other columns. */
+/* Rotary positions. A thread computes the angle of a pair of features of a row, and turns that pair of every head.
+ * Neighbouring threads have neighbouring pairs. It copies its share of the other columns. */
 PETRA_KERNEL(cuda_rotary_kernel, const cuda_rotary_args a) {
   const int32_t half = a.width / 2, turned = a.heads * a.width;
   for (int64_t k = cuda_grid_first(); k < a.rows * half; k += cuda_grid_step()) {
@@ -281,7 +281,7 @@ PETRA_KERNEL(cuda_rotary_kernel, const cuda_rotary_args a) {
 
 CUDA_GRID_LAUNCH(rotary, a->rows *(a->width / 2))
 
-/* Images as bytes to normalised, augmented activations: numbers bit-identical to those of data/sampler.c. */
+/* Images as bytes to normalised, augmented activations: numbers bit-identical to the numbers of data/sampler.c. */
 
 /* v[c]; with a number that is not known to the compiler the device would copy the vector to its slow memory first. */
 PETRA_DEVICE double cuda_component(double v0, double v1, double v2, int c) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Embeddings of tokens and positions. The gradient of the table needs, for each of its rows, the places where its token occurs, in
- * their order: every place counts those that come before it by token, then by place, which is its number in the sorted list. This is
- * quadratic in the places, but for tens of thousands of them far cheaper than the network around it, and needs no atomics and
- * no size that depends on the tokens. */
+/* Embeddings of tokens and positions. The gradient of the table needs, for each of its rows, the places where its token
+ * occurs, in their order: every place counts those that come before it by token, then by place, which is its number in
+ * the sorted list. This is quadratic in the places, but for tens of thousands of them far cheaper than the network
+ * around it, and needs no atomics and no size that depends on the tokens. */
 #include "backend/cuda/cuda_device.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
  * matrices and sequences row-major, vectors plain. Sums over many elements are made in double, in two levels with a
  * grid that depends on shapes alone: the same inputs give bit-identical output on every device. (An atomic counter
  * determines which block is the last. What that block sums, and in which order, does not depend on which block it is.)
- * Element formulas are those of backend/element.h.
+ * backend/element.h has the formulas of elements.
  *
  * A launch function takes the lane on which it runs and its arguments, copies what the kernels need, waits for
  * nothing, allocates nothing and may be captured into a CUDA graph. Failure: PETRA_BACKEND, logged with the kernel's
@@ -38,8 +38,19 @@ typedef struct cuda_lane {
 extern "C" {
 #endif
 
-/* The type of the launch functions in this header. */
-typedef petra_status (*cuda_launch)(const cuda_lane *lane, const void *arguments);
+/* Launches the kernel NAME with arguments of type cuda_NAME_args (below). */
+typedef petra_status cuda_launch_function(const cuda_lane *lane, const void *arguments);
+typedef cuda_launch_function *cuda_launch;
+cuda_launch_function cuda_fill_launch, cuda_axpy_launch, cuda_scale_launch, cuda_add_launch, cuda_relu_backward_launch,
+    cuda_dot_launch, cuda_to_bf16_launch, cuda_from_bf16_launch, cuda_quantise_launch, cuda_dequantise_launch,
+    cuda_permute_launch, cuda_split_launch, cuda_space_to_depth_launch, cuda_norm_statistics_launch,
+    cuda_norm_apply_launch, cuda_norm_backward_launch, cuda_norm_running_launch, cuda_max_pool_forward_launch,
+    cuda_max_pool_backward_launch, cuda_average_pool_forward_launch, cuda_average_pool_backward_launch,
+    cuda_bias_launch, cuda_bias_backward_launch, cuda_cross_entropy_launch, cuda_sgd_launch, cuda_adam_launch,
+    cuda_norm_1_launch, cuda_newton_schulz_launch, cuda_augment_launch, cuda_layer_norm_launch,
+    cuda_layer_norm_backward_launch, cuda_gelu_launch, cuda_swiglu_launch, cuda_rotary_launch,
+    cuda_attention_forward_launch, cuda_attention_backward_launch, cuda_embed_launch, cuda_embed_backward_launch,
+    cuda_patches_launch;
 
 /* Returns the status of the last launch; a failure is logged as "cuda: NAME: ...". cuda_segment.c */
 petra_status cuda_launched(const char *name);
@@ -52,7 +63,6 @@ typedef struct cuda_fill_args {
   float value;
   bool narrow; /* y is bf16 */
 } cuda_fill_args;
-petra_status cuda_fill_launch(const cuda_lane *lane, const void *arguments);
 
 /* y += alpha x for up to CUDA_AXPY_TENSORS pairs; no tensor occurs in two pairs. */
 enum { CUDA_AXPY_TENSORS = 16 };
@@ -67,14 +77,12 @@ typedef struct cuda_axpy_args {
   double alpha;
   int32_t tensors;
 } cuda_axpy_args;
-petra_status cuda_axpy_launch(const cuda_lane *lane, const void *arguments);
 
 typedef struct cuda_scale_args { /* y *= *alpha */
   float *y;
   int64_t count;
   const double *alpha; /* on the device: it changes from step to step while the launch stays the same */
 } cuda_scale_args;
-petra_status cuda_scale_launch(const cuda_lane *lane, const void *arguments);
 
 typedef struct cuda_add_args { /* y = a + b; y may alias a or b */
   const void *a, *b;
@@ -82,14 +90,12 @@ typedef struct cuda_add_args { /* y = a + b; y may alias a or b */
   int64_t count;
   bool narrow_a, narrow_b; /* of bf16 */
 } cuda_add_args;
-petra_status cuda_add_launch(const cuda_lane *lane, const void *arguments);
 
 typedef struct cuda_relu_backward_args { /* dx = y > 0 ? dy : 0; dx may alias dy */
   const float *y, *dy;
   float *dx;
   int64_t count;
 } cuda_relu_backward_args;
-petra_status cuda_relu_backward_launch(const cuda_lane *lane, const void *arguments);
 
 /* *out = sum of a[i] b[i] in double. Scratch: cuda_dot_scratch bytes. */
 typedef struct cuda_dot_args {
@@ -99,7 +105,6 @@ typedef struct cuda_dot_args {
   bool narrow; /* a and b are of bf16 */
 } cuda_dot_args;
 size_t cuda_dot_scratch(int64_t count);
-petra_status cuda_dot_launch(const cuda_lane *lane, const void *arguments);
 
 /* y = x rounded to nearest even, NaN kept a NaN. y holds bf16 as its 16 bits. */
 typedef struct cuda_to_bf16_args {
@@ -107,7 +112,6 @@ typedef struct cuda_to_bf16_args {
   uint16_t *y;
   int64_t count;
 } cuda_to_bf16_args;
-petra_status cuda_to_bf16_launch(const cuda_lane *lane, const void *arguments);
 
 /* y = x, exactly. */
 typedef struct cuda_from_bf16_args {
@@ -115,7 +119,6 @@ typedef struct cuda_from_bf16_args {
   float *y;
   int64_t count;
 } cuda_from_bf16_args;
-petra_status cuda_from_bf16_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- cuda_quantise.cu --- */
 
@@ -130,7 +133,6 @@ typedef struct cuda_quantise_args {
   petra_format format;
   bool narrow; /* x is bf16 */
 } cuda_quantise_args;
-petra_status cuda_quantise_launch(const cuda_lane *lane, const void *arguments);
 
 /* dequantise: the reverse. */
 typedef struct cuda_dequantise_args {
@@ -141,7 +143,6 @@ typedef struct cuda_dequantise_args {
   petra_format format;
   bool narrow; /* y is bf16 */
 } cuda_dequantise_args;
-petra_status cuda_dequantise_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- cuda_shuffle.cu --- */
 
@@ -154,7 +155,6 @@ typedef struct cuda_permute_args {
   int64_t n, c, plane;
   bool to_channels_last, narrow;
 } cuda_permute_args;
-petra_status cuda_permute_launch(const cuda_lane *lane, const void *arguments);
 
 /* x (pixels, c1 + c2) <-> x1 (pixels, c1), x2 (pixels, c2); `join` true: x is the output. */
 typedef struct cuda_split_args {
@@ -163,7 +163,6 @@ typedef struct cuda_split_args {
   int32_t c1, c2;
   bool join;
 } cuda_split_args;
-petra_status cuda_split_launch(const cuda_lane *lane, const void *arguments);
 
 /* space_to_depth of backend.h between x (n, h, w, c) and y (n, h/2, w/2, 4c); `inverse` true: x is the output. */
 typedef struct cuda_space_to_depth_args {
@@ -171,7 +170,6 @@ typedef struct cuda_space_to_depth_args {
   int32_t n, h, w, c;
   bool inverse;
 } cuda_space_to_depth_args;
-petra_status cuda_space_to_depth_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- cuda_norm.cu --- */
 
@@ -186,7 +184,6 @@ typedef struct cuda_norm_statistics_args {
 } cuda_norm_statistics_args;
 enum { CUDA_NORM_CHANNELS = 32 * CUDA_COUNTERS }; /* at most, where there are sums */
 size_t cuda_norm_scratch(int64_t pixels, int32_t c);
-petra_status cuda_norm_statistics_launch(const cuda_lane *lane, const void *arguments);
 
 /* y of petra_norm_forward from x and given mean and variance; y may alias addend. x is bf16 if `narrow`; y is bf16 if
  * `narrow_y`, which requires `narrow` and PETRA_JOIN_NONE. */
@@ -203,7 +200,6 @@ typedef struct cuda_norm_apply_args {
   int32_t join;       /* petra_join */
   bool relu, narrow, narrow_y;
 } cuda_norm_apply_args;
-petra_status cuda_norm_apply_launch(const cuda_lane *lane, const void *arguments);
 
 /* petra_norm_backward: dscale, dshift and dx; dx may alias dy. x and dx are bf16 if `narrow`; dy is bf16 if
  * `narrow_dy`, which requires `narrow`. Scratch: cuda_norm_scratch bytes. */
@@ -218,7 +214,6 @@ typedef struct cuda_norm_backward_args {
   int32_t c, c_first; /* c_first: channels of dy */
   bool relu, narrow, narrow_dy;
 } cuda_norm_backward_args;
-petra_status cuda_norm_backward_launch(const cuda_lane *lane, const void *arguments);
 
 /* petra_op_norm_update_running of up to CUDA_NORM_RUNNING norms in one launch. */
 enum { CUDA_NORM_RUNNING = 16 };
@@ -233,7 +228,6 @@ typedef struct cuda_norm_running_args {
   double momentum;
   int32_t norms;
 } cuda_norm_running_args;
-petra_status cuda_norm_running_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- cuda_pool.cu --- */
 
@@ -247,16 +241,12 @@ typedef struct cuda_max_pool_args {
   float *dx;       /* backward: sums over the outputs that an element won, in their order, in double */
   int32_t n, h, w, c, oh, ow, window, stride, pad;
 } cuda_max_pool_args;
-petra_status cuda_max_pool_forward_launch(const cuda_lane *lane, const void *arguments);
-petra_status cuda_max_pool_backward_launch(const cuda_lane *lane, const void *arguments);
 
 /* x (n, plane, c) <-> columns [column, column + c) of y (n, columns). */
 typedef struct cuda_average_pool_args {
   float *x, *y; /* forward: x is read, y written; backward: y is read, x written */
   int32_t n, plane, c, columns, column;
 } cuda_average_pool_args;
-petra_status cuda_average_pool_forward_launch(const cuda_lane *lane, const void *arguments);
-petra_status cuda_average_pool_backward_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- cuda_layer_norm.cu --- */
 
@@ -269,7 +259,6 @@ typedef struct cuda_bias_args {
   int32_t o;
   bool subtract; /* b from the addend */
 } cuda_bias_args;
-petra_status cuda_bias_launch(const cuda_lane *lane, const void *arguments);
 
 /* db[o] = sum over n of dy[n][o], in double. Each block sums a few columns; if there are many rows, the sum has two
  * levels and needs cuda_bias_scratch bytes of scratch. */
@@ -281,12 +270,11 @@ typedef struct cuda_bias_backward_args {
   bool levels; /* two */
 } cuda_bias_backward_args;
 size_t cuda_bias_scratch(int64_t n, int32_t o);
-petra_status cuda_bias_backward_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- cuda_loss.cu --- */
 
-/* petra_cross_entropy; n rows. One block sums over the rows, in an order that depends on n alone. Scratch: cuda_cross_entropy_scratch
- * bytes. */
+/* petra_cross_entropy; n rows. One block sums over the rows, in an order that depends on n alone. Scratch:
+ * cuda_cross_entropy_scratch bytes. */
 typedef struct cuda_loss_result {
   double loss;
   int32_t top1, top5;
@@ -299,7 +287,6 @@ typedef struct cuda_cross_entropy_args {
   int32_t n, classes;
 } cuda_cross_entropy_args;
 size_t cuda_cross_entropy_scratch(int32_t n);
-petra_status cuda_cross_entropy_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- cuda_optim.cu --- */
 
@@ -320,7 +307,6 @@ typedef struct cuda_sgd_args {
   double momentum;
   const double *lr; /* on the device: it changes from step to step while the launch stays the same */
 } cuda_sgd_args;
-petra_status cuda_sgd_launch(const cuda_lane *lane, const void *arguments);
 
 /* petra_adam_step (`lion`: without squares) over up to CUDA_ADAM_TENSORS tensors in one launch. */
 enum { CUDA_ADAM_TENSORS = 56 };
@@ -342,7 +328,6 @@ typedef struct cuda_adam_args {
   double beta1, beta2, epsilon;
   const cuda_adam_rates *rates; /* on the device */
 } cuda_adam_args;
-petra_status cuda_adam_launch(const cuda_lane *lane, const void *arguments);
 
 /* y = x / max(|x|, 1e-7). Scratch: cuda_norm_1_scratch bytes. */
 typedef struct cuda_norm_1_args {
@@ -351,7 +336,6 @@ typedef struct cuda_norm_1_args {
   int64_t count;
 } cuda_norm_1_args;
 size_t cuda_norm_1_scratch(int64_t count);
-petra_status cuda_norm_1_launch(const cuda_lane *lane, const void *arguments);
 
 /* `polynomial` (n, n) holds the product gram gram on entry, and the polynomial of petra_orthogonalize on return. */
 typedef struct cuda_newton_schulz_args {
@@ -359,7 +343,6 @@ typedef struct cuda_newton_schulz_args {
   float *polynomial;
   int32_t n;
 } cuda_newton_schulz_args;
-petra_status cuda_newton_schulz_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- cuda_elementwise.cu --- */
 
@@ -374,7 +357,6 @@ typedef struct cuda_augment_args {
   int32_t n, h, w;
   double mean[3], deviation[3];
 } cuda_augment_args;
-petra_status cuda_augment_launch(const cuda_lane *lane, const void *arguments);
 
 #ifdef __cplusplus
 }
@@ -395,9 +377,9 @@ typedef struct cuda_layer_norm_args {
   int64_t rows;
   int32_t c;
 } cuda_layer_norm_args;
-petra_status cuda_layer_norm_launch(const cuda_lane *lane, const void *arguments);
 
-/* petra_op_layer_norm_backward; dx may alias dy; mean and dshift NULL: RMS norm. Scratch: cuda_layer_norm_scratch bytes. */
+/* petra_op_layer_norm_backward; dx may alias dy; mean and dshift NULL: RMS norm. Scratch: cuda_layer_norm_scratch
+ * bytes. */
 typedef struct cuda_layer_norm_backward_args {
   const float *x, *scale, *mean, *deviation, *dy;
   float *dx, *dscale, *dshift;
@@ -405,7 +387,6 @@ typedef struct cuda_layer_norm_backward_args {
   int32_t c;
 } cuda_layer_norm_backward_args;
 size_t cuda_layer_norm_scratch(int64_t rows, int32_t c);
-petra_status cuda_layer_norm_backward_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- cuda_elementwise.cu --- */
 
@@ -416,17 +397,15 @@ typedef struct cuda_gelu_args {
   int64_t count;
   int32_t form; /* petra_gelu */
 } cuda_gelu_args;
-petra_status cuda_gelu_launch(const cuda_lane *lane, const void *arguments);
 
-/* petra_op_swiglu_forward: x (rows, 2 features), out (rows, features); with dy (rows, features) petra_op_swiglu_backward:
- * out (rows, 2 features). */
+/* petra_op_swiglu_forward: x (rows, 2 features), out (rows, features); with dy (rows, features)
+ * petra_op_swiglu_backward: out (rows, 2 features). */
 typedef struct cuda_swiglu_args {
   const float *x, *dy; /* dy: NULL forward */
   float *out;
   int64_t rows;
   int32_t features;
 } cuda_swiglu_args;
-petra_status cuda_swiglu_launch(const cuda_lane *lane, const void *arguments);
 
 /* petra_op_rotary of `rows` rows, t of a sample; y may alias x. */
 typedef struct cuda_rotary_args {
@@ -437,7 +416,6 @@ typedef struct cuda_rotary_args {
   double base;
   bool back;
 } cuda_rotary_args;
-petra_status cuda_rotary_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- cuda_attention.cu --- */
 
@@ -450,30 +428,26 @@ typedef struct cuda_attention_args {
   int32_t n, t, heads, kv_heads, d;
   bool causal;
 } cuda_attention_args;
-petra_status cuda_attention_forward_launch(const cuda_lane *lane, const void *arguments);
 size_t cuda_attention_backward_scratch(int32_t n, int32_t t, int32_t heads);
-petra_status cuda_attention_backward_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- cuda_embedding.cu --- */
 
-/* petra_op_embed_forward: tokens (n, t), table (rows, c), positions (at least t, c; NULL: none), y (n, t, c). If a token is not a
- * row number of the table, its row of y is NaN. */
+/* petra_op_embed_forward: tokens (n, t), table (rows, c), positions (at least t, c; NULL: none), y (n, t, c). If a
+ * token is not a row number of the table, its row of y is NaN. */
 typedef struct cuda_embed_args {
   const float *tokens, *table, *positions;
   float *y;
   int32_t n, t, c, rows;
 } cuda_embed_args;
-petra_status cuda_embed_launch(const cuda_lane *lane, const void *arguments);
 
-/* petra_op_embed_backward: dtable (rows, c), dpositions (positions, c; NULL: not wanted). A token that is not a row number of the table
- * contributes only to dpositions. Scratch: cuda_embed_scratch bytes. */
+/* petra_op_embed_backward: dtable (rows, c), dpositions (positions, c; NULL: not wanted). A token that is not a row
+ * number of the table contributes only to dpositions. Scratch: cuda_embed_scratch bytes. */
 typedef struct cuda_embed_backward_args {
   const float *tokens, *dy;
   float *dtable, *dpositions;
   int32_t n, t, c, rows, positions;
 } cuda_embed_backward_args;
 size_t cuda_embed_scratch(int32_t n, int32_t t);
-petra_status cuda_embed_backward_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- cuda_shuffle.cu --- */
 
@@ -483,7 +457,6 @@ typedef struct cuda_patches_args {
   float *y;
   int32_t n, h, w, size;
 } cuda_patches_args;
-petra_status cuda_patches_launch(const cuda_lane *lane, const void *arguments);
 
 #ifdef __cplusplus
 }

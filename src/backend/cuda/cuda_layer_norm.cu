@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums over the features of a row and over the rows of an array: layer norm and RMS norm, and the bias of linear layers.
- * An RMS norm has mean and shift NULL, which count as 0. */
+/* Sums over the features of a row and over the rows of an array: layer norm and RMS norm, and the bias of linear
+ * layers. An RMS norm has mean and shift NULL, which count as 0. */
 #include "backend/cuda/cuda_device.h"
 #include "backend/element.h"
 
@@ -121,7 +121,7 @@ static inline int64_t cuda_layer_blocks(int64_t rows, int32_t width) {
 /* The row of the calling thread, and its first feature; the next one is `width` further. */
 typedef struct cuda_layer_place {
   int64_t row;
-  int32_t first, end; /* end: of the features; 0 where there is no such row */
+  int32_t first, end; /* end: of the features; 0 if there is no such row */
 } cuda_layer_place;
 
 PETRA_DEVICE cuda_layer_place cuda_layer_place_of(int64_t rows, int32_t c, int32_t width) {
@@ -198,8 +198,8 @@ PETRA_KERNEL(cuda_layer_sums_kernel, const cuda_layer_backward_args a) {
   cuda_sums_store(a.tile, place, sums, a.partial);
 }
 
-/* With z = (x - mean) / deviation and g = dy * scale: dx = (g - mean(g) - z mean(g z)) / deviation over the features; without mean(g)
- * for an RMS norm. A thread writes what it alone has read: dx may be dy. */
+/* With z = (x - mean) / deviation and g = dy * scale: dx = (g - mean(g) - z mean(g z)) / deviation over the features;
+ * without mean(g) for an RMS norm. A thread writes what it alone has read: dx may be dy. */
 PETRA_KERNEL(cuda_layer_backward_kernel, const cuda_layer_backward_args a) {
   PETRA_SHARED double shared[CUDA_LAYER_THREADS];
   const int32_t c = a.norm.c;

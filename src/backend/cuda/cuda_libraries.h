@@ -2,8 +2,8 @@
 /* The libraries that compute: cuDNN and cuBLAS.
  *
  * Convolutions by cuDNN's backend (graph) API: a convolution is made once for each shape and kept. Only
- * cudnn_convolution.c and cudnn_graph.c include cuDNN's headers. A shape uses the configuration that cuDNN's heuristics name first, or the
- * one that was measured (cuda_convs_measure). */
+ * cudnn_convolution.c and cudnn_graph.c include cuDNN's headers. A shape uses the configuration that cuDNN's heuristics
+ * name first, or the one that was measured (cuda_convs_measure). */
 #pragma once
 
 #include "backend/cuda/cuda_kernels.h"
@@ -45,17 +45,18 @@ enum {
 };
 
 /* A wide shape can be run in two ways. In the first, one cuDNN graph does everything, with an engine that is compiled
- * for it when the convolution is made (0.3 to 2 s on one core); the sum is then written without rounding. If cuDNN has no such
- * engine, kernels of our own convert before and after a plain bf16 convolution: its output is rounded to bf16 once and then
- * widened. cuDNN 9.19, queried without a device, has no such engine for a filter gradient that rounds x, nor for 3
- * channels (except for their forward pass with a wide output); if the process finds no `libcuda`, it has none at
- * all. */
+ * for it when the convolution is made (0.3 to 2 s on one core); the sum is then written without rounding. If cuDNN has
+ * no such engine, kernels of our own convert before and after a plain bf16 convolution: its output is rounded to bf16
+ * once and then widened. cuDNN 9.19, queried without a device, has no such engine for a filter gradient that rounds x,
+ * nor for 3 channels (except for their forward pass with a wide output); if the process finds no `libcuda`, it has none
+ * at all. */
 
-/* Creates the convolutions with a handle of the current device or, if `deviceprop` (a device's properties as cuDNN writes them
- * in JSON) is not NULL, for that device, without a GPU: such convolutions can be made and queried, not run. cuDNN's workspaces
- * have at most `workspace_max` bytes; converted data come on top. `deterministic`: excludes convolutions that cuDNN notes as
- * nondeterministic. Always excludes convolutions that convert inputs down, sum in less than f32, or transform (Winograd, FFT);
- * in fp32 also those that use tensor cores. Errors: PETRA_BACKEND without a device and with `deviceprop` NULL. */
+/* Creates the convolutions with a handle of the current device or, if `deviceprop` (a device's properties as cuDNN
+ * writes them in JSON) is not NULL, for that device, without a GPU: such convolutions can be made and queried, not run.
+ * cuDNN's workspaces have at most `workspace_max` bytes; converted data come on top. `deterministic`: excludes
+ * convolutions that cuDNN notes as nondeterministic. Always excludes convolutions that convert inputs down, sum in less
+ * than f32, or transform (Winograd, FFT); in fp32 also those that use tensor cores. Errors: PETRA_BACKEND without a
+ * device and with `deviceprop` NULL. */
 petra_status cuda_convs_create(const char *deviceprop, bool deterministic, size_t workspace_max, cuda_convs **out);
 void cuda_convs_destroy(cuda_convs *convs);
 
@@ -71,17 +72,18 @@ void cuda_convs_fuse(cuda_convs *convs, unsigned kinds);
  * the file. Measuring waits for everything that the device does. cuda_convs_find does it when operations are described,
  * never within the capture of a CUDA graph. If cuDNN now has another configuration at the place that the file records,
  * a line says so and the shape is measured again. If the device has too little memory for measuring, a line says so
- * once, and the heuristics choose. Errors: the errors of cuda_engine_table_open. Call it once, before any convolution is found. */
+ * once, and the heuristics choose. Errors: the errors of cuda_engine_table_open. Call it once, before any convolution
+ * is found. */
 petra_status cuda_convs_measure(cuda_convs *convs, const char *file);
 
 /* Writes the choices for all shapes found so far, whether measured now or read from the file, in the format of
  * cuda_convs_measure's file; writes nothing if that was not called. */
 void cuda_convs_print(const cuda_convs *convs, FILE *out);
 
-/* Finds the convolution for a shape. The first call for a shape makes the convolution, by measuring (see above) or by cuDNN's
- * heuristics. These take the first engine configuration that finalizes, has the wanted notes and fits; for a wide
- * shape, one with as many conversions in the graph as possible. It lives as long as `convs`. Errors: PETRA_UNSUPPORTED,
- * logged with the shape, if there is none. */
+/* Finds the convolution for a shape. The first call for a shape makes the convolution, by measuring (see above) or by
+ * cuDNN's heuristics. These take the first engine configuration that finalizes, has the wanted notes and fits; for a
+ * wide shape, one with as many conversions in the graph as possible. It lives as long as `convs`. Errors:
+ * PETRA_UNSUPPORTED, logged with the shape, if there is none. */
 petra_status cuda_convs_find(cuda_convs *convs, const cuda_conv_shape *shape, const cuda_conv **out);
 
 size_t cuda_conv_workspace(const cuda_conv *conv);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cross entropy: a block for each row (an image, or a position of a sequence), then one block for the sums over rows. */
+/* Cross entropy: a block for each row (an image, or a position of a sequence), then one block for the sums over
+ * rows. */
 #include "backend/cuda/cuda_device.h"
 
 #include <math.h>
@@ -73,8 +74,8 @@ PETRA_KERNEL(cuda_row_loss_kernel, const cuda_loss_args a) {
   }
 }
 
-/* Each thread sums every PETRA_THREADS-th row, then the block halves these sums: thousands of positions of a sequence are
- * soon added, in an order that depends on their number alone. */
+/* Each thread sums every PETRA_THREADS-th row, then the block halves these sums: thousands of positions of a sequence
+ * are soon added, in an order that depends on their number alone. */
 PETRA_KERNEL(cuda_batch_loss_kernel, const cuda_loss_args a) {
   PETRA_SHARED double shared[CUDA_LOSS_SUMS];
   double loss = 0, top1 = 0, top5 = 0;

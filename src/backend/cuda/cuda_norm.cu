@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batch normalisation, of arrays of f32 and of bf16. As `ref` does, everything is computed from the mean and variance as
- * stored, so that the backward sees the z that the forward saw: in double where x is f32; in float where x is bf16, whose own
- * rounding is a thousand times that of float, and where arithmetic would otherwise take longer than memory. Kernels are made
- * for each combination of types, and for four channels a thread where their number allows it. scripts/sass_limits bounds
- * their instructions. */
+/* Batch normalisation, of arrays of f32 and of bf16. As `ref` does, everything is computed from the mean and variance
+ * as stored, so that the backward sees the z that the forward saw: in double where x is f32; in float where x is bf16,
+ * whose own rounding is a thousand times that of float, and where arithmetic would otherwise take longer than memory.
+ * Kernels are made for each combination of types, and for four channels a thread where their number allows it.
+ * scripts/sass_limits bounds their instructions. */
 #include "backend/cuda/cuda_device.h"
 #include "backend/element.h"
 
 /* --- sums over the pixels, and the numbers of a channel that a thread loads once --- */
 
-/* Two sums a channel over the pixels of an array, in double, in one launch: each block sums a slice of the pixels of its
- * channels into scratch, and the last block of those channels sums the slices, in their order whichever block that is. A
- * thread has `vec` neighbouring channels, CUDA_FOUR or 1: a constant of the kernel, as in cuda_load. */
+/* Two sums a channel over the pixels of an array, in double, in one launch: each block sums a slice of the pixels of
+ * its channels into scratch, and the last block of those channels sums the slices, in their order whichever block that
+ * is. A thread has `vec` neighbouring channels, CUDA_FOUR or 1: a constant of the kernel, as in cuda_load. */
 
 enum {
   CUDA_NORM_WIDTH = 32,   /* channels of a block: few, since one block sums all of their slices */
@@ -53,8 +53,8 @@ PETRA_DEVICE double cuda_norm_column(double *shared, int columns, double value) 
   return sum;
 }
 
-/* True for a thread that has the sums over all pixels of a channel, true for one thread a channel in the last block of it
- * and nowhere else. partial: [slice][2][channels]. All threads of the block call it. */
+/* True for a thread that has the sums over all pixels of a channel, true for one thread a channel in the last block of
+ * it and nowhere else. partial: [slice][2][channels]. All threads of the block call it. */
 PETRA_DEVICE bool cuda_norm_collect(const cuda_tile tile, const cuda_place place, int vec, const cuda_norm_sums *sums,
                                     double *partial, unsigned *counters, int32_t *channel, double *first,
                                     double *second) {
@@ -109,8 +109,8 @@ PETRA_DEVICE bool cuda_norm_collect(const cuda_tile tile, const cuda_place place
   return true;
 }
 
-/* Pixels of a thread, where no sums are made: what belongs to a channel is loaded once for them, so many as leave enough
- * blocks. */
+/* Pixels of a thread, where no sums are made: what belongs to a channel is loaded once for them, so many as leave
+ * enough blocks. */
 enum { PIXELS_LEAST = 4, PIXELS_MOST = 16 };
 
 static inline cuda_tile cuda_norm_flat_tile(int64_t pixels, int32_t c) {
@@ -299,8 +299,8 @@ PETRA_DEVICE float cuda_norm_joined(cuda_joined joined, bool relu, bool subtract
   return (float)(subtract ? addend - act : addend + act);
 }
 
-/* least: 0 with ReLU, which a NaN passes, else -infinity; sign: -1 to subtract, else 1: z is a float and all that is added
- * is one, so that this rounds once. */
+/* least: 0 with ReLU, which a NaN passes, else -infinity; sign: -1 to subtract, else 1: z is a float and all that is
+ * added is one, so that this rounds once. */
 PETRA_DEVICE float cuda_norm_narrow_joined(cuda_joined joined, float least, float sign, float z, float addend) {
   if (joined == CUDA_ACTIVATED)
     z += addend;
@@ -308,7 +308,8 @@ PETRA_DEVICE float cuda_norm_narrow_joined(cuda_joined joined, float least, floa
   return joined == CUDA_SUM ? fmaf(sign, z, addend) : z;
 }
 
-/* each: pixels that a thread loads before it stores one, at most CUDA_NORM_PIXELS; y may be what others are read from. */
+/* each: pixels that a thread loads before it stores one, at most CUDA_NORM_PIXELS; y may be what others are read
+ * from. */
 PETRA_DEVICE void cuda_apply(const cuda_apply_args a, cuda_joined joined, bool narrow, bool narrow_y, int vec,
                              int each) {
   const cuda_place place = cuda_tile_place(a.tile);
@@ -415,8 +416,8 @@ typedef struct cuda_backward_args {
   cuda_tile tile;
   cuda_norm_backward_args norm;
   double *partial;
-  /* what the last block of a channel leaves: of f32 the means of dz and of dz * normalised, doubles[2][c]; of bf16 the factor
-   * and, in dx = factor dz + slope (x - mean) + constant, the constant and the slope, floats[3][c] */
+  /* what the last block of a channel leaves: of f32 the means of dz and of dz * normalised, doubles[2][c]; of bf16 the
+   * factor and, in dx = factor dz + slope (x - mean) + constant, the constant and the slope, floats[3][c] */
   void *means;
   unsigned *counters;
 } cuda_backward_args;
@@ -429,7 +430,7 @@ PETRA_DEVICE float cuda_norm_narrow_dz(const cuda_channel *channel, bool relu, f
   return cuda_norm_narrow_z(channel, difference) > 0 || !relu ? dy : 0;
 }
 
-/* second: of f32 the sum of dz * normalised; of bf16 that of dz * (x - mean). */
+/* second: of f32 the sum of dz * normalised; of bf16 the sum of dz * (x - mean). */
 PETRA_DEVICE void cuda_backward_finish(const cuda_backward_args a, bool narrow, int32_t channel, double first,
                                        double second) {
   const double inverse = petra_element_inverse_deviation(a.norm.variance[channel]), n = (double)a.tile.pixels;

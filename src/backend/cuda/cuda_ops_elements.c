@@ -67,7 +67,7 @@ static bool is_apart(const cuda_axpy_args *a, const cuda_axpy_tensor *tensor) {
   return true;
 }
 
-/* Consecutive sums, such as those of a block's gradients, share a launch, since most have a few hundred numbers. */
+/* Consecutive sums, such as the sums of a block's gradients, share a launch, since most have a few hundred numbers. */
 petra_status cuda_axpy(petra_backend *backend, double alpha, const petra_tensor *x, petra_tensor *y) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_axpy_tensor, tensor);
@@ -200,8 +200,8 @@ petra_status cuda_adam_step(petra_backend *backend, const petra_adam_step *step)
   return PETRA_OK;
 }
 
-/* --- orthogonalize: a filter (O, KH, KW, I) is as good a matrix as (O, I, KH, KW): its columns are in another order, and so
- * are those of the result --- */
+/* --- orthogonalize: a filter (O, KH, KW, I) can be the matrix instead of (O, I, KH, KW): its columns and the columns
+ * of the result are in another order --- */
 
 /* c = a b, each transposed where it is `turn`ed; all three are matrices. */
 static petra_status multiply(cuda_backend *cuda, const petra_tensor *a, bool turn_a, const petra_tensor *b, bool turn_b,

@@ -138,12 +138,12 @@ petra_status cuda_mean_positions_backward(petra_backend *backend, const petra_te
   return cuda_average_pool_backward(backend, dy, column, dx);
 }
 
-/* --- convolutions, by cuDNN. In bf16 they read and write bf16: inner tensors, or the rounded numbers of streams, filters
- * and their gradients. --- */
+/* --- convolutions, by cuDNN. In bf16 they read and write bf16: inner tensors, or the rounded numbers of streams,
+ * filters and their gradients. --- */
 
 typedef struct conv_args {
   const cuda_conv *conv;
-  const void *x, *w, *y; /* those of the forward pass, or the gradients in their places */
+  const void *x, *w, *y; /* tensors of the forward pass, or their gradients */
 } conv_args;
 
 static petra_status conv_launch(const cuda_lane *lane, const void *arguments) {
@@ -151,7 +151,7 @@ static petra_status conv_launch(const cuda_lane *lane, const void *arguments) {
   return cuda_conv_run(a->conv, lane, a->x, a->w, a->y);
 }
 
-/* The tensors of a convolution, those of the forward pass or the gradients in their places, and where their elements are. */
+/* The tensors of a convolution in the forward pass, or their gradients, and the addresses of their elements. */
 typedef struct operands {
   const petra_tensor *x, *w, *y, *out; /* out: the one that is written */
   const void *at_x, *at_w, *at_y;

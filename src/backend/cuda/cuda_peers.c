@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lanes to other processes over NCCL: each a communicator of two ranks (0 sends), with a stream of its own among the
+/* Lanes to other processes over NCCL: each a communicator of two ranks (0 sends), with its stream among the
  * tracks of the backend, so that events order it against the lanes of stages as these are against each other.
  *
  * Communicators do not block: no call waits for another process, so that a process that has died ends no other one's
@@ -43,8 +43,8 @@ petra_status cuda_peers_alive(const cuda_backend *cuda) {
 
 _Static_assert(sizeof(ncclUniqueId) <= PETRA_PEER_ID_BYTES, "an id has room");
 
-/* Blocks of threads that the kernels of a lane may have. They wait for the other process within their kernel; those of all
- * lanes together have to leave room for computing on any device (108 and more multiprocessors). */
+/* Blocks of threads that the kernels of a lane may have. They wait for the other process within their kernel. The
+ * blocks of all lanes together have to leave room for computing on any device (108 and more multiprocessors). */
 enum { LANE_BLOCKS = 8 };
 static const int64_t ABORT_WAIT_NS = 2000000000; /* for a call of NCCL that does not come back */
 static const int64_t CLOSE_WAIT_NS = 5000000000; /* for the other ends to close as well */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Number formats of messages and kept inputs (backend/quantise.h). A block quantises a sample, if the format has a scale,
- * and a thread writes the codes of eight elements, which fill whole bytes. */
+/* Number formats of messages and kept inputs (backend/quantise.h). A block quantises a sample, if the format has a
+ * scale, and a thread writes the codes of eight elements, which fill whole bytes. */
 #include "backend/cuda/cuda_device.h"
 #include "backend/element.h"
 
@@ -11,8 +11,8 @@ PETRA_DEVICE int64_t cuda_place_in_sample(int32_t c, int64_t plane, int64_t i) {
   return i % plane * c + i / plane;
 }
 
-/* Gets random words 4 step .. 4 step + 3 of a sample, those of base/rng.c: Philox4x32 with ten rounds. (The headers of
- * Random123 need exceptions in C++.) */
+/* Gets random words 4 step .. 4 step + 3 of a sample, the words of base/rng.c: Philox4x32 with ten rounds. (The headers
+ * of Random123 need exceptions in C++.) */
 PETRA_DEVICE void cuda_draw(const petra_draws *draws, int64_t sample, int64_t step, uint32_t words[CUDA_DRAWS]) {
   const uint64_t index = (uint64_t)draws->microbatch * PETRA_DRAWS_SAMPLES + (uint64_t)(draws->first_sample + sample);
   uint32_t key[2] = {(uint32_t)draws->seed, (uint32_t)(draws->seed >> 32)};

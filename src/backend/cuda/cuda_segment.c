@@ -146,7 +146,7 @@ static void widen(cuda_backend *cuda, const petra_tensor *tensor) {
   segment->last_read = last_read;
 }
 
-/* A command of its own, to be added before anything is named for the one that reads the copy. */
+/* A command that is added before any tensor is named for the command that reads the copy. */
 static petra_status fill_rounded(cuda_backend *cuda, const petra_tensor *tensor, cuda_storage *storage) {
   CUDA_ARGUMENTS(cuda_to_bf16_args, a);
   a.x = tensor->data;
@@ -309,7 +309,8 @@ petra_status cuda_launch_commands(const cuda_lane *lane, const unsigned char *co
   return PETRA_OK;
 }
 
-/* The event after which a segment is over: its own, or that of a later one where its own was used again. */
+/* Returns the event after which a segment is over: the event of the segment, or of a later segment that has reused
+ * it. */
 static cudaEvent_t end_of(const cuda_track *track, cuda_moment moment) {
   cuda_moment oldest = track->submitted >= CUDA_EVENTS ? track->submitted - CUDA_EVENTS + 1 : 1;
   return track->ended[(moment < oldest ? oldest : moment) % CUDA_EVENTS];
@@ -449,7 +450,7 @@ petra_status cuda_check(cudaError_t error, const char *what) {
   return petra_fail(PETRA_BACKEND, "cuda: %s: %s: %s", what, cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
-/* Weak, because the tests of the kernels alone have a function of their own. */
+/* Weak, because the tests of the kernels alone replace it. */
 __attribute__((weak)) petra_status cuda_launched(const char *name) {
   return cuda_check(cudaGetLastError(), name);
 }

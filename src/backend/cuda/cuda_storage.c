@@ -37,8 +37,8 @@ void cuda_storage_destroy(petra_backend *backend, petra_tensor *tensor) {
   tensor->layout = NULL;
 }
 
-/* From the host's order x to that of the device, y, or back. Activations and filters have their channels last on the device: (n, c,
- * plane) of the host's order. All else lies as on the host. */
+/* From the host's order x to the device's order y, or back. Activations and filters have their channels last on the
+ * device: (n, c, plane) of the host's order. All else lies as on the host. */
 static petra_status reorder(cuda_backend *cuda, const petra_tensor *tensor, const void *x, void *y, bool to_device) {
   const bool planes = tensor->kind == PETRA_TENSOR_ACTIVATION || tensor->kind == PETRA_TENSOR_INNER ||
                       tensor->kind == PETRA_TENSOR_FILTER;

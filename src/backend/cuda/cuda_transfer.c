@@ -25,7 +25,7 @@ typedef struct slot {
 /* The values of one kind of segment on one lane. */
 typedef struct area {
   unsigned char *device, *pinned; /* pinned: SLOTS copies */
-  unsigned char *now, *there;     /* those of the segment in the making, and those on the device */
+  unsigned char *now, *there;     /* values of the current segment; values on the device */
   size_t used, valid;
   cuda_moment copies[SLOTS];
   int next;

@@ -221,8 +221,8 @@ static petra_status by_file(const cuda_convs *convs, const cuda_conv_shape *shap
   return status;
 }
 
-/* Gets the first configurations that work, from all forms, each with a share of the remaining number: those with tensor
- * cores before those without, in the order of by_heuristics, whose choice comes first. */
+/* Gets the first configurations that work, from all forms, each with a share of the remaining number: configurations
+ * with tensor cores before those without, in the order of by_heuristics, whose choice comes first. */
 enum { CANDIDATES = 8 };
 typedef struct candidates {
   cuda_conv *conv[CANDIDATES];
@@ -256,8 +256,8 @@ static petra_status gather(const cuda_convs *convs, const cuda_conv_shape *shape
   return PETRA_OK;
 }
 
-/* Writes the choice into the file immediately: a run that was killed continues with the same engines, and therefore with
- * the same bits. */
+/* Writes the choice into the file immediately: a run that was killed continues with the same engines, and therefore
+ * with the same bits. */
 static petra_status keep_choice(const cuda_convs *convs, const cuda_conv *conv, double us) {
   const cuda_engine_choice choice = {conv->form, conv->position, conv->engine, us, true};
   PETRA_TRY(cuda_engine_table_put(convs->table, &conv->shape, &choice));
@@ -357,7 +357,7 @@ typedef struct arrays {
   const void *x, *w, *y;
 } arrays;
 
-/* cuDNN's descriptors cannot be changed once finalized, so that each run has its own: host memory only. */
+/* cuDNN's descriptors cannot be changed once finalized, so that each run makes a new one: host memory only. */
 static int variant_pack(const arrays *at, const void *workspace, void **out) {
   const int64_t ids[] = {CUDA_GRAPH_X, CUDA_GRAPH_W, CUDA_GRAPH_Y};
   const void *const pointers[] = {at->x, at->w, at->y};

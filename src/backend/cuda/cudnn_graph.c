@@ -375,7 +375,8 @@ static int read_results(void *heuristics, void **configs, int64_t count, int64_t
                                   filled, configs);
 }
 
-/* From the configuration at `rank` on. Heuristics that cannot answer in this mode count as one that does not finalize. */
+/* From the configuration at `rank` on. Heuristics that cannot answer in this mode count as one that does not
+ * finalize. */
 static petra_status try_mode(const cuda_engine_wanted *wanted, cuda_engine_kind engines, int mode, int rank,
                              cuda_conv *conv, cuda_engine_refusals *why) {
   const cuda_attribute attributes[] = {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures how long convolutions of one shape take on the device, on memory of their own. Many runs are in one graph, so
- * that the time of the host that launches does not count. Each run uses other memory than the run before, as in a tick. */
+/* Measures how long convolutions of one shape take on the device, on memory of their own. Many runs are in one graph,
+ * so that the time of the host that launches does not count. Each run uses other memory than the run before, as in a
+ * tick. */
 #include "backend/cuda/cudnn_private.h"
 
 #include "backend/cuda/cuda.h"
@@ -75,7 +76,8 @@ static petra_status sets_wanted(const bench *b, int *out) {
   return PETRA_OK;
 }
 
-/* If there is no room for all sets, the sets that fit serve, without the last one: graphs and kernels need memory too. */
+/* If there is no room for all sets, the sets that fit serve, without the last one: graphs and kernels need memory
+ * too. */
 static petra_status allocate_all(const cuda_conv_shape *shape, size_t workspace, bench *b, bool *room) {
   int wanted;
   bool more = true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Definitions that the files of the convolutions share: cudnn_convolution.c (the convolutions and their runs),
- * cudnn_graph.c (a convolution as cuDNN's operation graph, and the search for an engine), cudnn_measure.c (the fastest of
- * several), cudnn_table.c (the file of measured engines). Only the first two include cuDNN's headers; this one does not: a
- * descriptor is cuDNN's cudnnBackendDescriptor_t, a pointer to void, and a status its cudnnStatus_t. */
+ * cudnn_graph.c (a convolution as cuDNN's operation graph, and the search for an engine), cudnn_measure.c (the fastest
+ * of several), cudnn_table.c (the file of measured engines). Only the first two include cuDNN's headers; this one does
+ * not: a descriptor is cuDNN's cudnnBackendDescriptor_t, a pointer to void, and a status its cudnnStatus_t. */
 #pragma once
 
 #include "backend/cuda/cuda_libraries.h"
@@ -76,7 +76,7 @@ petra_status cuda_engine_table_put(cuda_engine_table *table, const cuda_conv_sha
 void cuda_engine_table_print(const cuda_engine_table *table, bool all, FILE *out);
 
 /* Replaces the file completely or not at all, if anything was put since it was opened. Choices that others have added
- * to it in the meantime are kept. Errors: those of cuda_engine_table_open; the file is then unchanged. */
+ * to it in the meantime are kept. Errors: the errors of cuda_engine_table_open; the file is then unchanged. */
 petra_status cuda_engine_table_write(cuda_engine_table *table);
 
 struct cudnnContext;
@@ -155,8 +155,8 @@ typedef enum cuda_engine_kind {
 } cuda_engine_kind;
 
 /* Fills conv->config, execution, engine, workspace, notes, position for conv->shape and conv->graph, from the first
- * configuration of these engines that works, beginning at the position `first`; conv->execution stays NULL if none does.
- * The only error is PETRA_NO_MEMORY, logged. cudnn_graph.c */
+ * configuration of these engines that works, beginning at the position `first`; conv->execution stays NULL if none
+ * does. The only error is PETRA_NO_MEMORY, logged. cudnn_graph.c */
 petra_status cuda_engine_search(const cuda_engine_wanted *wanted, cuda_engine_kind engines, cuda_engine_position first,
                                 cuda_conv *conv, cuda_engine_refusals *why);
 
@@ -173,9 +173,9 @@ petra_status cuda_conv_try(const cuda_conv *conv, const cuda_lane *lane, const v
                            bool *ran);
 
 /* Measures convolutions of one shape on temporarily allocated device memory, once the device has finished all earlier
- * work. The time of a convolution includes conversions. Twenty runs are in one graph, on sets of arrays in turn that the
- * cache does not hold together; the time is the median of three launches, after launches that do not count. A convolution
- * that cannot be captured is skipped. *fastest: the convolution with the smallest time (the first of equals), which is *us
- * microseconds; -1 if the device has too little memory or cuDNN runs none of them, and then nothing is logged.
- * cudnn_measure.c */
+ * work. The time of a convolution includes conversions. Twenty runs are in one graph, on sets of arrays in turn that
+ * the cache does not hold together; the time is the median of three launches, after launches that do not count. A
+ * convolution that cannot be captured is skipped. *fastest: the convolution with the smallest time (the first of
+ * equals), which is *us microseconds; -1 if the device has too little memory or cuDNN runs none of them, and then
+ * nothing is logged. cudnn_measure.c */
 petra_status cuda_engines_time(cuda_conv *const *convs, int count, int *fastest, double *us);

@@ -99,12 +99,12 @@ static bool read_choice(const char *text, cuda_engine_choice *c) {
 
 /* Returns true if it is a line that print_row would print. */
 static bool read_row(const char *line, row *r) {
-  char again[LINE];
+  char written[LINE];
   const char *colon = strchr(line, ':');
   if (!colon || !read_shape(line, &r->shape) || !read_choice(colon, &r->choice))
     return false;
-  print_row(r, again);
-  return strcmp(again, line) == 0;
+  print_row(r, written);
+  return strcmp(written, line) == 0;
 }
 
 /* --- the table --- */
@@ -279,19 +279,19 @@ petra_status cuda_engine_table_open(const char *path, const cuda_engine_setting 
 
 /* --- writing: io is above this folder, so that this is its own --- */
 
-/* Writes `text` to `aside`, synced, which then takes the name `path`. 0 or an errno value. */
-static int replace(const char *path, const char *aside, const char *text, size_t size) {
-  FILE *file = fopen(aside, "w");
+/* Writes `text` to `temporary`, synced, which then takes the name `path`. 0 or an errno value. */
+static int replace(const char *path, const char *temporary, const char *text, size_t size) {
+  FILE *file = fopen(temporary, "w");
   if (!file)
     return errno;
   bool written = fwrite(text, 1, size, file) == size && fflush(file) == 0 && fsync(fileno(file)) == 0;
   int failure = written ? 0 : errno;
   if (fclose(file) != 0 && failure == 0)
     failure = errno;
-  if (failure == 0 && rename(aside, path) != 0)
+  if (failure == 0 && rename(temporary, path) != 0)
     failure = errno;
   if (failure != 0)
-    unlink(aside);
+    unlink(temporary);
   return failure;
 }
 
@@ -300,19 +300,19 @@ static petra_status print_all(const void *context, FILE *out) {
   return PETRA_OK;
 }
 
-/* Several processes may write at once, each aside under a name of its own. */
+/* Several processes may write at the same time: each writes a file with another name and renames it. */
 static petra_status write_text(const char *path, const char *text, size_t size) {
-  char *folder, *aside;
+  char *folder, *temporary;
   PETRA_TRY(folder_of(path, &folder));
   const char *slash = strrchr(path, '/');
   const size_t room = strlen(folder) + strlen(path) + 32;
-  petra_status status = petra_allocate(&aside, room, 1);
+  petra_status status = petra_allocate(&temporary, room, 1);
   if (status == PETRA_OK) {
-    snprintf(aside, room, "%s.%s.%ld.tmp", slash ? folder : "", slash ? slash + 1 : path, (long)getpid());
-    const int failure = replace(path, aside, text, size);
+    snprintf(temporary, room, "%s.%s.%ld.tmp", slash ? folder : "", slash ? slash + 1 : path, (long)getpid());
+    const int failure = replace(path, temporary, text, size);
     if (failure != 0)
       status = petra_fail(PETRA_IO, "device.plans: %s: cannot write the measurements: %s", path, strerror(failure));
-    petra_free(aside);
+    petra_free(temporary);
   }
   petra_free(folder);
   return status;
