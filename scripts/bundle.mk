@@ -21,9 +21,9 @@ BUNDLE_OBJECTS = bundle/wire_none.o
 if HAVE_NCCL
 BUNDLE_OBJECTS += bundle/peers_none.o
 endif
-bundle/peers_none.o: src/backend/cuda/peers_none.c
+bundle/peers_none.o: src/backend/cuda/cuda_peers.c
 	$(AM_V_at)$(MKDIR_P) bundle
-	$(AM_V_CC)$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -c -o $@ $<
+	$(AM_V_CC)$(CC) $(DEFS) -DPETRA_WITHOUT_NCCL $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -c -o $@ $<
 
 BUNDLE_RPATH = -Wl,--disable-new-dtags '-Wl,-rpath,$$ORIGIN/../lib'
 bundle/petra: $(petra_OBJECTS) $(petra_DEPENDENCIES) $(BUNDLE_OBJECTS)

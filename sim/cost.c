@@ -168,7 +168,7 @@ static void add_part(const petra_kernel *kernel, double seconds, petra_roofline_
                            [PETRA_KERNEL_WEIGHT_GRADIENT] = &sum->weight_gradient,
                            [PETRA_KERNEL_UPDATE] = &sum->update};
   *parts[kernel->part] += seconds;
-  if (kernel->again)
+  if (kernel->rebuilt)
     sum->reconstruct += seconds;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Learning rates, initial values, weight decay. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/mem.h"
 #include "networks.h"
 #include "nn/optim.h"

@@ -118,9 +118,9 @@ static void end_for_library(int status, void *unused) {
 #endif
 
 /* Within a limit of address space (ulimit -v): a thread of OpenBLAS that finds no memory as the library is loaded tries
- * for ever, takes on and off the 128 MiB of an arena that others then miss, and is waited for at the end. petra uses one
- * thread of it: where nothing is said of their number, the program starts once more and says it. Its own threads share
- * one arena. */
+ * for ever, takes on and off the 128 MiB of an arena that others then miss, and is waited for at the end. petra uses
+ * one thread of it: where nothing is said of their number, the program starts once more and says it. Its own threads
+ * share one arena. */
 static void live_within_limits(char **argv) {
   static const char threads[] = "OPENBLAS_NUM_THREADS";
   struct rlimit space;

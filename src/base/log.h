@@ -49,7 +49,7 @@ enum { PETRA_LANE_LINE = 2048 };
 typedef struct petra_lane {
   int number; /* from 0, which is also the number of every thread outside a pool */
   struct petra_journal
-      *journal; /* journal of the current action (backend/journal.h); NULL: changes take effect immediately */
+      *journal; /* journal of the current action (backend/tensor.h); NULL: changes take effect immediately */
   /* Buffer of PETRA_LANE_LINE bytes for the line of the first failure; NULL: it is written immediately. */
   char *failure;
 } petra_lane;

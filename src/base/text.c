@@ -81,26 +81,26 @@ void petra_table_add_column(petra_table *table, const char *name, petra_table_al
   table->columns = table->own;
 }
 
-static petra_status add_cell(petra_table *table, const char *format, va_list arguments, va_list again) {
+static petra_status add_cell(petra_table *table, const char *format, va_list arguments, va_list copy) {
   char *text = NULL;
   PETRA_TRY(petra_array_reserve(&table->cells, &table->capacity, (int64_t)table->cell_count + 1, sizeof *table->cells));
   int length = vsnprintf(NULL, 0, format, arguments);
   /* A byte may become four when it is escaped; the text itself is printed after these. */
   const size_t room = 4 * (size_t)length + 1;
   PETRA_TRY(petra_allocate(&text, room + (size_t)length + 1, 1));
-  vsnprintf(text + room, (size_t)length + 1, format, again);
+  vsnprintf(text + room, (size_t)length + 1, format, copy);
   petra_utf8_show(text, room, text + room, (size_t)length);
   table->cells[table->cell_count++] = text;
   return PETRA_OK;
 }
 
 void petra_table_cell(petra_table *table, const char *format, ...) {
-  va_list arguments, again;
+  va_list arguments, copy;
   va_start(arguments, format);
-  va_copy(again, arguments);
+  va_copy(copy, arguments);
   if (table->status == PETRA_OK)
-    table->status = add_cell(table, format, arguments, again);
-  va_end(again);
+    table->status = add_cell(table, format, arguments, copy);
+  va_end(copy);
   va_end(arguments);
 }
 

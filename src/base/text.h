@@ -53,8 +53,8 @@ int petra_edit_distance(const char *a, const char *b);
  * or that begins with `word`; "" if there is none. `names` end with NULL. Returns `out`. */
 char *petra_nearest_hint(char *out, size_t size, const char *before, const char *word, const char *const *names);
 
-/* Appends a word as a shell reads it, in quotes if it needs them. `text` has room: at most 4 bytes for each of the word,
- * and 3. */
+/* Appends a word as a shell reads it, in quotes if it needs them. `text` has room: at most 4 bytes for each of the
+ * word, and 3. */
 void petra_shell_append(char *text, const char *word);
 
 /* Comma-separated values: the cells of a line, without the blanks around them and without quotes. In quotes a cell may

@@ -19,7 +19,7 @@
 /* --- control groups --- */
 
 /* Returns the minimum quota of a group and those above it. `file` holds "QUOTA PERIOD" (version 2), or QUOTA, with the
- * period in a file of its own. */
+ * period in another file. */
 static double least_of_groups(const char *mount, const char *group, const char *file, const char *period_file) {
   char folder[PATH_MAX], path[PATH_MAX + 64];
   double least = 0;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* petra info: version, backends, libraries, devices. */
 #include "backend/backend.h"
-#include "backend/cuda/info.h"
-#include "backend/precision.h"
+#include "backend/registry.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/threads.h"

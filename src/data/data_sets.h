@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The data sets, for dataset.c, each of which opens a split of the set that the config names: images (cifar.c, shapes.c,
- * hdf5_set.c, imagefolder.c), then tokens (token_set.c, grammar.c); and how they read files (files.c). */
+/* The data sets, for dataset.c, each of which opens a split of the set that the config names: images (cifar.c,
+ * shapes.c, hdf5_set.c, imagefolder.c), then tokens (token_set.c, grammar.c); and how they read files (files.c). */
 #pragma once
 
 #include "base/status.h"
@@ -18,7 +18,7 @@
 typedef enum petra_cifar_kind { PETRA_CIFAR10, PETRA_CIFAR100 } petra_cifar_kind;
 
 /* Opens the split and checks every record of its files, also those past `limit` (0: none). Images are read from the
- * files on demand. `path`, the errors and `problems` are those of petra_dataset_open: with `problems` a record with a
+ * files on demand. `path`, the errors and `problems` are as in petra_dataset_open: with `problems` a record with a
  * label out of range is left out. CIFAR-100 uses the fine label. */
 petra_status petra_cifar_open(petra_cifar_kind kind, const char *path, petra_split split, int64_t limit,
                               int64_t *problems, petra_dataset **out);
@@ -101,9 +101,9 @@ petra_status petra_windows_init(const petra_config *config, petra_split split, c
  * With data.eval_path, the whole file data.path (in a folder: train.bin) is the training split, and the whole file
  * data.eval_path is the evaluation split. */
 
-/* Open a split and check for the evaluation split. Tokens are checked when they are read. Errors: those of opening the
- * file and of petra_windows_init; PETRA_CONFIG: no path, no evaluation split, a vocabulary that is not given or not
- * that of the file. */
+/* Open a split and check for the evaluation split. Tokens are checked when they are read. Errors: the errors of opening
+ * the file and of petra_windows_init; PETRA_CONFIG: no path, no evaluation split, a vocabulary that is not given or not
+ * the vocabulary of the file. */
 petra_status petra_token_set_open(const petra_config *config, petra_split split, petra_dataset **out);
 petra_status petra_token_set_has_eval(const petra_config *config, bool *out);
 
@@ -135,38 +135,24 @@ petra_status petra_token_set_shape(const petra_config *config, petra_dataset_sha
 enum { PETRA_GRAMMAR_TRAIN_TOKENS = 1 << 20, PETRA_GRAMMAR_EVAL_TOKENS = 1 << 17, PETRA_GRAMMAR_VOCABULARY = 64 };
 
 /* Open the set and get its shape. The tokens are the same in every run; they are generated here and take a byte each in
- * memory. Errors: those of petra_windows_init. */
+ * memory. Errors: the errors of petra_windows_init. */
 petra_status petra_grammar_open(const petra_config *config, petra_split split, petra_dataset **out);
 petra_status petra_grammar_shape(const petra_config *config, petra_dataset_shape *out);
 
 /* Returns loss(context), nats per token; context >= 1. */
 double petra_grammar_best_loss(int64_t context);
 
-/* The positions of data in an HDF5 data set. No identifier of HDF5 leaves hdf5_set.c. */
-
-typedef struct petra_hdf5_layout {
-  int32_t height, width, classes;
-  double mean[3], deviation[3];
-  bool planes;     /* images are (N, 3, H, W); else (N, H, W, 3) */
-  int64_t count;   /* number of records of the split */
-  int64_t offset;  /* position of the first image in the file, bytes */
-  int64_t *labels; /* as they are in the file; free with petra_free */
-} petra_hdf5_layout;
-
-/* Reads the layout and checks that all images lie within the file. Labels are not checked. Errors: those of
- * petra_hdf5_set_open. */
-petra_status petra_hdf5_layout_read(const char *path, petra_split split, petra_hdf5_layout *out);
-
-/* The position of /SPLIT/tokens of a split of tokens, which is in one piece and within the file. */
+/* hdf5_set.c, for token_set.c: the position of /SPLIT/tokens of a split of tokens in an HDF5 file, which is in one
+ * piece and within the file. No identifier of HDF5 leaves hdf5_set.c. */
 typedef struct petra_hdf5_tokens {
   int32_t vocabulary; /* 1 .. 65,536 */
   int64_t count, offset;
 } petra_hdf5_tokens;
 
-/* Reads the layout. Errors: those of petra_hdf5_set_open. */
+/* Reads the layout. Errors: the errors of petra_hdf5_set_open. */
 petra_status petra_hdf5_layout_tokens(const char *path, petra_split split, petra_hdf5_tokens *out);
 
-/* Gets whether there is an evaluation split. Errors: those of a file that cannot be read. */
+/* Gets whether there is an evaluation split. Errors: the errors of a file that cannot be read. */
 petra_status petra_hdf5_layout_has_eval(const char *path, bool *out);
 
 /* --- files.c: reads files by their bytes, and lists the image files below a folder of class folders (ROOT/CLASS/FILE)

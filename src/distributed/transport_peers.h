@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of transport_ranks that sends from device to device (backend/peers.h), if all ranks have such a backend.
+/* The part of transport_ranks that sends from device to device (backend/backend.h), if all ranks have such a backend.
  *
  * Every rank goes through the one schedule of all stages, so the receiver knows when a message is sent. At that place
  * of the schedule it creates the tensors, whose shapes follow from the network, begins to receive them, and puts them
@@ -13,7 +13,7 @@
 
 /* Sends tensors to another device. */
 typedef struct petra_peer_link {
-  /* Works as in backend/peers.h; the tensors are released when it returns. */
+  /* Works as in backend/backend.h; the tensors are released when it returns. */
   petra_status (*exchange)(void *context, const petra_peer_operation *operations, int count);
   /* Is called before a received tensor is used; NULL: the device waits itself. `what` names it in messages. */
   petra_status (*await)(void *context, petra_tensor *tensor, const char *what);

@@ -3,7 +3,7 @@
  * and references, and the line of its failure, are deferred until its turn comes. */
 #pragma once
 
-#include "backend/journal.h"
+#include "backend/tensor.h"
 #include "base/log.h"
 
 typedef struct petra_deferred_work {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/tensor_bytes.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 
 static petra_host_type type_of(const petra_backend *backend, petra_tensor_kind kind) {
   if (kind == PETRA_TENSOR_QUANTISED)

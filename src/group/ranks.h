@@ -50,7 +50,7 @@ petra_status petra_ranks_open(double timeout_s, petra_status before, petra_ranks
  * ranks, else PETRA_CONFIG, with the first line that differs. */
 petra_status petra_ranks_agree(petra_ranks *ranks, petra_status status, const char *text);
 
-/* Rank 0 receives the bytes of every rank, also its own, in the order of ranks: each(context, rank, data, size). */
+/* Rank 0 receives the bytes of every rank, including rank 0, in the order of ranks: each(context, rank, data, size). */
 petra_status petra_ranks_gather(petra_ranks *ranks, const void *data, size_t size,
                                 petra_status (*each)(void *context, int rank, const void *data, size_t size),
                                 void *context);
@@ -70,7 +70,7 @@ petra_status petra_ranks_hosts(petra_ranks *ranks, int32_t *out);
 /* Names the stages of this rank in messages: "rank 1 (host, stages 4 .. 6)". */
 void petra_ranks_rename(petra_ranks *ranks, const char *stages);
 
-/* Returns the clock (base/clock.h) of this rank at the moment when that of rank 0 is 0: exact on one host, else
+/* Returns the clock (base/clock.h) of this rank at the moment when the clock of rank 0 is 0: exact on one host, else
  * estimated from echoes. */
 petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns);
 

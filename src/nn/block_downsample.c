@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The blocks that halve the images of both streams: RevNet's (downsample), its variant for bottlenecks (variant), and the
- * reversible one (shuffle). S1 and S2 are the shortcuts of the streams. */
-#include "backend/ops.h"
+/* The blocks that halve the images of both streams: RevNet's (downsample), its variant for bottlenecks (variant), and
+ * the reversible one (shuffle). S1 and S2 are the shortcuts of the streams. */
+#include "backend/backend.h"
 #include "nn/blocks.h"
 
 static petra_status shortcut(const petra_pass *pass, int unit, petra_tensor *x, petra_tensor **y) {
@@ -59,8 +59,8 @@ const petra_block_ops petra_downsample_ops = {.name = "downsample",
                                               .backward = downsample_backward,
                                               .kernels = petra_joined_kernels};
 
-/* --- the first bottleneck of a group with model.bottleneck: variant, which is not reversible. Shortcuts change the width
- * and the size of both streams first, and F works on the result: y1 = S2(x2) + F(y2), y2 = S1(x1). --- */
+/* --- the first bottleneck of a group with model.bottleneck: variant, which is not reversible. Shortcuts change the
+ * width and the size of both streams first, and F works on the result: y1 = S2(x2) + F(y2), y2 = S1(x1). --- */
 
 static petra_status variant_forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   const petra_block *block = pass->block;
@@ -96,9 +96,9 @@ done:
 const petra_block_ops petra_variant_ops = {
     .name = "variant", .forward = variant_forward, .backward = variant_backward, .kernels = petra_joined_kernels};
 
-/* --- the reversible block that halves the images, after i-RevNet (Jacobsen et al. 2018): with P = space to depth, which
- * makes four channels of the four pixels of every 2 x 2 square, y1 = P(x2) + F(x1), y2 = P(x1). The first convolution of
- * F has stride 2. P is a permutation, so that its inverse is its transpose. --- */
+/* --- the reversible block that halves the images, after i-RevNet (Jacobsen et al. 2018): with P = space to depth,
+ * which makes four channels of the four pixels of every 2 x 2 square, y1 = P(x2) + F(x1), y2 = P(x1). The first
+ * convolution of F has stride 2. P is a permutation, so that its inverse is its transpose. --- */
 
 /* *y = P(x), or P^-1(x) if `back`. */
 static petra_status shuffled(const petra_pass *pass, const petra_tensor *x, bool back, petra_tensor **y) {

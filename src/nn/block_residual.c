@@ -2,7 +2,7 @@
 /* A half of an ordinary transformer block, with the norm before F (GPT-2, ViT): y = x + F(x); and F itself, which
  * block_reversible.c joins to two streams: norm and linear map, a function in between (block_attention.c, block_mlp.c),
  * and a linear map. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "nn/blocks.h"
 
 petra_status petra_function_forward(const petra_pass *pass, petra_tensor *x, petra_join join,

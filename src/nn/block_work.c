@@ -13,7 +13,7 @@ static const double rms_norm_forward_flops = 4, rms_norm_backward_flops = 8;
 void petra_kernels_add(petra_kernel_list *kernels, petra_kernel_part part, bool matrix, double flops, double elements) {
   assert(kernels->count < PETRA_BLOCK_KERNELS);
   kernels->kernel[kernels->count++] = (petra_kernel){.part = part,
-                                                     .again = kernels->again && part == PETRA_KERNEL_FORWARD,
+                                                     .rebuilt = kernels->rebuilt && part == PETRA_KERNEL_FORWARD,
                                                      .matrix = matrix,
                                                      .flops = flops,
                                                      .bytes = elements * (double)kernels->element_bytes};
@@ -70,7 +70,7 @@ void petra_joined_kernels(const petra_block *block, petra_kernel_list *kernels) 
 void petra_block_kernels(const petra_model *model, const petra_block *block, const petra_optim *optim, int64_t samples,
                          int64_t element_bytes, petra_kernel_list *out) {
   *out = (petra_kernel_list){
-      .samples = samples, .element_bytes = element_bytes, .again = !block->is_loss || block->auxiliary};
+      .samples = samples, .element_bytes = element_bytes, .rebuilt = !block->is_loss || block->auxiliary};
   block->ops->kernels(block, out);
   petra_optim_kernels(optim, model, block, out);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Muon's step of one matrix (optim.h). */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "nn/optim.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "nn/optim.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "nn/blocks.h"
 
 #include <math.h>
@@ -10,9 +10,9 @@
 /* Refuses the keys of `other` that `kind` does not have. */
 static petra_status check_keys(const petra_config *config, petra_optimiser_kind kind, const petra_optimiser *other) {
   for (const petra_optimiser_key *key = other->keys; key->path; key++) {
-    bool some, changed;
+    bool common, changed;
     char names[64];
-    if (petra_optimiser_default(kind, key->path, &some))
+    if (petra_optimiser_default(kind, key->path, &common))
       continue;
     PETRA_TRY(petra_config_changed(config, key->path, &changed));
     if (changed)
@@ -58,8 +58,11 @@ bool petra_optim_takes_matrix(const petra_optim *optim, const petra_block *block
          (spec->kind == PETRA_TENSOR_MATRIX && !block->is_loss && !block->reads_data);
 }
 
-bool petra_optim_keeps(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec, int state,
-                       int32_t shape[4]) {
+/* Returns true if the optimiser keeps tensor `state` of the parameter, and gets that tensor's shape (4 numbers). 0: the
+ * average of gradients, or velocity; 1: the average of squares, both with the parameter's shape; 2, 3: A and B of basis
+ * rotation; 4, 5: its P and Q. */
+static bool keeps_state(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec, int state,
+                        int32_t shape[4]) {
   const petra_optimiser *optimiser = petra_optimiser_of(optim->kind);
   memcpy(shape, spec->shape, sizeof spec->shape);
   if (state >= (petra_optim_takes_matrix(optim, block, spec) ? optimiser->matrix_states : optimiser->states))
@@ -80,7 +83,7 @@ petra_status petra_optim_state_create(const petra_optim *optim, const petra_comp
     petra_tensor_spec spec;
     int32_t shape[4];
     petra_block_parameter(model, block, i, &spec);
-    if (!petra_optim_keeps(optim, block, &spec, state, shape))
+    if (!keeps_state(optim, block, &spec, state, shape))
       continue;
     any = true;
     PETRA_TRY_GOTO(status, petra_compute_tensor(compute, spec.kind, shape, PETRA_MEMORY_MOMENTUM, &set.tensor[i]),
@@ -234,7 +237,7 @@ static petra_status coupled_adam_step(const petra_optim *optim, const petra_comp
   return status;
 }
 
-/* Muon and basis rotation: each matrix on its own, the other parameters with AdamW. */
+/* Muon and basis rotation: each matrix alone, the other parameters with AdamW. */
 static petra_status matrix_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *t,
                                 double lr, int64_t steps) {
   petra_optim_tensors others = {0};

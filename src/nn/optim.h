@@ -40,9 +40,9 @@
  *  adam    g += d w; then the step of adamw without decay. Kingma and Ba, Adam: A Method for Stochastic Optimization
  *          (arXiv 1412.6980), in PyTorch's form, which that release calls.
  *
- * The formulas of adamw, nadamw, muon and adam are those of PyTorch 2.15's programs, which
- * tests/reference/make_optimisers.py runs; that of lars was read in the release. The papers of lion, of the rms factor
- * and of lars were not at hand. */
+ * The formulas of adamw, nadamw, muon and adam come from PyTorch 2.15's programs, which
+ * tests/reference/make_optimisers.py runs; the formula of lars was read in the release. The papers of lion, of the rms
+ * factor and of lars were not at hand. */
 #pragma once
 
 #include "base/status.h"
@@ -73,16 +73,10 @@ petra_optim petra_optim_from_config(const petra_config *config);
 /* Returns the weight decay of the block's parameter `index`. */
 double petra_optim_decay(const petra_optim *optim, const petra_model *model, const petra_block *block, int index);
 
-/* Returns true if Muon or basis rotation updates this parameter of the block as a matrix: matrices, except those of a
- * block that ends in the loss or reads the data, which are the head's weight and tables of embeddings; with Muon also
- * all filters (O rows). */
+/* Returns true if Muon or basis rotation updates this parameter of the block as a matrix: matrices, except the matrices
+ * of a block that ends in the loss or reads the data, which are the head's weight and tables of embeddings; with Muon
+ * also all filters (O rows). */
 bool petra_optim_takes_matrix(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec);
-
-/* Returns true if the optimiser keeps tensor `state` of the parameter, and gets that tensor's shape (4 numbers). 0: the
- * average of gradients, or velocity; 1: the average of squares, both with the parameter's shape; 2, 3: A and B of basis
- * rotation; 4, 5: its P and Q. */
-bool petra_optim_keeps(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec, int state,
-                       int32_t shape[4]);
 
 /* Creates tensor set `state` of a block, with zeros. Tensors that are not kept are NULL; the set is empty if none is
  * kept. */
@@ -120,7 +114,7 @@ petra_status petra_muon_step(const petra_optim *optim, const petra_compute *comp
 petra_status petra_rotation_step(const petra_optim *optim, const petra_compute *compute,
                                  const petra_optim_tensors *tensors, int i, double lr, int64_t steps);
 
-/* Returns true if basis rotation rotates a side of a matrix: 0, that of its rows, or 1, that of its columns. */
+/* Returns true if basis rotation rotates a side of a matrix: 0, the side of its rows, or 1, the side of its columns. */
 bool petra_rotation_has(const petra_optim *optim, int64_t rows, int64_t columns, int side);
 
 /* Adds the cost of a step of basis rotation: FLOPs of products, and elements that they read and write. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "probe/gradient_cosine.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "probe/probe_log.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/mem.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* petra profile: the measurement. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/progress.h"

@@ -19,7 +19,7 @@ static bool is_read(const petra_config *config, const char *path) {
 
 static petra_status print(const void *context, FILE *out) {
   const petra_backend *backend = context;
-  backend->ops->print_plans(backend, out);
+  backend->ops->print_engines(backend, out);
   return PETRA_OK;
 }
 
@@ -34,7 +34,7 @@ static petra_status write_to(const petra_backend *backend, const char *path) {
 
 petra_status petra_plans_file_write(const petra_config *config, const petra_backend *backend, const char *folder) {
   char *path;
-  if (!backend->ops->print_plans)
+  if (!backend->ops->print_engines)
     return PETRA_OK;
   PETRA_TRY(petra_join_path(folder, PETRA_PLANS_FILE, &path));
   petra_status status = is_read(config, path) ? PETRA_OK : write_to(backend, path);
