@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/seal.h"
 #include "base/text.h"
-#include "record/run_h5_read.h"
+#include "io/recorded_order.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -47,24 +47,25 @@ static petra_status read_stream(FILE *file, const char *name, petra_schedule_tex
 }
 
 static int by_stage(const void *a, const void *b) {
-  const petra_run_h5_action *x = *(const petra_run_h5_action *const *)a, *y = *(const petra_run_h5_action *const *)b;
+  const petra_recorded_action *x = *(const petra_recorded_action *const *)a,
+                              *y = *(const petra_recorded_action *const *)b;
   return x->stage != y->stage ? (x->stage > y->stage) - (x->stage < y->stage) : (x > y) - (x < y);
 }
 
 /* The actions of a recorded run. */
 typedef struct recorded {
   const char *path;
-  petra_run_h5_action *rows;
+  petra_recorded_action *rows;
   int64_t count;
 } recorded;
 
 /* Prints the actions of every stage in the order in which they started. */
 static petra_status print_actions(const void *context, FILE *out) {
   const recorded *run = context;
-  const petra_run_h5_action *rows = run->rows;
+  const petra_recorded_action *rows = run->rows;
   const int64_t count = run->count;
-  const petra_run_h5_action **order;
-  int32_t stages = 0, stage = 0;
+  const petra_recorded_action **order;
+  int64_t stages = 0, stage = 0;
   for (int64_t i = 0; i < count; i++) {
     stages = rows[i].stage > stages ? rows[i].stage : stages;
     const char *expected = petra_action_check(rows[i].stage, rows[i].kind, rows[i].microbatch);
@@ -81,10 +82,10 @@ static petra_status print_actions(const void *context, FILE *out) {
     order[i] = &rows[i];
   qsort(order, (size_t)count, sizeof *order, by_stage);
   for (int64_t i = 0; i < count; i++) {
-    const petra_action action = {order[i]->stage, (petra_action_kind)order[i]->kind, order[i]->microbatch};
+    const petra_action action = {(int32_t)order[i]->stage, (petra_action_kind)order[i]->kind, order[i]->microbatch};
     char text[40];
     for (; stage < action.stage; stage++)
-      fprintf(out, "%s%d:", stage ? "\n" : "", stage + 1);
+      fprintf(out, "%s%lld:", stage ? "\n" : "", (long long)stage + 1);
     petra_action_print(&action, text, sizeof text);
     fprintf(out, " %s", text);
   }
@@ -98,7 +99,7 @@ static petra_status read_log(const char *path, petra_schedule_text *out) {
   recorded run = {.path = path};
   char *text;
   size_t size;
-  PETRA_TRY(petra_run_h5_read_actions(path, &run.rows, &run.count));
+  PETRA_TRY(petra_recorded_order_read(path, &run.rows, &run.count));
   petra_status status = petra_text_print(print_actions, &run, "the schedule of a log", &text, &size);
   petra_free(run.rows);
   PETRA_TRY(status);
