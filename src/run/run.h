@@ -6,7 +6,7 @@
 #include "schedule/executor.h"
 #include "probe/probe.h"
 #include "exec/network.h"
-#include "predict/memory_cache.h"
+#include "predict/memory.h"
 #include "group/ranks.h"
 #include "record/training_log.h"
 
