@@ -2,7 +2,6 @@
 # src/run: a run: opened, run to its end, closed; its folder.
 libpetra_a_SOURCES += \
 	src/run/banner.c src/run/banner.h \
-	src/run/estimate.c src/run/estimate.h \
 	src/run/earlier_run.c \
 	src/run/folder.c src/run/folder.h \
 	src/run/libraries.c src/run/libraries.h \
