@@ -4,11 +4,9 @@ libpetra_a_SOURCES += \
 	src/run/banner.c src/run/banner.h \
 	src/run/earlier_run.c \
 	src/run/folder.c src/run/folder.h \
-	src/run/libraries.c src/run/libraries.h \
 	src/run/overlap.c src/run/overlap.h \
 	src/run/pace.c src/run/pace.h \
 	src/run/rank_simulation.c src/run/rank_simulation.h \
-	src/run/replay.c src/run/replay.h \
 	src/run/run.c src/run/run.h \
 	src/run/run_files.c \
 	src/run/run_observers.c \

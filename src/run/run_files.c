@@ -12,7 +12,6 @@
 #include "data/dataset.h"
 #include "checkpoint/checkpoint_file.h"
 #include "checkpoint/checkpoints.h"
-#include "run/libraries.h"
 #include "run/pace.h"
 
 #include <math.h>
