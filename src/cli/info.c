@@ -8,7 +8,7 @@
 #include "base/utf8.h"
 #include "base/release.h"
 #include "cli/command.h"
-#include "run/libraries.h"
+#include "record/run_h5.h"
 
 #include <jansson.h>
 #include <stdio.h>

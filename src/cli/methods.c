@@ -6,7 +6,7 @@
 #include "cli/command.h"
 #include "cli/rows.h"
 #include "setup/describe.h"
-#include "search/compare_methods.h"
+#include "search/candidate.h"
 
 #include <jansson.h>
 #include <math.h>

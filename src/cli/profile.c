@@ -11,7 +11,7 @@
 #include "cli/rows.h"
 #include "setup/describe.h"
 #include "run/folder.h"
-#include "run/libraries.h"
+#include "record/run_h5.h"
 #include "profile/profile.h"
 #include "group/ranks.h"
 

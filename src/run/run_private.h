@@ -123,9 +123,6 @@ petra_status petra_run_open_files(petra_run *run, petra_run_h5_about *about);
 void petra_run_release_room(petra_run *run);
 petra_status petra_run_follow_files(petra_run *run, petra_status status);
 
-/* Checks, before the run's folder is opened, that all ranks have the same one, if that matters. All ranks call this. */
-petra_status petra_run_share_folder(const petra_run *run);
-
 /* A training's `write`: weights.h5, and the last tables of the log. */
 petra_status petra_run_write_files(petra_run *run);
 
