@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Scattered durations and a slow stage, with and without ticks: jitter.py [PETRA] [--tables | --draw]. Exit status 1 if a
-time without scatter is not the expected one, or a lag is outside its bounds."""
+"""Scattered durations and a slow stage, with and without ticks: jitter.py [PETRA]
+[--tables | --draw]. Exit status 1 if a time without scatter is not the expected one, or a lag is
+outside its bounds."""
 
 import collections
 import json
@@ -20,7 +21,8 @@ SEEDS = range(1, 11)
 SCALES = [0, 0.1, 0.2, 0.3, 0.5, 0.7, 1]
 FACTORS = [1, 1.25, 1.5, 2, 3, 4]
 SLOW_STAGE = 5
-# The rows: label, method, maximum number of microbatches in flight (arrival), seconds per microbatch without scatter.
+# The rows: label, method, maximum number of microbatches in flight (arrival), seconds per
+# microbatch without scatter.
 KINDS = [
     ("lockstep", "petra", 0, 4),
     ("arrival, credit 10", "petra-arrival", 10, None),
@@ -94,7 +96,8 @@ def summary(cell, results):
 
 
 def lags(kind, scale):
-    """Counts from traces, over all seeds, the microbatches that came back to stage 1 with each lag."""
+    """Counts from traces, over all seeds, the microbatches that came back to stage 1 with each
+    lag."""
     counts = collections.Counter()
     for seed in SEEDS if scale else [1]:
         with tempfile.TemporaryDirectory() as folder:
@@ -256,7 +259,8 @@ def draw(rows, histogram, path):
 
 
 def draw_shares(axis, histogram):
-    """Draws the lags of one program by scatter, in the colour of the program: bars beside each other in three shades."""
+    """Draws the lags of one program by scatter, in the colour of the program: bars beside each
+    other in three shades."""
     label = "arrival, credit 19"
     found = {
         scale: [r for r in histogram if r["program"] == label and r["scale"] == scale]

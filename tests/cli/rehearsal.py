@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On several processes: rehearsals (cluster.stages with run.mode: execute), profiles with the link, what was predicted. No
-figure of time is judged but that sleeping takes as long as it has to."""
+"""On several processes: rehearsals (cluster.stages with run.mode: execute), profiles with the link,
+what was predicted. No figure of time is judged but that sleeping takes as long as it has to."""
 
 import os
 import shutil
@@ -67,7 +67,8 @@ class Rehearsal(ProgramTest):
         return found[1]
 
     def actions(self, folder):
-        """Of every stage what it did, in its order, with versions; and how long each action took."""
+        """Of every stage what it did, in its order, with versions; and how long each action
+        took."""
         with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
             trace = file["trace/actions"]
             rows = list(
@@ -93,7 +94,8 @@ class Rehearsal(ProgramTest):
         return stages, times
 
     def orders(self, folder):
-        """Of ranks with stages 1 .. 3 and the others, what each did, one after the other; without evaluations."""
+        """Of ranks with stages 1 .. 3 and the others, what each did, one after the other; without
+        evaluations."""
         with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
             rows = zip(
                 *(
@@ -108,7 +110,8 @@ class Rehearsal(ProgramTest):
         return found
 
     def check_times(self, times, stages):
-        """Actions last what they cost, one after the other on a stage, and what is sent comes after it was sent."""
+        """Actions last what they cost, one after the other on a stage, and what is sent comes after
+        it was sent."""
         for (stage, kind, m), (start, end) in times.items():
             if kind == "F" and stage > 1:
                 self.assertGreaterEqual(start, times[stage - 1, "F", m][1])
@@ -163,7 +166,8 @@ class Rehearsal(ProgramTest):
             )
             self.assertRegex(
                 out,
-                rf"24 microbatches with {method} on {stages} stages, rehearsed: \S+ s per microbatch, simulated \S+ s; written: slept/",
+                rf"24 microbatches with {method} on {stages} stages, rehearsed: \S+ s per"
+                r" microbatch, simulated \S+ s; written: slept/",
             )
             self.good(
                 "simulate",
@@ -267,7 +271,8 @@ class Rehearsal(ProgramTest):
         self.assertEqual(process.returncode, 1, error)
         self.assertRegex(
             error,
-            r"petra: rank 2 \(.*\) has not been heard of for 2 s; rank 0 \(.*\) waited for (the end of an action|what rank 2 sends)",
+            r"petra: rank 2 \(.*\) has not been heard of for 2 s; rank 0 \(.*\) waited for (the end"
+            r" of an action|what rank 2 sends)",
         )
 
     def test_profile_and_prediction(self):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petrapipe.Trainer beside the program: a dozen of the runs of tests/reference/torch_runtime.py, with fewer updates. Debian's PyTorch is enough."""
+"""petrapipe.Trainer beside the program: a dozen of the runs of tests/reference/torch_runtime.py,
+with fewer updates. Debian's PyTorch is enough."""
 
 import os
 import sys

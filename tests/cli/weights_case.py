@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of weights from and to PyTorch share: networks by their options, and analysis/weights_pytorch.py within this process."""
+"""What the tests of weights from and to PyTorch share: networks by their options, and
+analysis/weights_pytorch.py within this process."""
 
 import contextlib
 import importlib.util
