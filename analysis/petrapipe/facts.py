@@ -237,7 +237,8 @@ def _bytes(value: torch.Tensor) -> bytes:
 
 def described(value: Any) -> str:
     """Returns a value in words, in one line: numbers by repr, objects by their class and public
-    attributes, functions by their full name and a digest of their code and of the values that it reads."""
+    attributes, functions by their full name and a digest of their code and of the values that it
+    reads."""
     return "none" if value is None else short(_Describer().text(value), 400)
 
 
@@ -288,7 +289,8 @@ def data_facts(data: Any, batch: int) -> str:
 
 
 def network_facts(stage: Stage) -> str:
-    """Returns the classes of the modules of a stage, with a digest of their code, shapes and settings."""
+    """Returns the classes of the modules of a stage, with a digest of their code, shapes and
+    settings."""
     words = " ".join(re.sub(" at 0x[0-9a-f]+", "", repr(module)) for module in stage.modules)
     tensors = [
         (name, tuple(t.shape), str(t.dtype), t.requires_grad)

@@ -138,8 +138,8 @@ class Signature:
         return None
 
     def changed_code(self, theirs: Mapping[str, str]) -> list[str]:
-        """Returns the names of functions and classes with other code. Codes of two versions of Python cannot be
-        compared."""
+        """Returns the names of functions and classes with other code. Codes of two versions of
+        Python cannot be compared."""
         if theirs.get("Python") != self.code.get("Python"):
             return []
         return [name for name, code in self.code.items() if theirs.get(name, code) != code]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Free texts (names of files and runs, values of configs) as figures, tables, pages and messages show them."""
+"""Free texts (names of files and runs, values of configs) as figures, tables, pages and messages
+show them."""
 
 from __future__ import annotations
 
@@ -8,8 +9,9 @@ import unicodedata
 
 
 def shown(text: object) -> str:
-    r"""Returns a free text as every figure, table and message prints it: one line. Each byte of a character that could disturb a terminal, and each
-    byte that is not UTF-8, has the form \x1b, as in the program (src/base/utf8.h).
+    r"""Returns a free text as every figure, table and message prints it: one line. Each byte of a
+    character that could disturb a terminal, and each byte that is not UTF-8, has the form \x1b, as
+    in the program (src/base/utf8.h).
 
     >>> print(shown("two\nlines"))
     two\x0alines
@@ -56,7 +58,8 @@ def brief(value: object, length: int = 80) -> str:
 
 
 def drawn(text: object) -> str:
-    r"""Returns a free text that matplotlib draws unchanged: a $ begins no mathematics, and a leading _ does not hide it from a legend.
+    r"""Returns a free text that matplotlib draws unchanged: a $ begins no mathematics, and a
+    leading _ does not hide it from a legend.
 
     >>> print(drawn("5 $ a_b"))
     5 \$ a_b
@@ -66,7 +69,8 @@ def drawn(text: object) -> str:
 
 
 def plotted(text: object) -> str:
-    """Returns a free text that Plotly draws unchanged: it begins no tag such as <b>, and no reference such as &lt;.
+    """Returns a free text that Plotly draws unchanged: it begins no tag such as <b>, and no
+    reference such as &lt;.
 
     >>> plotted("<b>")
     '&lt;b&gt;'

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws runs and sweeps on one page, which needs nothing else when it is opened: what `petra report` does. docs/reports.md describes the page.
-Sections without data are left out, and the page says so."""
+"""Draws runs and sweeps on one page, which needs nothing else when it is opened: what
+`petra report` does. docs/reports.md describes the page. Sections without data are left out, and the
+page says so."""
 
 from __future__ import annotations
 
@@ -49,8 +50,9 @@ def write(path: str, text: str) -> None:
 def report(
     places: Sequence[str], output: str
 ) -> tuple[list[RunData], list[SweepData], list[Reach], list[dict]]:
-    """Writes the page of runs (folders or their run.h5), sweeps (folders or their summary.csv) and objects of `petra reach --json` (.json). Returns
-    these and the sections of the page (figures.py)."""
+    """Writes the page of runs (folders or their run.h5), sweeps (folders or their summary.csv) and
+    objects of `petra reach --json` (.json). Returns these and the sections of the page
+    (figures.py)."""
     if os.path.splitext(output)[1] not in (".html", ".htm"):
         raise Error(f"{output}: expected a name that ends in .html")
     modules("plotly.offline")
@@ -63,7 +65,8 @@ def report(
     for path in paths:
         if not os.path.isfile(path):
             raise Unreadable(
-                f"{os.path.dirname(path)}: has neither run.h5 nor summary.csv; expected a run or a sweep (petra sweep GRID --jobs 0 writes the summary of a running sweep)"
+                f"{os.path.dirname(path)}: has neither run.h5 nor summary.csv; expected a run or a"
+                " sweep (petra sweep GRID --jobs 0 writes the summary of a running sweep)"
             )
     runs = [RunData(path, name) for path, name in zip(paths, run_names(paths))]
     sections = figures.sections(runs, sweeps, reaches)
@@ -97,7 +100,10 @@ def main() -> None:
         "places",
         nargs="+",
         metavar="RUN",
-        help="a run (its folder or run.h5), a sweep (its folder or summary.csv), or what petra reach --json printed (a .json)",
+        help=(
+            "a run (its folder or run.h5), a sweep (its folder or summary.csv), or what petra reach"
+            " --json printed (a .json)"
+        ),
     )
     parser.add_argument(
         "-o", "--output", required=True, metavar="FILE.html", help="the page to write"
@@ -135,7 +141,8 @@ def main() -> None:
     elif not arguments.quiet:
         print(
             shown(
-                f"written: {arguments.output}, {1e-6 * size:.1f} MB, {counts_of(runs, sweeps, reaches)}"
+                f"written: {arguments.output}, {1e-6 * size:.1f} MB,"
+                f" {counts_of(runs, sweeps, reaches)}"
             )
         )
         for sweep in sweeps:
