@@ -8,7 +8,6 @@ one line and an exit status.
 The functions of petrapipe raise exceptions; only this file ends a process. It loads only the
 standard library before the Python is chosen."""
 
-import codecs
 import importlib
 import importlib.util
 import os
@@ -31,20 +30,6 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 LOOK = (
     "import importlib as i, importlib.util as u, sys; [i.import_module(n) for n in"
     " sys.argv[1].split()]; sys.exit(not all(map(u.find_spec, sys.argv[2].split())))"
-)
-
-# A stream writes this instead of a byte or a character that its encoding lacks.
-codecs.register_error(
-    "petra",
-    lambda error: (
-        shown(error.object[error.start : error.end])
-        if any(
-            0xD800 <= ord(character) <= 0xDFFF
-            for character in error.object[error.start : error.end]
-        )
-        else "?" * (error.end - error.start),
-        error.end,
-    ),
 )
 
 
@@ -115,7 +100,8 @@ def restart_in(python):
     """Runs this script from its beginning in another Python."""
     os.environ[CHOSEN] = python
     try:
-        os.execvp(python, [python, *(["-B"] if sys.dont_write_bytecode else []), *sys.argv])
+        options = ["-B"] * sys.dont_write_bytecode + ["-X", "utf8"] * sys.flags.utf8_mode
+        os.execvp(python, [python, *options, *sys.argv])
     except OSError as error:
         raise CannotStart(
             f"{python} cannot be started: {error.strerror}; expected the path of a Python in"

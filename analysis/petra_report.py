@@ -13,4 +13,4 @@ python3-h5py python3-plotly). docs/reports.md describes the page.
 from entry import run
 
 if __name__ == "__main__":
-    run("petrapipe.report.write", "h5py", "numpy", "plotly")
+    run("petrapipe.commands.report", "h5py", "numpy", "plotly")

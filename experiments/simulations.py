@@ -18,7 +18,7 @@ import entry  # noqa: E402
 from petrapipe.figures import look  # noqa: E402
 from petrapipe.figures.look import COLOURS, MARKERS, legend_below, style  # noqa: E402, F401
 from petrapipe.modules import modules  # noqa: E402, F401
-from petrapipe.sweeps import half_interval  # noqa: E402
+from petrapipe.statistics import half_interval  # noqa: E402
 
 sys.excepthook = entry.one_line
 

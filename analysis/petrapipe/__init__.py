@@ -33,7 +33,7 @@ _MODULE_OF = {
     "log_path": "runs",
     "run_names": "runs",
     "read_config": "configs",
-    "half_interval": "sweeps",
+    "half_interval": "statistics",
     "read_summary": "sweeps",
     "Plan": "plan",
     # These need torch.

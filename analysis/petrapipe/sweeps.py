@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweeps according to their summary.csv (docs/sweep.md), and the interval of a mean over seeds.
-Needs only the standard library."""
+"""Sweeps according to their summary.csv (docs/sweep.md). Needs only the standard library."""
 
 from __future__ import annotations
 
 import csv
 import math
 import re
-import statistics
+
 from typing import Iterable, Sequence
 
 from .errors import Unreadable
@@ -108,33 +107,3 @@ def cell_name(keys: Iterable[str], values: dict[str, str]) -> str:
     return ", ".join(word + values[key] for key, word in zip(keys, words) if key in values) or (
         "base" if keys else ""
     )
-
-
-# Two-sided 95 % of Student's t by degrees of freedom; further on four terms of its expansion about
-# the normal distribution's 1.959964 (Abramowitz and Stegun 26.7.5), which are right to 1e-3 from 10
-# on.
-T_QUANTILES = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
-
-
-def half_interval(values: Sequence[float]) -> float:
-    """Returns half of the 95 % interval of the mean of `values` (Student's t); 0 for a single
-    value, which has no scatter.
-
-    >>> round(half_interval([40, 50, 60]), 1)
-    24.8
-    """
-    count = len(values)
-    if count < 2:
-        return 0.0
-    z, v = 1.959964, count - 1
-    quantile = (
-        T_QUANTILES[v - 1]
-        if v <= len(T_QUANTILES)
-        else (
-            z
-            + (z**3 + z) / (4 * v)
-            + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
-            + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
-        )
-    )
-    return quantile * statistics.stdev(values) / count**0.5

@@ -345,10 +345,7 @@ class Runs(ProgramTest):
             (code, error.splitlines()),
             (
                 1,
-                [
-                    "petra_export.py: made.h5: /memory/more_bytes: its attribute parts has 1 names;"
-                    " expected 3"
-                ],
+                ["petra: made.h5: /memory/more_bytes: its attribute parts has 1 names; expected 3"],
             ),
         )
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Sequence
 from .. import sweeps
 from ..configs import UNCOMPARED_KEYS
 from ..errors import Error, Unreadable
-from ..sweeps import cell_name, half_interval
+from ..statistics import half_interval
+from ..sweeps import cell_name
 from ..text import cell, drawn
 from . import look
 
