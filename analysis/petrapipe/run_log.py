@@ -98,12 +98,14 @@ class _Rows:
 class RunLog:
     """The log of a run. Its methods raise Error, with one line. `trace`: it has /trace/actions.
 
-    path: the folder of the run, which is created, or its run.h5. plan: .config (YAML),
-    .epoch_microbatches, .header (a dictionary). stages: a dictionary per stage: name, reversible,
-    parameters, forward_flops, forward_bytes, backward_bytes, delay; what is missing is 0.
-    parameters: (name "SS/NAME", stage, zero) of each tensor, for a log with /probe. trace: the log
-    has /trace/actions. overwrite: the files of an earlier run in the folder are replaced, but not
-    before the first row of /train.
+    path: the folder of the run, which is created, or its run.h5.
+    plan: .config (YAML), .epoch_microbatches, .header (a dictionary).
+    stages: a dictionary per stage: name, reversible, parameters, forward_flops, forward_bytes,
+    backward_bytes, delay; what is missing is 0.
+    parameters: (name "SS/NAME", stage, zero) of each tensor, for a log with /probe.
+    trace: the log has /trace/actions.
+    overwrite: the files of an earlier run in the folder are replaced, but not before the first row
+    of /train.
     network, optimiser, data: descriptions in words, which readers print instead of the keys of the
     config.
     training: what the run depends on, as lines `key: value` (facts.py), which readers compare

@@ -13,8 +13,8 @@ begins with the line "# (figures of one machine)" words are compared, but neithe
 many lines a table has. A command that fails shows its error, the line that begins with "petra: ".
 Trainings are made shorter by SHORT, but with --update.
 
-    <!-- printed by: COMMAND --> up to the next <!-- end --> stands what COMMAND prints, as
-        Markdown.
+    <!-- printed by: COMMAND -->   up to the next <!-- end --> stands what COMMAND prints, as
+                                   Markdown
 """
 
 import importlib.util

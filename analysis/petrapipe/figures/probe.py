@@ -2,8 +2,8 @@
 """How far the gradients of a run are from exact ones: figures 5 and 6 of the paper, and a table.
 
 Figure 5: cosines and norm ratios over the epochs, the stage as colour; a point is the mean of the
-probes of one epoch, smoothed by a running mean. Figure 6: cosines by stage at some epochs. The run
-must have been made with probe.per_epoch > 0."""
+probes of one epoch, smoothed by a running mean.
+Figure 6: cosines by stage at some epochs. The run must have been made with probe.per_epoch > 0."""
 
 from __future__ import annotations
 
