@@ -45,6 +45,7 @@ def train(options, method, k, reversible):
 
     sys.path[:0] = [os.path.join(ROOT, "analysis"), os.path.join(ROOT, "analysis", "examples")]
     import nanogpt
+
     from petrapipe import Trainer
 
     torch.set_num_threads(options.threads)

@@ -14,11 +14,11 @@ import textwrap
 sys.path.insert(
     0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "analysis")
 )
-import entry  # noqa: E402
-from petrapipe.figures import look  # noqa: E402
-from petrapipe.figures.look import COLOURS, MARKERS, legend_below, style  # noqa: E402, F401
-from petrapipe.modules import modules  # noqa: E402, F401
-from petrapipe.statistics import half_interval  # noqa: E402
+import entry
+from petrapipe.figures import look
+from petrapipe.figures.look import COLOURS, MARKERS, legend_below, style  # noqa: F401
+from petrapipe.modules import modules  # noqa: F401
+from petrapipe.statistics import half_interval
 
 sys.excepthook = entry.one_line
 
@@ -66,8 +66,7 @@ def petra(*arguments):
     """Returns the JSON object that petra prints."""
     run = subprocess.run(
         [PETRA, *arguments, "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         check=False,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -216,7 +215,7 @@ def name_ends(axis, groups, step=0.042, width=30):
         places.append(max(at - height / 2, places[-1] + heights[len(places) - 1] if places else -1))
     for i in reversed(range(len(places))):  # no higher than the panel
         places[i] = min(places[i], (places[i + 1] if i + 1 < len(places) else 1.02) - heights[i])
-    for (at, group), text, height, place in zip(ends, texts, heights, places):
+    for (at, _group), text, height, place in zip(ends, texts, heights, places):
         axis.annotate(
             text,
             (1, at),

@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 
-import simulations as sim
 import petrapipe  # simulations knows its folder
+import simulations as sim
 
 WORDS = dict(
     argument[2:].split("=", 1)
@@ -38,8 +38,7 @@ def cells(grid, output):
     command = [sim.PETRA, "sweep", grid, "--jobs", JOBS, "--output", output, "--json", "--quiet"]
     done = subprocess.run(
         command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
         check=False,

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -139,7 +140,7 @@ def device_of(device: str | torch.device) -> torch.device:
     try:
         found = torch.device(device)
         torch.zeros((), device=found)
-    except Exception as error:  # noqa: BLE001: each device has exceptions of its own
+    except Exception as error:  # each device has exceptions of its own
         reason = str(error).splitlines()[0].rstrip(".")
         raise Error(
             f"device: {device}: {reason}; expected cpu, or a device of this machine"

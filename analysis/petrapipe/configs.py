@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 # Keys that change no result: they determine where files go (docs/config.md), or how a run gets to
 # the same results. tests/check_analysis compares them with src/config/keys.c.

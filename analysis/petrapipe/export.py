@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import re
 import stat
-from typing import Any, Iterable, Iterator, Sequence, TextIO
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TextIO
 
 import h5py
 import numpy
@@ -75,7 +76,7 @@ class Column:
         if self.kind == "S":
             return quoted(value.decode("utf-8", "surrogateescape"))
         if self.kind == "f":
-            return "%.17g" % value if value == value else ""
+            return f"{value:.17g}" if value == value else ""
         return self.values[value] if 0 <= value < len(self.values) else str(value)
 
 

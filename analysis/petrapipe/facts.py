@@ -16,7 +16,8 @@ import re
 import sys
 import sysconfig
 import types
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy
 import torch
@@ -109,7 +110,7 @@ class _Describer:
         self.within.add(id(value))
         try:
             return self._inner(value, depth)
-        except Exception:  # noqa: BLE001: an object of the user, which need not have a description
+        except Exception:  # an object of the user, which need not have a description
             return name_of(type(value))
         finally:
             self.within.discard(id(value))

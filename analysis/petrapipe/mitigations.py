@@ -18,7 +18,7 @@ calls none of these."""
 from __future__ import annotations
 
 from collections import deque
-from typing import Mapping
+from collections.abc import Mapping
 
 import torch
 

@@ -18,7 +18,7 @@ as any module does; nothing is reconstructed."""
 
 from __future__ import annotations
 
-from typing import Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import nn

@@ -17,7 +17,8 @@ import os
 import subprocess
 import tempfile
 import warnings
-from typing import Any, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy
 
@@ -104,7 +105,7 @@ class Plan:
         return self.method["head"] == "fused"
 
     @classmethod
-    def of_lines(cls, file: Iterable[str], name: str = "the plan") -> "Plan":
+    def of_lines(cls, file: Iterable[str], name: str = "the plan") -> Plan:
         """Returns the plan of a file that is open for reading: the header, then the actions in
         blocks, because a long run has millions. Raises Error if it is no plan, or if its version is
         another."""
@@ -169,7 +170,7 @@ class Plan:
         return cls(header, dict(zip(names, values.reshape(-1, len(names)).T)))
 
     @classmethod
-    def read(cls, path: str) -> "Plan":
+    def read(cls, path: str) -> Plan:
         """Returns the plan of a file."""
         try:
             with open(path, encoding="utf-8") as file:
@@ -180,7 +181,7 @@ class Plan:
     @classmethod
     def of_config(
         cls, config: str | Mapping[str, Any], *, petra: str | None = None, **keys: Any
-    ) -> "Plan":
+    ) -> Plan:
         """Returns the plan that the program makes of a config: a path, YAML text, or a mapping of
         dotted keys. `keys` are further settings, in which two underscores stand for the dot:
         cluster__stages=8."""

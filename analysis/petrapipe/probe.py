@@ -229,8 +229,8 @@ def figures(window: Window, stages: list[Stage]) -> dict[str, numpy.ndarray]:
     for x, y in PAIRS:
         parameter: dict[str, list] = {measure: [] for measure in MEASURES}
         whole = []
-        for j, stage in enumerate(stages):
-            pairs = [(a, b) for a, b in zip(window.gradients[x][j], window.gradients[y][j])]
+        for j in range(len(stages)):
+            pairs = list(zip(window.gradients[x][j], window.gradients[y][j]))
             dots = [
                 (0.0, 0.0, 0.0, 0.0) if a is None or b is None else _products(_plain(a), _plain(b))
                 for a, b in pairs

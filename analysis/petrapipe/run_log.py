@@ -22,7 +22,8 @@ import os
 import time
 import uuid
 import weakref
-from typing import Any, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 import numpy
 

@@ -20,7 +20,8 @@ import contextlib
 import os
 import re
 import stat
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from .configs import read_config
 from .errors import Error, MissingModule, Unreadable
@@ -28,7 +29,7 @@ from .modules import modules
 
 h5py, numpy = modules("h5py", "numpy")
 
-from . import log_check, run_schema, seals  # noqa: E402: it needs these modules
+from . import log_check, run_schema, seals  # noqa: E402 - it needs these modules
 from .log_check import LEGENDS  # noqa: E402
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from typing import Any, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import nn

@@ -15,8 +15,9 @@ import contextlib
 import copy
 import random
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable
 
 import numpy
 import torch
@@ -382,7 +383,7 @@ class Stage:
                     ys = self._with_loss(b, ys, target)
         except StageError:
             raise
-        except Exception as error:  # noqa: BLE001: any error of a user's module is one of its stage
+        except Exception as error:  # any error of a user's module is one of its stage
             reason = f"{type(error).__name__}: {error}".strip().split("\n")[0]
             if "in-place operation" in reason:
                 raise self.error(
@@ -414,7 +415,7 @@ class Stage:
     def _with_loss(self, b: int, ys: Streams, target: Any) -> Streams:
         try:
             return self.loss(ys[0] if len(ys) == 1 else ys, target), ys[0]
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             shapes = " and ".join(
                 f"{tuple(t.shape)} of {t.dtype}"
                 if isinstance(t, torch.Tensor)

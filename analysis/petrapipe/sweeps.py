@@ -6,8 +6,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-
-from typing import Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from .errors import Unreadable
 

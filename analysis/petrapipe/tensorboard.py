@@ -15,7 +15,8 @@ import math
 import os
 import sys
 import time
-from typing import Callable, Iterator
+from collections.abc import Iterator
+from typing import Callable
 
 from .errors import Error, MissingModule
 from .runs import Run, log_path, run_names

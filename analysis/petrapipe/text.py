@@ -7,7 +7,7 @@ from __future__ import annotations
 import codecs
 import html
 import unicodedata
-from typing import Iterable
+from collections.abc import Iterable
 
 
 def is_shown(code: int) -> bool:

@@ -20,13 +20,13 @@ import math
 import re
 import time
 import warnings
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Callable
 
 import torch
 from torch import nn
 
-from . import arguments, facts, protocols, run_schema
-from . import mitigations as known
+from . import arguments, facts, mitigations as known, protocols, run_schema
 from .checkpoints import Checkpoints
 from .configs import read_config
 from .errors import Diverged, Error, StageError
@@ -698,7 +698,7 @@ class Trainer:
 
     # --- the run ---
 
-    def run(self) -> "Trainer":
+    def run(self) -> Trainer:
         """Performs the rows of the plan from the current one to the end. Raises Diverged at a loss
         that is not finite, and StageError for a module that cannot be trained. A trainer runs
         once."""
@@ -823,7 +823,7 @@ class Trainer:
             )
         except Error:
             raise
-        except Exception as error:  # noqa: BLE001: an optimiser or a mitigation of the user
+        except Exception as error:  # an optimiser or a mitigation of the user
             raise StageError(
                 f"stage {stage.number} ({stage.name}): update {stage.updates + 1} fails:"
                 f" {protocols.reason_of(error)}; expected an optimiser that needs the gradients"

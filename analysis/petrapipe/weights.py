@@ -16,7 +16,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from typing import TYPE_CHECKING, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Callable
 
 from . import weights_transformers as transformers
 from .errors import Error

@@ -19,7 +19,8 @@ import sys
 import tarfile
 import warnings
 import zipfile
-from typing import TYPE_CHECKING, Any, Mapping
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from . import seals, weights_release as release
 from .errors import Error

@@ -113,7 +113,7 @@ def tables(rows):
     body = []
     for epochs in sorted({r["epochs"] for r in rows}):
         reference = best(rows, "backprop", 1, epochs)
-        for name, (method, accumulate) in LINES.items():
+        for _name, (method, accumulate) in LINES.items():
             row = best(rows, method, accumulate, epochs)
             if row:
                 body.append(

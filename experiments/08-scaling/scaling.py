@@ -173,7 +173,7 @@ def draw(rows, path):
     plt = sim.pyplot()
     figure, axes = plt.subplots(2, 2, figsize=(13, 8.2), layout="constrained")
     names = list(dict.fromkeys(r["method"] for r in rows))
-    close = lambda a, b: abs(a - b) <= 0.02 * max(a, b)  # noqa: E731
+    close = lambda a, b: abs(a - b) <= 0.02 * max(a, b)
     panels = [
         (
             axes[0, 0],

@@ -227,7 +227,7 @@ def draw(rows, path):
     """Every method has its colour and marker in all panels."""
     plt = sim.pyplot()
     figure, axes = plt.subplots(2, 2, figsize=(13, 7.8), layout="constrained", sharey="row")
-    close = lambda a, b: abs(a - b) <= 0.05 * max(a, b)  # noqa: E731
+    close = lambda a, b: abs(a - b) <= 0.05 * max(a, b)
     for axis_row, depth in zip(axes, DEPTHS):
         groups = []
         for axis, sweep, key, factor in (

@@ -162,7 +162,7 @@ def tables(rows):
     shown = lambda r: (
         f"{r['time_per_microbatch_s']:.3f}"
         + (f" ± {r['time_interval_s']:.3f}" if r["seeds"] > 1 else "")
-    )  # noqa: E731
+    )
     sim.markdown(
         ["s per microbatch, scatter"] + [f"{scale:g}" for scale in SCALES],
         [[kind[0]] + [shown(r) for r in pick(rows, "scatter", kind[0])] for kind in KINDS],
@@ -189,7 +189,7 @@ def draw(rows, histogram, path):
     plt = sim.pyplot()
     figure, axes = plt.subplots(2, 2, figsize=(10.5, 8), layout="constrained")
     (time, slow), (lag, shares) = axes
-    close = lambda a, b: abs(a - b) <= 0.02 * max(a, b)  # noqa: E731
+    close = lambda a, b: abs(a - b) <= 0.02 * max(a, b)
     slowed = {scale: [] for scale in (0, 0.3)}
     for label, look in LOOKS.items():
         points = pick(rows, "scatter", label)

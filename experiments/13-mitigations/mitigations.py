@@ -116,7 +116,7 @@ def compute():
 def tables(rows):
     shown = lambda value, factor, digits: (
         f"{factor * value:.{digits}f}" if isinstance(value, (int, float)) else value or "–"
-    )  # noqa: E731
+    )
     sim.markdown(
         [
             "method",

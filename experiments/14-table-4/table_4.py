@@ -10,7 +10,7 @@ import statistics
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-import simulations as sim  # noqa: E402
+import simulations as sim
 
 # Row of the grid, its number in the paper (6 is not there), buffered data, the paper's top-1 of
 # RevNet-18 on CIFAR-100 in %.
@@ -54,7 +54,7 @@ def main():
     rows = read(sys.argv[1] if len(sys.argv) > 1 else "runs/table-4-mini")
     figure = lambda name, key: {
         seed: cell[key] for seed, cell in rows[name].items() if cell.get(key) is not None
-    }  # noqa: E731
+    }
     print(
         "| row | buffered | seeds | train loss | evaluation top-1, % | difference to row 2, points"
         " | paper (CIFAR-100, width 64) |"

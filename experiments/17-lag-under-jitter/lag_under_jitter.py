@@ -236,7 +236,7 @@ def tables(summary, trained):
         ):
             values = lambda name, scale, factor: [
                 r[key] for r in pick(trained, row=name, scale=scale, factor=factor)
-            ]  # noqa: E731,B023
+            ]
             sim.markdown(
                 [title] + header[1:],
                 [

@@ -82,8 +82,7 @@ def mpirun(ranks, arguments, slow=None):
     run = subprocess.run(
         command,
         env={**os.environ, **MPI, **(TCP if slow else {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         stdin=subprocess.DEVNULL,
         text=True,
         check=False,

@@ -439,7 +439,7 @@ class Damaged(ProgramTest):
                     refused[name] = str(error)
                     self.assertEqual(len(str(error).splitlines()), 1, (about, name, error))
                     self.assertLess(len(str(error)), 1000, (about, name))
-                except (Exception, SystemExit) as error:  # pylint: disable=broad-except
+                except (Exception, SystemExit) as error:
                     raise AssertionError(
                         f"{about}: {name} ends with {type(error).__name__}: {error}"
                     ) from error

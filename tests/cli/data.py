@@ -780,14 +780,14 @@ class Tokens(DataTest):
                 "--set",
                 setting,
             )
-        for values in (
+        for tokens in (
             values,
             stream.integers(0, 4, 4000),
             numpy.zeros(4000),
             numpy.tile([3, 40], 2000),
             numpy.tile([40, 4], 2000),
         ):
-            self.write("good.bin", values.astype("<u2").tobytes())
+            self.write("good.bin", tokens.astype("<u2").tobytes())
             self.good("data", "verify", *options, "--set", "data.path=good.bin")
 
     def test_grammar_and_limits(self):
@@ -880,7 +880,7 @@ class Tokens(DataTest):
         ]
         evaluated = lambda *options: re.findall(
             r"E(\d+)", self.good(*small, "--set", "run.max_microbatches=24", *options)
-        )  # noqa: E731
+        )
         self.assertEqual(evaluated(), ["10", "21"])
         self.assertEqual(evaluated("--set", "data.limit=35"), ["6", "13", "20"])
         os.remove(self.path("text.txt"))

@@ -47,8 +47,7 @@ class Sample(ImageTest):
         # Reduced decoding is another filter: on the sharpest of photographs a few levels on
         # average, on most under one.
         print(
-            "mean difference to full decoding, levels of 255: median %.2f, largest %.2f"
-            % (images.numpy.median(differences), max(differences))
+            f"mean difference to full decoding, levels of 255: median {images.numpy.median(differences):.2f}, largest {max(differences):.2f}"
         )
         self.assertLess(images.numpy.median(differences), 2)
         self.assertLess(max(differences), 6)

@@ -106,7 +106,7 @@ class ProgramTest(unittest.TestCase):
         unless one is within the other. Returns the number of arrows."""
         tracks, times = collections.defaultdict(list), {phase: {} for phase in "sfbe"}
         events = json.loads(self.read(name))["traceEvents"]
-        ns = lambda time: round(1000 * time)  # noqa: E731
+        ns = lambda time: round(1000 * time)
         for event in events:
             if event["ph"] == "X":
                 tracks[event["pid"], event["tid"]].append(

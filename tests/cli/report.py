@@ -32,16 +32,16 @@ os.environ["PYTHON"], os.environ["PYTHONDONTWRITEBYTECODE"], os.environ["MPLBACK
 )
 import entry  # noqa: E402
 from petrapipe import runs, sweeps, text as texts  # noqa: E402
-from petrapipe.figures import (
+from petrapipe.figures import (  # noqa: E402
     accumulation as plot_accumulation,
     sweep as plot_sweep,
     timeline as plot_timeline,
-)  # noqa: E402
-from petrapipe.report import (
+)
+from petrapipe.report import (  # noqa: E402
     data as report_data,
     figures as report_figures,
     page as report_page,
-)  # noqa: E402
+)
 
 HAS_PLOTLY = importlib.util.find_spec("plotly") is not None
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

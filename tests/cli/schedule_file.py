@@ -8,7 +8,6 @@ import h5py
 
 from program import ProgramTest, main, sample
 
-
 # A network of 10 stages on a cluster whose every trait can show in a trace.
 PRICED = """\
 run: {name: priced, max_microbatches: 23, seed: 5}

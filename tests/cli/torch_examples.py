@@ -22,7 +22,7 @@ from program import PETRA, ProgramTest, main, write_cifar10
 
 ANALYSIS = os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis"))
 sys.path.insert(0, ANALYSIS)
-from petrapipe import Run, StageError  # noqa: E402: from the folder of the scripts
+from petrapipe import Run, StageError  # noqa: E402 - from the folder of the scripts
 
 torch.set_num_threads(1)
 os.environ["PETRA"] = PETRA

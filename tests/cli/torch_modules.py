@@ -29,8 +29,8 @@ from petrapipe import (
     Plan,
     StageError,
     Trainer,
-)  # noqa: E402: from the folder of the scripts
-from petrapipe.stage import as_tuple  # noqa: E402
+)
+from petrapipe.stage import as_tuple
 
 torch.set_num_threads(1)
 torch.manual_seed(1)

@@ -29,9 +29,9 @@ from petrapipe import (
     StageError,
     Trainer,
     cut,
-)  # noqa: E402: from the folder of the scripts
-from petrapipe.stage import as_tuple, bytes_of  # noqa: E402
-from petrapipe.mitigations import DiscrepancyCorrection, ErrorFeedback, LrRescheduling  # noqa: E402
+)
+from petrapipe.mitigations import DiscrepancyCorrection, ErrorFeedback, LrRescheduling
+from petrapipe.stage import as_tuple, bytes_of
 
 torch.set_num_threads(1)
 GENERATOR = torch.Generator().manual_seed(1)

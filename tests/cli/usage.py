@@ -14,7 +14,7 @@ import time
 import h5py
 import numpy
 
-from program import PETRA, ProgramTest, main, sample
+from program import ProgramTest, main, sample
 
 SUBCOMMANDS = [
     "train",

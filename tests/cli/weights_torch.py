@@ -10,11 +10,10 @@ import sys
 import h5py
 import numpy
 
-from program import main
-from weights_case import ANALYSIS, FILES, OPTIONS, TOKENS, TORCH, Weights, of_network, of_tokens
 import petrapipe  # by the path of weights_case
 from petrapipe import modules, weights, weights_release
-
+from program import main
+from weights_case import ANALYSIS, FILES, OPTIONS, TOKENS, TORCH, Weights, of_network, of_tokens
 
 NETWORKS = [
     ("revnet", 18, "cifar", "conv"),

@@ -24,7 +24,7 @@ import store
 from random_probes import described, draw_network, main, open_data, train
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
-from orders import draw_order  # noqa: E402
+from orders import draw_order
 
 TOLERANCE, DRIFTS, ROUNDING = 1e-9, 30, 1e-9
 

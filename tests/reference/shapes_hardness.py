@@ -48,7 +48,7 @@ def train(model, data, epochs, batch, lr, decay, name):
     steps = epochs * (len(x) // batch)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=decay)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=steps)
-    for epoch in range(epochs):
+    for _epoch in range(epochs):
         model.train()
         order = torch.randperm(len(x))
         for i in range(len(x) // batch):

@@ -11,7 +11,7 @@ import torch
 
 sys.dont_write_bytecode = True
 sys.path[0] = sys.argv[1]  # the transformers beside this script are other ones
-import petrapipe  # noqa: E402: from the folder that was named
+import petrapipe  # noqa: E402 - from the folder that was named
 
 state = torch.load(sys.argv[2], weights_only=True)
 heads = int(sys.argv[5]) if len(sys.argv) > 5 else None

@@ -39,9 +39,9 @@ sys.path.insert(
         os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "analysis"
     ),
 )
-from petrapipe import Error, Plan, Trainer  # noqa: E402: from the folder of the package
-from petrapipe.stages import load, stages_of  # noqa: E402
-from petrapipe.weights import network_of_state, tensors, values_of  # noqa: E402
+from petrapipe import Error, Plan, Trainer
+from petrapipe.stages import load, stages_of
+from petrapipe.weights import network_of_state, tensors, values_of
 
 WEIGHTS, LOSSES, FIGURES = 1e-10, 1e-10, 1e-9
 UPDATES, BATCH, ROUNDING = 60, 4, 1e-9

@@ -16,7 +16,8 @@ import os
 import re
 import statistics
 import warnings
-from typing import TYPE_CHECKING, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from .. import sweeps
 from ..configs import UNCOMPARED_KEYS
@@ -92,7 +93,7 @@ def read_summary(path: str) -> tuple[list[Point], Figure]:
                 f"{path}: {combination}: expected a sweep of trainings over {METHOD} and {FACTOR}"
             )
         if not row[name + "_mean"]:
-            warnings.warn(f"{path}: {combination}: has no evaluation, left out")
+            warnings.warn(f"{path}: {combination}: has no evaluation, left out", stacklevel=2)
             continue
         if not re.fullmatch("[0-9]{1,9}", keys[FACTOR]):
             raise Unreadable(
@@ -136,7 +137,7 @@ def read_runs(places: Sequence[str], last: int) -> tuple[list[Point], Figure]:
     for path in (path for place in places for path in paths_of(place)):
         found = read_run(path, last)
         if found is None:
-            warnings.warn(f"{path}: not complete, left out")
+            warnings.warn(f"{path}: not complete, left out", stacklevel=2)
             continue
         run, figure = found
         figures.setdefault(figure, path)

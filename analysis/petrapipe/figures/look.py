@@ -5,8 +5,9 @@ drawn."""
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from ..errors import Error, Unwritable
 from ..modules import modules

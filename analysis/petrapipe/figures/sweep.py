@@ -111,7 +111,7 @@ def read(
         mean, half = row[figure + "_mean"], row[figure + "_interval95"]
         if not mean:
             if not quiet:
-                warnings.warn(f"{path}: {combination}: has no {figure}, left out")
+                warnings.warn(f"{path}: {combination}: has no {figure}, left out", stacklevel=2)
             continue
         lines.setdefault(name, []).append((keys[key], float(mean), float(half) if half else None))
     if not lines:

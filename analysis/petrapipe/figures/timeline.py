@@ -165,8 +165,8 @@ def draw(
     """Draws actions between two times in s; `labels` names stages, for instance
     Run.stage_labels."""
     plt = look.pyplot()
-    from matplotlib.patches import Patch
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
     from matplotlib.ticker import MaxNLocator
 
     stages = numpy.unique(actions["stage"])

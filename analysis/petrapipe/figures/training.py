@@ -8,7 +8,8 @@ the loss if a run is on tokens."""
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy
 

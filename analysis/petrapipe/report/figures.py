@@ -10,14 +10,12 @@ layout) for each combination of choices, keyed by the numbers of the choices, su
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, Callable
 
 import numpy
 
-from ..figures import look
-from ..figures import reach as plot_reach
-from ..figures import sweep as plot_sweep
-from ..figures import timeline as plot_timeline
+from ..figures import look, reach as plot_reach, sweep as plot_sweep, timeline as plot_timeline
 from ..text import plotted, shown
 from . import data as report_data
 from .data import RunData, SweepData, rounded

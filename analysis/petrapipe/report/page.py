@@ -11,7 +11,7 @@ import html
 import itertools
 import json
 import os
-from typing import Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from ..configs import NEUTRAL_KEYS, UNCOMPARED_KEYS
 from ..modules import modules

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import Sequence
+from collections.abc import Sequence
 
 from ..errors import Error, Unreadable, Unwritable
 from ..figures.reach import Reach
 from ..modules import modules
 from ..runs import log_path, run_names
-from . import data, figures, page
+from . import figures, page
 from .data import RunData, SweepData
 
 
