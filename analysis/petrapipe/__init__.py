@@ -35,7 +35,7 @@ _MODULE_OF = {
     "read_config": "configs",
     "half_interval": "statistics",
     "read_summary": "sweeps",
-    "Plan": "plan",
+    "Plan": "schedule",
     # These need torch.
     "Chain": "trainer",
     "Trainer": "trainer",

@@ -13,7 +13,7 @@ from torch import nn
 from .configs import keys_set_by
 from .errors import Error
 from .mitigations import Mitigation
-from .plan import Plan
+from .schedule import Plan
 
 # Keys that the trainer sets, and what a user knows them by.
 NAMES = {

@@ -13,7 +13,7 @@ from typing import Any, Callable
 import numpy
 import torch
 
-from .plan import Plan
+from .schedule import Plan
 from .stage import Stage, Streams, detached, has_gradient
 
 NAMES = ("method", "delayed", "end_to_end")

@@ -32,7 +32,7 @@ from .configs import read_config
 from .errors import Diverged, Error, StageError
 from .evaluation import Batches, ObservedLoss, evaluate as run_evaluation, rehearse
 from .microbatches import Microbatches, parts_of, samples_of
-from .plan import Plan
+from .schedule import Plan
 from .probe import Probe, Window, figures
 from .run_log import RunLog
 from .signature import digest_of
