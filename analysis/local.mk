@@ -32,7 +32,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/nearest.py \
   analysis/petrapipe/networks.py \
   analysis/petrapipe/plain_file.py \
-  analysis/petrapipe/plan.py \
+  analysis/petrapipe/schedule.py \
   analysis/petrapipe/probe.py \
   analysis/petrapipe/program.py \
   analysis/petrapipe/protocols.py \

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small GPT on the characters of a text, cut into stages that train with delayed gradients (docs/your-model.md)."""
+"""Trains a small GPT on the characters of a text, cut into stages that train with delayed gradients
+(docs/your-model.md)."""
 
 import argparse
 
@@ -52,7 +53,8 @@ class Head(nn.Sequential):
 
 
 def network(vocabulary, o):
-    # A Coupling has the function of a Residual, but two streams: its input follows from its output, so a stage need not keep it.
+    # A Coupling has the function of a Residual, but two streams: its input follows from its output,
+    # so a stage need not keep it.
     block, C, parts = Coupling if o.reversible else Residual, o.width, [Embedding(vocabulary, o)]
     for _ in range(o.depth):
         attention = Attention(nn.LayerNorm(C), nn.Linear(C, 3 * C), nn.Linear(C, C))
@@ -122,7 +124,8 @@ if __name__ == "__main__":
         epoch=max(1, o.microbatches // 5),
         evaluate=[microbatch(validation, m, o) for m in range(4)],
         on_epoch=lambda row: print(
-            f"epoch {row['epoch'] + 1}: training {row['train_loss']:.3f}, evaluation {row['eval_loss']:.3f}"
+            f"epoch {row['epoch'] + 1}: training {row['train_loss']:.3f}, evaluation"
+            f" {row['eval_loss']:.3f}"
         ),
     )
     for m, found in trainer.run().probes:

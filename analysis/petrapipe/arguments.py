@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,7 +13,7 @@ from torch import nn
 from .configs import keys_set_by
 from .errors import Error
 from .mitigations import Mitigation
-from .plan import Plan
+from .schedule import Plan
 
 # Keys that the trainer sets, and what a user knows them by.
 NAMES = {
@@ -139,7 +140,7 @@ def device_of(device: str | torch.device) -> torch.device:
     try:
         found = torch.device(device)
         torch.zeros((), device=found)
-    except Exception as error:  # noqa: BLE001: each device has exceptions of its own
+    except Exception as error:  # each device has exceptions of its own
         reason = str(error).splitlines()[0].rstrip(".")
         raise Error(
             f"device: {device}: {reason}; expected cpu, or a device of this machine"

@@ -190,7 +190,7 @@ class Checkpoints:
             self._put_back(state)
         except Error:
             raise
-        except Exception as error:  # noqa: BLE001: contents that someone has changed raise anything
+        except Exception as error:  # contents that someone has changed raise anything
             raise Unreadable(
                 f"{self.path}: cannot be read: its content was changed ({type(error).__name__}: "
                 f"{' '.join(str(error).split())}); expected "

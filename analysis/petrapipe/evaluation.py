@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Any, Callable
 
 import torch
 from torch.nn import functional

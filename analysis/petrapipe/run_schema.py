@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of run.h5 (docs/hdf5-schema.md) that the PyTorch runtime writes, and data sets made from these tables.
+"""The columns of run.h5 (docs/hdf5-schema.md) that the PyTorch runtime writes, and data sets made
+from these tables.
 
-tests/cli/torch_log.py compares the tables with those of the program (src/record/run_h5_columns.c), and the data sets with those that it writes."""
+tests/cli/torch_log.py compares the tables with those of the program (src/record/run_h5_columns.c),
+and the data sets with those that it writes."""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ NUMBER, LOSS, SECONDS, INDEX, SMALL_INDEX = (
     ("<i4", "1"),
 )
 
-# Groups to which rows are added one by one: (name of a row, rows of a chunk, {column: (type, unit)}).
+# Groups to which rows are added one by one: (name of a row, rows of a chunk, {column: (type,
+# unit)}).
 GROUPS = {
     "train": (
         "microbatch",
@@ -135,7 +138,8 @@ def open_file(path: str, mode: str) -> h5py.File:
 
 
 def create_in_memory(name: str) -> h5py.File:
-    """Creates a log that has no file, with room for a seal in front. `name` is not that of another open file."""
+    """Creates a log that has no file, with room for a seal in front. `name` is not that of another
+    open file."""
     return h5py.File(
         name,
         "w",
@@ -147,7 +151,8 @@ def create_in_memory(name: str) -> h5py.File:
 
 
 def samples_of(config: str) -> tuple[str, int]:
-    """Returns the kind of samples of a config (YAML), a key of RATES, and the labels of a sample: the tokens of a window, or 1."""
+    """Returns the kind of samples of a config (YAML), a key of RATES, and the labels of a sample:
+    the tokens of a window, or 1."""
     keys = read_config(config)
     return (
         ("tokens", int(keys["model.context"]))
@@ -191,7 +196,8 @@ def put_memory(file: h5py.File, values: dict) -> None:
 
 
 def create_rows(file: h5py.File, group: str, samples: str, extents: dict[str, int]) -> None:
-    """Creates the data sets of a group without rows. extents: of the dimensions "stage" and "parameter"."""
+    """Creates the data sets of a group without rows. extents: of the dimensions "stage" and
+    "parameter"."""
     row, chunk_rows, columns = GROUPS[group]
     for name in columns_of(group, samples):
         more = [FIGURES[name]] if group == "probe" and name in FIGURES else []

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One stage: a list of modules, the versions of its weights, what it keeps of the microbatches in flight, its optimiser.
+"""One stage: a list of modules, the versions of its weights, what it keeps of the microbatches in
+flight, its optimiser.
 
 A version is what the parameters hold: a pass puts the tensors of a version into `parameter.data`
 and takes them out again. The parameters stay the same objects, so that hooks, `requires_grad_`,
-parametrizations and assignments to `parameter.data` have their meaning in PyTorch. A pass sees empty
-running statistics, so that a batch norm leaves its batch statistics in them; the stage moves the
-real ones once, in the backward. Random numbers of a pass depend only on the seed, the stage, the
-module and the microbatch, so that a recomputation draws the same ones."""
+parametrizations and assignments to `parameter.data` have their meaning in PyTorch. A pass sees
+empty running statistics, so that a batch norm leaves its batch statistics in them; the stage moves
+the real ones once, in the backward. Random numbers of a pass depend only on the seed, the stage,
+the module and the microbatch, so that a recomputation draws the same ones."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ import contextlib
 import copy
 import random
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable
 
 import numpy
 import torch
@@ -43,7 +45,8 @@ def tensors_in(values: Any) -> Iterator[torch.Tensor]:
 
 
 def bytes_of(values: Any) -> int:
-    """Returns the bytes of a tensor, or of all tensors in nested containers; those of the same elements count once."""
+    """Returns the bytes of a tensor, or of all tensors in nested containers; those of the same
+    elements count once."""
     found = {}
     for t in tensors_in(values):
         size = t.numel() * t.element_size()
@@ -88,8 +91,9 @@ def memory_of(tensor: torch.Tensor) -> tuple[int, int]:
 def seeded(
     seed: int, generators: Sequence[torch.Generator] = (torch.default_generator,)
 ) -> Iterator[None]:
-    """Within it these generators, random and numpy.random draw from a seed; afterwards they continue as if nothing had been drawn. (torch.manual_seed also
-    queues a call for GPUs that no one has used yet, with the stack of each.)"""
+    """Within it these generators, random and numpy.random draw from a seed; afterwards they
+    continue as if nothing had been drawn. (torch.manual_seed also queues a call for GPUs that no
+    one has used yet, with the stack of each.)"""
     states, python, arrays = (
         [generator.get_state() for generator in generators],
         random.getstate(),
@@ -110,7 +114,8 @@ def seeded(
 
 @dataclass
 class Version:
-    """The weights after some number of updates: `theta`, those that updates change, and `read`, those that forwards read (a prediction)."""
+    """The weights after some number of updates: `theta`, those that updates change, and `read`,
+    those that forwards read (a prediction)."""
 
     theta: list
     read: list
@@ -129,7 +134,8 @@ class Kept:
 
 
 def is_plain(module: nn.Module) -> bool:
-    """Returns whether a module is a Coupling that can be evaluated through its function alone: nothing else would see a call."""
+    """Returns whether a module is a Coupling that can be evaluated through its function alone:
+    nothing else would see a call."""
     if not isinstance(module, Coupling) or (type(module).forward, type(module).inverse) != (
         Coupling.forward,
         Coupling.inverse,
@@ -144,7 +150,8 @@ def is_plain(module: nn.Module) -> bool:
 
 class Stage:
     """`number` counts from 1. `loss` makes the last module of the last stage end in a scalar.
-    `outlived`: an update or another pass may come between the forward and the backward of a kept graph."""
+    `outlived`: an update or another pass may come between the forward and the backward of a kept
+    graph."""
 
     def __init__(
         self,
@@ -176,7 +183,8 @@ class Stage:
             for name, parameter in module.named_parameters():
                 if nn.parameter.is_lazy(parameter):
                     raise StageError(
-                        f"stage {number} ({self.name}): its parameter {name} has no shape yet; expected one call of a lazy module before the training"
+                        f"stage {number} ({self.name}): its parameter {name} has no shape yet;"
+                        " expected one call of a lazy module before the training"
                     )
                 if has_gradient(parameter) and all(
                     parameter is not other for other in named.values()
@@ -184,7 +192,8 @@ class Stage:
                     named[name if len(self.modules) == 1 else f"{position}.{name}"] = parameter
         if not any(parameter.requires_grad for parameter in named.values()):
             raise StageError(
-                f"stage {number} ({self.name}): has no parameter that requires a gradient; expected a stage that learns: join it to a neighbour"
+                f"stage {number} ({self.name}): has no parameter that requires a gradient; expected"
+                " a stage that learns: join it to a neighbour"
             )
         self.names, self.parameters = list(named), list(named.values())
         places = {id(parameter): place for place, parameter in enumerate(self.parameters)}
@@ -227,7 +236,8 @@ class Stage:
             isinstance(one, torch.optim.Optimizer) for one in self.optimizers
         ):
             raise StageError(
-                f"stage {number} ({self.name}): optimizer= returns a {type(made).__name__}; expected an optimiser of torch, or a list of them"
+                f"stage {number} ({self.name}): optimizer= returns a {type(made).__name__};"
+                " expected an optimiser of torch, or a list of them"
             )
         for group in self.groups():
             group.setdefault("initial_lr", group.get("lr"))
@@ -254,8 +264,9 @@ class Stage:
         self.read = self.current
 
     def weights(self, version: int, rule: str = "stashed") -> list:
-        """Returns the tensors of a version: with the rule `latest` what updates change, corrected if a mitigation says so; `theta` the same without the
-        correction; otherwise those that forwards read."""
+        """Returns the tensors of a version: with the rule `latest` what updates change, corrected
+        if a mitigation says so; `theta` the same without the correction; otherwise those that
+        forwards read."""
         if version == self.updates:
             found = Version(self.current, self.read)
         else:
@@ -273,8 +284,8 @@ class Stage:
     def holding(
         self, modules: Sequence[int], tensors: list, statistics: list | None
     ) -> Iterator[None]:
-        """The parameters of these modules hold these tensors. If a module gives a parameter other data,
-        `tensors` has these data afterwards. Batch norms in training leave their statistics in
+        """The parameters of these modules hold these tensors. If a module gives a parameter other
+        data, `tensors` has these data afterwards. Batch norms in training leave their statistics in
         `statistics`."""
         norms = [norm for b in modules for norm in self.norms[b] if norm.training]
         held = [(norm, norm.momentum, dict(norm._buffers)) for norm in norms]
@@ -299,8 +310,8 @@ class Stage:
             if any(count > 1 for count in calls):
                 raise self.error(
                     modules[0],
-                    "calls a batch norm twice, whose running statistics would be those of the last call; expected a batch norm for "
-                    "each call",
+                    "calls a batch norm twice, whose running statistics would be those of the last"
+                    " call; expected a batch norm for each call",
                 )
             if statistics is not None:
                 statistics += [
@@ -322,7 +333,8 @@ class Stage:
                     parameter.data = self.current[place]
 
     def _keep_assigned(self, places: Iterable[int]) -> None:
-        """The latest weights are what the parameters hold, also after an assignment to `parameter.data`."""
+        """The latest weights are what the parameters hold, also after an assignment to
+        `parameter.data`."""
         for place in places:
             if self.parameters[place].data_ptr() != self.current[place].data_ptr():
                 self.current[place] = self.parameters[place].data
@@ -361,7 +373,8 @@ class Stage:
         statistics: list | None = None,
         target: Any = None,
     ) -> Streams:
-        """Returns the outputs of module b; the last module of the last stage with a target returns (loss, its output)."""
+        """Returns the outputs of module b; the last module of the last stage with a target returns
+        (loss, its output)."""
         versions = [x._version for x in xs if isinstance(x, torch.Tensor)]
         try:
             with self.holding((b,), tensors, statistics), self.seeded(b, m):
@@ -370,13 +383,13 @@ class Stage:
                     ys = self._with_loss(b, ys, target)
         except StageError:
             raise
-        except Exception as error:  # noqa: BLE001: any error of a user's module is one of its stage
+        except Exception as error:  # any error of a user's module is one of its stage
             reason = f"{type(error).__name__}: {error}".strip().split("\n")[0]
             if "in-place operation" in reason:
                 raise self.error(
                     b,
-                    "changes its input or a parameter in place, which PyTorch refuses where gradients are computed; expected "
-                    "inplace=False, or a clone",
+                    "changes its input or a parameter in place, which PyTorch refuses where"
+                    " gradients are computed; expected inplace=False, or a clone",
                 ) from error
             shapes = ", ".join(
                 str(tuple(x.shape)) if isinstance(x, torch.Tensor) else type(x).__name__ for x in xs
@@ -384,7 +397,8 @@ class Stage:
             raise self.error(
                 b,
                 f"fails on inputs of shape {shapes}: {reason}; expected "
-                f"{f'outputs of stage {self.number - 1}' if self.number > 1 else 'inputs'} that fit",
+                f"{f'outputs of stage {self.number - 1}' if self.number > 1 else 'inputs'}"
+                " that fit",
             ) from error
         if versions != [x._version for x in xs if isinstance(x, torch.Tensor)]:
             raise self.error(
@@ -393,14 +407,15 @@ class Stage:
         if not all(y is None or isinstance(y, torch.Tensor) for y in ys):
             raise self.error(
                 b,
-                f"returns {', '.join(type(y).__name__ for y in ys)}; expected a tensor or a tuple of tensors",
+                f"returns {', '.join(type(y).__name__ for y in ys)}; expected a tensor or a tuple"
+                " of tensors",
             )
         return ys
 
     def _with_loss(self, b: int, ys: Streams, target: Any) -> Streams:
         try:
             return self.loss(ys[0] if len(ys) == 1 else ys, target), ys[0]
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             shapes = " and ".join(
                 f"{tuple(t.shape)} of {t.dtype}"
                 if isinstance(t, torch.Tensor)
@@ -410,7 +425,8 @@ class Stage:
             reason = f"{type(error).__name__}: {error}".strip().split("\n")[0]
             raise self.error(
                 b,
-                f"the loss fails on output and target, {shapes}: {reason}; expected loss(output, target)",
+                f"the loss fails on output and target, {shapes}: {reason}; expected loss(output,"
+                " target)",
             ) from error
 
     def error(self, b: int, text: str) -> StageError:
@@ -470,9 +486,10 @@ class Stage:
         own.update(map(memory_of, tensors))  # a forward may have given parameters other data
 
     def _saving(self, own: set) -> Any:
-        """Within it a graph keeps the values of parameters, not the parameters, if an update or another pass may come
-        before its backward. A change in place would otherwise count as a change of tensors that the graph has saved.
-        `own`: the memory of the parameters of the graph."""
+        """Within it a graph keeps the values of parameters, not the parameters, if an update or
+        another pass may come before its backward. A change in place would otherwise count as a
+        change of tensors that the graph has saved. `own`: the memory of the parameters of the
+        graph."""
         if not self.outlived:
             return contextlib.nullcontext()
 
@@ -495,8 +512,9 @@ class Stage:
         inverse: int | None,
         rules: tuple[str, str],
     ) -> tuple[Streams, Streams, list]:
-        """B. `ys` are the outputs as the stage above knows them, `dys` their gradients; `rules` say which weights B and its inversion read. Returns the
-        inputs, kept or reconstructed, their gradients, and the gradients of the parameters."""
+        """B. `ys` are the outputs as the stage above knows them, `dys` their gradients; `rules` say
+        which weights B and its inversion read. Returns the inputs, kept or reconstructed, their
+        gradients, and the gradients of the parameters."""
         kept = self.kept.pop(m)
         if kept.graph:
             leaves, tensors, outputs = kept.graph
@@ -570,9 +588,9 @@ class Stage:
         leaves: Streams,
         tensors: list,
     ) -> tuple[Streams, list]:
-        """Returns the gradients of the leaves and of the parameters, as PyTorch accumulates them: hooks on
-        parameters have acted. Meanwhile the parameters hold the tensors, which the graph and
-        torch.utils.checkpoint read."""
+        """Returns the gradients of the leaves and of the parameters, as PyTorch accumulates them:
+        hooks on parameters have acted. Meanwhile the parameters hold the tensors, which the graph
+        and torch.utils.checkpoint read."""
         pairs = [
             (y, dy)
             for y, dy in zip(outputs, dys)
@@ -594,13 +612,13 @@ class Stage:
                 torch.autograd.backward([y for y, _ in pairs], [dy.to(y.dtype) for y, dy in pairs])
             for place, parameter in parameters:
                 gradients[place] = parameter.grad
-        except Exception as error:  # noqa: BLE001: a hook or a function of the user may raise anything
+        except Exception as error:  # a hook or a function of the user may raise anything
             if isinstance(error, Error):
                 raise
             reason = str(error).strip().split("\n")[0]
             raise StageError(
-                f"stage {self.number} ({self.name}): its backward fails: {reason}; expected modules whose outputs PyTorch can "
-                "differentiate"
+                f"stage {self.number} ({self.name}): its backward fails: {reason}; expected modules"
+                " whose outputs PyTorch can differentiate"
             ) from error
         finally:
             for _, parameter in parameters:
@@ -616,7 +634,8 @@ class Stage:
         return kept
 
     def reference_gradients(self, m: int, kept: Kept, dys: Streams) -> tuple[Streams, list]:
-        """Returns the gradients of the inputs and of the parameters. `dys`: the gradients of the outputs, or of the loss alone."""
+        """Returns the gradients of the inputs and of the parameters. `dys`: the gradients of the
+        outputs, or of the loss alone."""
         leaves, tensors, outputs = kept.graph
         return self.differentiate(
             m, range(len(self.modules)), outputs[: len(dys)], dys, leaves, tensors
@@ -639,7 +658,8 @@ class Stage:
     def head(
         self, m: int, xs: Streams, version: int, target: Any
     ) -> tuple[Streams, Streams, Streams, list]:
-        """F, loss and B in one action. Returns (loss, output), the inputs, their gradients and the gradients of the parameters."""
+        """F, loss and B in one action. Returns (loss, output), the inputs, their gradients and the
+        gradients of the parameters."""
         kept = Kept(version, target=target)
         self._graph(kept, m, xs, self.weights(version))
         leaves, tensors, outputs = kept.graph
@@ -672,8 +692,8 @@ class Stage:
         self.counted += 1
 
     def update(self, keep_old: bool, clip: float | None, rate: float | None, first: int) -> None:
-        """U. `keep_old`: something will still read the weights before it. `rate`: the learning rate of the config, if it rules. Mitigations begin with
-        update number `first`."""
+        """U. `keep_old`: something will still read the weights before it. `rate`: the learning rate
+        of the config, if it rules. Mitigations begin with update number `first`."""
         if keep_old:
             self.versions[self.updates] = Version(self.current, self.read)
             for parameter, g in zip(self.parameters, self.sum):
@@ -731,8 +751,8 @@ class Stage:
                 if getattr(owner, name, None) is not self.parameters[place]:
                     raise self.error(
                         b,
-                        f"has another object as its parameter {name} than at the beginning, which no optimiser has; expected "
-                        "new values in parameter.data",
+                        f"has another object as its parameter {name} than at the beginning, which"
+                        " no optimiser has; expected new values in parameter.data",
                     )
 
     @staticmethod
@@ -748,8 +768,9 @@ class Stage:
             for group in one.param_groups:
                 if not isinstance(one, torch.optim.SGD) or not group["momentum"]:
                     raise StageError(
-                        f"stage {self.number}: {type(one).__name__} lacks the momentum that a prediction by momentum needs; expected "
-                        "torch.optim.SGD with momentum, or a prediction by the last change"
+                        f"stage {self.number}: {type(one).__name__} lacks the momentum that a"
+                        " prediction by momentum needs; expected torch.optim.SGD with momentum, or"
+                        " a prediction by the last change"
                     )
                 for parameter in group["params"]:
                     buffer = one.state.get(parameter, {}).get("momentum_buffer")
@@ -774,8 +795,9 @@ class Stage:
         ]
         if missing:
             raise Error(
-                f"mitigations: {type(mitigation).__name__}.{function} returns nothing for {missing[0]} of stage {self.number}; expected a dictionary with all "
-                "names that it received"
+                f"mitigations: {type(mitigation).__name__}.{function} returns nothing for"
+                f" {missing[0]} of stage {self.number}; expected a dictionary with all names that"
+                " it received"
             )
 
     def _mitigate(self, active: list[Mitigation], before: list, momentum: dict) -> None:
@@ -800,7 +822,8 @@ class Stage:
                     )
                     if writes != [t._version for t in self.current]:
                         raise Error(
-                            f"mitigations: {type(mitigation).__name__}.{name} changes weights in place; expected new tensors"
+                            f"mitigations: {type(mitigation).__name__}.{name} changes weights in"
+                            " place; expected new tensors"
                         )
                     self._complete(mitigation, name, tensors)
             if any(overrides(mitigation, name) for mitigation in active):
@@ -809,8 +832,9 @@ class Stage:
     # --- evaluation and checkpoints ---
 
     def held(self, kind: str, versions: int, waiting: int) -> list[int]:
-        """Returns the bytes that the stage holds in an action of this kind, or without one: parameters, gradients, momentum, statistics, inputs, further
-        weights, graphs (in a B also its own). `versions`: older ones. `waiting`: gradients that wait for W."""
+        """Returns the bytes that the stage holds in an action of this kind, or without one:
+        parameters, gradients, momentum, statistics, inputs, further weights, graphs (in a B also
+        its own). `versions`: older ones. `waiting`: gradients that wait for W."""
         if kind == "U":
             self._momentum_bytes = bytes_of(
                 [

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 
@@ -45,9 +46,11 @@ def _flop_counter() -> Any:
 
 
 def check_stage(stage: Stage, xs: Streams, m: int, target: Any = None) -> tuple[Streams, int]:
-    """Runs the stage on a microbatch and checks what a training needs: the same outputs twice, no changed buffer that is not a
-    running statistic, no weights that change at every call or in a backward, no foreign parameter, inverses that give the inputs
-    back. Counts the bytes of its graph. Returns the outputs and the FLOPs of a forward (0 if this PyTorch does not count them)."""
+    """Runs the stage on a microbatch and checks what a training needs: the same outputs twice, no
+    changed buffer that is not a running statistic, no weights that change at every call or in a
+    backward, no foreign parameter, inverses that give the inputs back. Counts the bytes of its
+    graph. Returns the outputs and the FLOPs of a forward (0 if this PyTorch does not count
+    them)."""
     stage.graph_bytes, flops, graphs = 0, 0, []
     with stage.unchanged():
         for b in range(len(stage.modules)):
@@ -79,7 +82,8 @@ def _check_module(
     if any(parameter.grad is not None for parameter in stage.parameters):
         raise stage.error(
             b,
-            "calls backward() in its forward, and the gradients of its parameters would be lost; expected this term in the loss, or in the outputs",
+            "calls backward() in its forward, and the gradients of its parameters would be lost;"
+            " expected this term in the loss, or in the outputs",
         )
     size = sum(
         size for _, size in found - parameters - set(map(memory_of, tensors_in([xs, target])))
@@ -89,7 +93,8 @@ def _check_module(
     if changed:
         raise stage.error(
             b,
-            f"its forward changes the buffer {changed[0]}; expected a module without state besides running statistics of batch norms",
+            f"its forward changes the buffer {changed[0]}; expected a module without state besides"
+            " running statistics of batch norms",
         )
     if any(memory_of(y) in parameters for y in tensors_in(ys)):
         raise stage.error(
@@ -113,8 +118,9 @@ def _check_module(
     if name is not None:
         raise stage.error(
             b,
-            f"its forward changes its parameter {name} at every call, also when it is called again for the same microbatch; expected a change "
-            "that a second call does not repeat, such as a limit of a norm",
+            f"its forward changes its parameter {name} at every call, also when it is called again"
+            " for the same microbatch; expected a change that a second call does not repeat, such"
+            " as a limit of a norm",
         )
     if not all(
         bool(torch.isfinite(y).all())
@@ -123,19 +129,22 @@ def _check_module(
     ):
         raise stage.error(
             b,
-            "has outputs that are not finite on the first microbatch; expected finite weights and inputs",
+            "has outputs that are not finite on the first microbatch; expected finite weights and"
+            " inputs",
         )
     if not same_outputs(stage, ys, again):
         raise stage.error(
             b,
-            "computes something else when it is called again with the same input; expected random numbers of torch, random or "
-            "numpy.random, which a recomputation repeats, and no state between calls",
+            "computes something else when it is called again with the same input; expected random"
+            " numbers of torch, random or numpy.random, which a recomputation repeats, and no state"
+            " between calls",
         )
     learns = any(stage.parameters[place].requires_grad for place in stage.places[b])
     if learns and not any(y.requires_grad for y in ys if isinstance(y, torch.Tensor)):
         raise stage.error(
             b,
-            "has outputs without a gradient, so neither it nor the stages below would learn; expected no detach() and no no_grad()",
+            "has outputs without a gradient, so neither it nor the stages below would learn;"
+            " expected no detach() and no no_grad()",
         )
     ones = tuple(torch.ones_like(y) if has_gradient(y) else None for y in ys)
     stage.differentiate(m, (b,), ys, ones, leaves, tensors)
@@ -145,7 +154,8 @@ def _check_module(
     if name is not None:
         raise stage.error(
             b,
-            f"its backward, or a hook in it, changes its parameter {name}; expected updates by the optimiser of the stage alone",
+            f"its backward, or a hook in it, changes its parameter {name}; expected updates by the"
+            " optimiser of the stage alone",
         )
     _find_foreign(stage, b)
     ys = detached(ys)
@@ -157,13 +167,15 @@ def _check_module(
         ):
             raise stage.error(
                 b,
-                "its inverse does not give its input back; expected inverse(*forward(*x)) to equal x",
+                "its inverse does not give its input back; expected inverse(*forward(*x)) to"
+                " equal x",
             )
     return ys, size, flops
 
 
 def _find_foreign(stage: Stage, b: int) -> None:
-    """A module may read parameters of other modules of its stage: its passes and gradients then have them too."""
+    """A module may read parameters of other modules of its stage: its passes and gradients then
+    have them too."""
     found = {
         place for place, parameter in enumerate(stage.parameters) if parameter.grad is not None
     }
@@ -186,13 +198,15 @@ def _check_leaves(stage: Stage, b: int, ys: Streams, leaves: Streams) -> None:
         if id(tensor) not in known:
             raise stage.error(
                 b,
-                f"reads a tensor of shape {tuple(tensor.shape)} that requires a gradient and is no parameter of the stage; expected a "
-                "parameter of its modules: join the stages that share it",
+                f"reads a tensor of shape {tuple(tensor.shape)} that requires a gradient and is no"
+                " parameter of the stage; expected a parameter of its modules: join the stages"
+                " that share it",
             )
 
 
 def _check_set_weights(stage: Stage, b: int, before: dict, after: dict) -> None:
-    """Raises StageError if a forward sets its weights and a mitigation gives forwards or backwards other weights."""
+    """Raises StageError if a forward sets its weights and a mitigation gives forwards or backwards
+    other weights."""
     name = next((name for name in before if not equal(before[name], after[name])), None)
     if name is None:
         return
@@ -202,8 +216,9 @@ def _check_set_weights(stage: Stage, b: int, before: dict, after: dict) -> None:
     if other and stage.delay > 0:
         raise stage.error(
             b,
-            f"its forward changes its parameter {name}, but with {type(other[0]).__name__} it has predicted or corrected weights; expected "
-            "another mitigation, or weights that only updates change",
+            f"its forward changes its parameter {name}, but with {type(other[0]).__name__} it has"
+            " predicted or corrected weights; expected another mitigation, or weights that only"
+            " updates change",
         )
 
 
@@ -219,7 +234,8 @@ def _tolerance(stage: Stage) -> float:
 
 
 def same_outputs(stage: Stage, ys: Streams, again: Streams) -> bool:
-    """Returns whether two calls have computed the same outputs, within what the order of sums may change."""
+    """Returns whether two calls have computed the same outputs, within what the order of sums may
+    change."""
     return all(
         near(y.detach(), z, _tolerance(stage))
         for y, z in zip(ys, again)
@@ -228,7 +244,8 @@ def same_outputs(stage: Stage, ys: Streams, again: Streams) -> bool:
 
 
 def near(a: torch.Tensor, b: torch.Tensor, tolerance: float) -> bool:
-    """Returns whether two tensors are equal within a share of the largest value; a NaN equals a NaN."""
+    """Returns whether two tensors are equal within a share of the largest value; a NaN equals a
+    NaN."""
     if equal(a, b) or a.shape != b.shape or not has_gradient(a):
         return equal(a, b)
     size = a.abs()[torch.isfinite(a)]

@@ -6,16 +6,17 @@ from __future__ import annotations
 import csv
 import math
 import re
-
-from typing import Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from .errors import Unreadable
 
 
 def read_summary(path: str) -> list[tuple[str, dict[str, str], dict[str, str]]]:
-    """Returns the lines of a sweep's summary.csv: (combination, values of the keys that the grid varies, its row as texts by column). A combination
-    that does not set a key has the value of the base config (summaries of earlier versions lack it: there the key is missing). A grid with rows has
-    `row` among the keys. docs/sweep.md describes the columns; *_mean and *_interval95 are empty if there is no value."""
+    """Returns the lines of a sweep's summary.csv: (combination, values of the keys that the grid
+    varies, its row as texts by column). A combination that does not set a key has the value of the
+    base config (summaries of earlier versions lack it: there the key is missing). A grid with rows
+    has `row` among the keys. docs/sweep.md describes the columns; *_mean and *_interval95 are empty
+    if there is no value."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
@@ -39,7 +40,8 @@ def read_summary(path: str) -> list[tuple[str, dict[str, str], dict[str, str]]]:
 
 
 def check_summary(path: str, names: Sequence[str], rows: Sequence[dict]) -> None:
-    """Refuses a summary without a column that its figures need, and a cell that is no number where one is expected."""
+    """Refuses a summary without a column that its figures need, and a cell that is no number where
+    one is expected."""
     figures = [name for name in names if name.endswith(("_mean", "_interval95"))]
     needed = [
         "cells",
@@ -52,14 +54,16 @@ def check_summary(path: str, names: Sequence[str], rows: Sequence[dict]) -> None
     for line, row in enumerate(rows, 2):
         if None in row or None in row.values():
             raise Unreadable(
-                f"{path}: not the summary of a sweep: line {line} has another number of cells than line 1"
+                f"{path}: not the summary of a sweep: line {line} has another number of cells than"
+                " line 1"
             )
         for name in ("cells", "complete", *figures):
             text = row[name]
             whole = name in ("cells", "complete")
             if not (re.fullmatch("[0-9]{1,9}", text) if whole else text == "" or is_finite(text)):
                 raise Unreadable(
-                    f"{path}: not the summary of a sweep: line {line}: {name} is {text[:40]!r}; expected a {'whole ' * whole}number"
+                    f"{path}: not the summary of a sweep: line {line}: {name} is {text[:40]!r};"
+                    f" expected a {'whole ' * whole}number"
                 )
 
 
@@ -71,7 +75,8 @@ def is_finite(text: str) -> bool:
 
 
 def sole(value: str) -> str:
-    """Returns the value of a list with one entry, such as method.extra_delay: [4], which a grid may also write.
+    """Returns the value of a list with one entry, such as method.extra_delay: [4], which a grid may
+    also write.
 
     >>> sole("[4]"), sole("[1, 2]"), sole("4")
     ('4', '[1, 2]', '4')
@@ -84,10 +89,12 @@ def sole(value: str) -> str:
 
 
 def cell_name(keys: Iterable[str], values: dict[str, str]) -> str:
-    """Names a cell by some of its keys: the method by its name alone, others by the last part of the key and the value, or by the whole key if two
-    keys have the same last part. Keys that the cell does not set, and has from the base config, are left out.
+    """Names a cell by some of its keys: the method by its name alone, others by the last part of
+    the key and the value, or by the whole key if two keys have the same last part. Keys that the
+    cell does not set, and has from the base config, are left out.
 
-    >>> cell_name(["method.name", "method.accumulate", "optim.lr"], {"method.name": "petra", "method.accumulate": "4"})
+    >>> keys = ["method.name", "method.accumulate", "optim.lr"]
+    >>> cell_name(keys, {"method.name": "petra", "method.accumulate": "4"})
     'petra, accumulate 4'
     """
     keys = list(keys)

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Free texts (names of files and runs, values of configs) as figures, tables, pages and messages show them."""
+"""Free texts (names of files and runs, values of configs) as figures, tables, pages and messages
+show them."""
 
 from __future__ import annotations
 
 import codecs
 import html
 import unicodedata
-from typing import Iterable
+from collections.abc import Iterable
 
 
 def is_shown(code: int) -> bool:
-    """Returns whether a character may go to a terminal: it is no control, no mark that turns the direction, and no half character.
+    """Returns whether a character may go to a terminal: it is no control, no mark that turns the
+    direction, and no half character.
 
     >>> is_shown(ord("a")), is_shown(10), is_shown(0x202E)
     (True, False, False)
@@ -26,8 +28,9 @@ def is_shown(code: int) -> bool:
 
 
 def shown(text: object) -> str:
-    r"""Returns a free text as every figure, table and message prints it: one line. Each byte of a character that could disturb a terminal, and each
-    byte that is not UTF-8, has the form \x1b, as in the program (src/base/utf8.h).
+    r"""Returns a free text as every figure, table and message prints it: one line. Each byte of a
+    character that could disturb a terminal, and each byte that is not UTF-8, has the form \x1b, as
+    in the program (src/base/utf8.h).
 
     >>> print(shown("two\nlines"))
     two\x0alines
@@ -60,7 +63,8 @@ codecs.register_error("petra", _written)
 
 
 def shortened(text: object, size: int) -> str:
-    """Returns a free text as `shown` does, cut to fewer than `size` bytes of UTF-8; a text that is cut ends in "...".
+    """Returns a free text as `shown` does, cut to fewer than `size` bytes of UTF-8; a text that is
+    cut ends in "...".
 
     >>> shortened("abcdefgh", 9), shortened("abcdefgh", 8)
     ('abcdefgh', 'abcd...')
@@ -92,7 +96,8 @@ def brief(value: object, length: int = 80) -> str:
 
 
 def drawn(text: object) -> str:
-    r"""Returns a free text that matplotlib draws unchanged: a $ begins no mathematics, and a leading _ does not hide it from a legend.
+    r"""Returns a free text that matplotlib draws unchanged: a $ begins no mathematics, and a
+    leading _ does not hide it from a legend.
 
     >>> print(drawn("5 $ a_b"))
     5 \$ a_b
@@ -102,7 +107,8 @@ def drawn(text: object) -> str:
 
 
 def plotted(text: object) -> str:
-    """Returns a free text that Plotly draws unchanged: it begins no tag such as <b>, and no reference such as &lt;.
+    """Returns a free text that Plotly draws unchanged: it begins no tag such as <b>, and no
+    reference such as &lt;.
 
     >>> plotted("<b>")
     '&lt;b&gt;'
@@ -147,7 +153,8 @@ def cell(text: object) -> str:
 
 
 def edit_distance(a: str, b: str) -> int:
-    """Returns the number of letters to change, add, leave out or exchange with the next one that makes `a` from `b`.
+    """Returns the number of letters to change, add, leave out or exchange with the next one that
+    makes `a` from `b`.
 
     >>> edit_distance("trian", "train"), edit_distance("bse", "base")
     (1, 1)

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains any network in PyTorch, cut into stages, in the order and by the rules of a method of petra.
+"""Trains any network in PyTorch, cut into stages, in the order and by the rules of a method of
+petra.
 
     stages = [nn.Sequential(...), Coupling(F), Coupling(G), nn.Linear(...)]
-    trainer = Trainer(stages, {"method.name": "petra"}, nn.CrossEntropyLoss(), optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+    trainer = Trainer(stages, {"method.name": "petra"}, nn.CrossEntropyLoss(), optimizer=lambda
+        parameters: torch.optim.SGD(parameters, lr=0.1),
                       data=loader, epochs=3, evaluate=test_loader, output="runs/mine")
     trainer.run()
 
-docs/your-model.md is the guide. All stages are on one device, and one stream of it: the trainer shows what a method does to gradients, accuracy and
-memory, not how fast J devices are, which `petra simulate` computes."""
+docs/your-model.md is the guide. All stages are on one device, and one stream of it: the trainer
+shows what a method does to gradients, accuracy and memory, not how fast J devices are, which
+`petra simulate` computes."""
 
 from __future__ import annotations
 
@@ -17,19 +20,19 @@ import math
 import re
 import time
 import warnings
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Callable
 
 import torch
 from torch import nn
 
-from . import arguments, facts, protocols, run_schema
-from . import mitigations as known
+from . import arguments, facts, mitigations as known, protocols, run_schema
 from .checkpoints import Checkpoints
 from .configs import read_config
 from .errors import Diverged, Error, StageError
 from .evaluation import Batches, ObservedLoss, evaluate as run_evaluation, rehearse
 from .microbatches import Microbatches, parts_of, samples_of
-from .plan import Plan
+from .schedule import Plan
 from .probe import Probe, Window, figures
 from .run_log import RunLog
 from .signature import digest_of
@@ -47,13 +50,15 @@ class Chain(nn.Sequential):
 
 
 def cut(model: nn.Sequential, at: Sequence[int] | int) -> list:
-    """Returns the stages of a model: `at` are the positions, from 0, of the children that begin a stage after the first; or a number of stages, each with
-    about as many children. Within a stage every reversible module is alone, and the modules between two of them are one."""
+    """Returns the stages of a model: `at` are the positions, from 0, of the children that begin a
+    stage after the first; or a number of stages, each with about as many children. Within a stage
+    every reversible module is alone, and the modules between two of them are one."""
     children = list(model)
     if isinstance(at, int):
         if not 1 <= at <= len(children):
             raise Error(
-                f"cut: {at} stages of {len(children)} children; expected 1 to {len(children)} stages"
+                f"cut: {at} stages of {len(children)} children; expected 1 to {len(children)}"
+                " stages"
             )
         at = [number * len(children) // at for number in range(1, at)]
     bounds = [0, *at, len(children)]
@@ -83,25 +88,35 @@ def cut(model: nn.Sequential, at: Sequence[int] | int) -> list:
 class Trainer:
     """Trains stages by a plan.
 
-    stages: a list with one nn.Module per stage, or a list of modules for a stage whose modules keep and invert one by one; or an nn.Sequential, with
-        `cut`. A message between stages is a tensor or a tuple of tensors. A module is reversible if it has `inverse(*outputs)` (Coupling).
-    config: method, probes and mitigations: the path of a config, YAML text, or a mapping of dotted keys ({"method.name": "petra"}), which may be nested.
-    loss: loss(output, target), the mean over the microbatch. Top-1 is known if it calls cross_entropy, nll_loss or multi_margin_loss of PyTorch.
-    optimizer: called with the list of a stage's parameters; returns a torch optimiser or a list of them. Its train() and eval() are called if it has both.
-    data: a DataLoader or another iterable that can be read again; a list of microbatches (input, target); or a function from the number of a microbatch,
+    stages: a list with one nn.Module per stage, or a list of modules for a stage whose modules keep
+        and invert one by one; or an nn.Sequential, with `cut`. A message between stages is a tensor
+        or a tuple of tensors. A module is reversible if it has `inverse(*outputs)` (Coupling).
+    config: method, probes and mitigations: the path of a config, YAML text, or a mapping of dotted
+    keys ({"method.name": "petra"}), which may be nested. loss: loss(output, target), the mean over
+    the microbatch. Top-1 is known if it calls cross_entropy, nll_loss or multi_margin_loss of
+    PyTorch. optimizer: called with the list of a stage's parameters; returns a torch optimiser or a
+    list of them. Its train() and eval() are called if it has both. data: a DataLoader or another
+    iterable that can be read again; a list of microbatches (input, target); or a function from the
+    number of a microbatch,
         from 0, to (input, target). Objects with set_epoch receive the number of each epoch.
-    microbatches, epochs: the length of the run; `epoch` the number of microbatches of an epoch if `data` has no length.
-    evaluate: an iterable of (input, target) for the evaluation at the end of an epoch.
+    microbatches, epochs: the length of the run; `epoch` the number of microbatches of an epoch if
+    `data` has no length. evaluate: an iterable of (input, target) for the evaluation at the end of
+    an epoch.
     clip: the maximum norm of the gradient of a stage. autocast: a dtype for torch.autocast.
-    scheduler: called with each optimiser; returns a learning-rate scheduler, which steps after each update (ReduceLROnPlateau: after each epoch, with its
-        loss); or "config" for the rates of the config.
-    mitigations: Mitigations in addition to those of the config. seed: of the random numbers; without it run.seed of the config.
-    output: the folder of the run, with run.h5 and checkpoint.pt. checkpoint_every: microbatches between two checkpoints. resume: continue from
-        it, also with more epochs or microbatches. overwrite: replace an earlier run in the folder, when this one has its first loss.
-    A run ends as in petra: without run.drain, lockstep methods end while microbatches are in flight, and their last losses are missing.
-    on_epoch: called at the end of an epoch, after its evaluation, with its row of `epochs`, a dictionary: epoch, train_loss, eval_loss, eval_top1 and others.
-    `training` is what the run depends on, by key, as its log has it (facts.py).
-    plan: a Plan instead of that of the config. petra: the path of the program; without it the environment variable PETRA, then PATH."""
+    scheduler: called with each optimiser; returns a learning-rate scheduler, which steps after each
+        update (ReduceLROnPlateau: after each epoch, with its loss); or "config" for the rates of
+        the config.
+    mitigations: Mitigations in addition to those of the config. seed: of the random numbers;
+    without it run.seed of the config. output: the folder of the run, with run.h5 and checkpoint.pt.
+    checkpoint_every: microbatches between two checkpoints. resume: continue from
+        it, also with more epochs or microbatches. overwrite: replace an earlier run in the folder,
+            when this one has its first loss.
+    A run ends as in petra: without run.drain, lockstep methods end while microbatches are in
+    flight, and their last losses are missing. on_epoch: called at the end of an epoch, after its
+    evaluation, with its row of `epochs`, a dictionary: epoch, train_loss, eval_loss, eval_top1 and
+    others. `training` is what the run depends on, by key, as its log has it (facts.py).
+    plan: a Plan instead of that of the config. petra: the path of the program; without it the
+    environment variable PETRA, then PATH."""
 
     def __init__(
         self,
@@ -157,11 +172,13 @@ class Trainer:
             p.requires_grad for p in loss.to(self.device).parameters()
         ):
             raise Error(
-                "loss: has parameters, which no optimiser would have; expected them in the last stage"
+                "loss: has parameters, which no optimiser would have; expected them in the last"
+                " stage"
             )
         if autocast is torch.float16:
             raise Error(
-                "autocast: gradients in float16 need a scale of the loss, which the trainer lacks; expected torch.bfloat16"
+                "autocast: gradients in float16 need a scale of the loss, which the trainer lacks;"
+                " expected torch.bfloat16"
             )
         self.microbatches = Microbatches(data, self.device, 1 if seed is None else seed, epoch)
         self.epoch_length = epoch or self.microbatches.length
@@ -182,7 +199,8 @@ class Trainer:
         )
         if unused:
             warnings.warn(
-                f"{', '.join(unused)}: no effect beside plan=, which has them; expected {'{}' if unused == ['config'] else 'none of them'}",
+                f"{', '.join(unused)}: no effect beside plan=, which has them; expected"
+                f" {'{}' if unused == ['config'] else 'none of them'}",
                 stacklevel=2,
             )
         self.plan = plan or self._plan(
@@ -195,7 +213,8 @@ class Trainer:
         )
         if self.plan.stages != len(modules):
             raise Error(
-                f"the plan has {self.plan.stages} stages; expected {len(modules)}, one per stage of the network"
+                f"the plan has {self.plan.stages} stages; expected {len(modules)}, one per stage of"
+                " the network"
             )
         self.config = read_config(self.plan.config)
         self.seed = self.microbatches.seed = (
@@ -213,7 +232,8 @@ class Trainer:
         self._refuse(method)
         if not len(self.plan.rows("U")):
             warnings.warn(
-                f"no stage makes an update: method.accumulate is {self.plan.accumulate}, and the run has {self.plan.microbatches} microbatches",
+                f"no stage makes an update: method.accumulate is {self.plan.accumulate}, and the"
+                f" run has {self.plan.microbatches} microbatches",
                 stacklevel=2,
             )
         self.loss = ObservedLoss(loss)
@@ -247,13 +267,15 @@ class Trainer:
         wanted = [*known.of_config(self.config), *mitigations]
         if wanted and any(map(math.isnan, self.plan.delays)):
             raise Error(
-                f"mitigations: the delay of {method['name']} with this config is not fixed; expected a method with a fixed delay"
+                f"mitigations: the delay of {method['name']} with this config is not fixed;"
+                " expected a method with a fixed delay"
             )
         if "latest" not in self.rules and any(
             known.overrides(mitigation, "correct") for mitigation in wanted
         ):
             raise Error(
-                f"mitigations: a correction changes the latest weights, which no backward of {method['name']} reads; expected another method"
+                "mitigations: a correction changes the latest weights, which no backward of"
+                f" {method['name']} reads; expected another method"
             )
         for stage, delay in zip(self.stages, self.plan.delays):
             stage.delay = delay
@@ -313,7 +335,8 @@ class Trainer:
             for module in modules:
                 if not isinstance(module, nn.Module):
                     raise StageError(
-                        f"stage {number}: is a {type(module).__name__}; expected an nn.Module or a list of them"
+                        f"stage {number}: is a {type(module).__name__}; expected an nn.Module or a"
+                        " list of them"
                     )
         if not found:
             raise Error("stages: an empty list; expected at least one module")
@@ -331,20 +354,22 @@ class Trainer:
         if microbatches is None:
             if epochs is None or self.epoch_length is None:
                 raise Error(
-                    "the length of the run is not known; expected microbatches=, or epochs= and data with a length (or epoch=)"
+                    "the length of the run is not known; expected microbatches=, or epochs= and"
+                    " data with a length (or epoch=)"
                 )
             microbatches = epochs * self.epoch_length
         self.epoch_length = self.epoch_length or microbatches
         passes, samples = -(-microbatches // self.epoch_length), self.batch * self.epoch_length
         if passes > run_schema.MAXIMUM_EPOCHS:
             raise Error(
-                f"microbatches: {microbatches} are {passes} epochs of {self.epoch_length}; expected at most {run_schema.MAXIMUM_EPOCHS} epochs: epoch= "
-                "makes them longer"
+                f"microbatches: {microbatches} are {passes} epochs of {self.epoch_length}; expected"
+                f" at most {run_schema.MAXIMUM_EPOCHS} epochs: epoch= makes them longer"
             )
         if self.batch > run_schema.MAXIMUM_BATCH or samples > run_schema.MAXIMUM_SAMPLES:
             raise Error(
-                f"data: {self.epoch_length} microbatches of {self.batch} samples in an epoch; expected at most {run_schema.MAXIMUM_BATCH} and in all "
-                f"{run_schema.MAXIMUM_SAMPLES} samples: epoch= makes it shorter"
+                f"data: {self.epoch_length} microbatches of {self.batch} samples in an epoch;"
+                f" expected at most {run_schema.MAXIMUM_BATCH} and in all"
+                f" {run_schema.MAXIMUM_SAMPLES} samples: epoch= makes it shorter"
             )
         xs, target = self.microbatches.peek(0)
         windows = self._is_windows(xs, target)  # the log counts tokens and not samples
@@ -393,7 +418,8 @@ class Trainer:
 
     @staticmethod
     def _is_windows(xs: Streams, target: Any) -> bool:
-        """Returns whether samples are windows of tokens: the input has integers, and a label for each."""
+        """Returns whether samples are windows of tokens: the input has integers, and a label for
+        each."""
 
         def integers(t: Any) -> bool:
             return (
@@ -420,14 +446,16 @@ class Trainer:
                 f" and {len(without) - 6} more" if len(without) > 6 else ""
             )
             warn(
-                f"config: {named}: no effect; the network, the optimiser, the data and the length are those of the call"
+                f"config: {named}: no effect; the network, the optimiser, the data and the length"
+                " are those of the call"
             )
         if self.plan.method["keep"] == "nothing" and not any(
             any(stage.reversible) for stage in self.stages
         ):
             warn(
-                f"no stage is reversible, so the stages keep their inputs and compute again (checkpointing), although {self.plan.method['name']} keeps nothing "
-                "of reversible stages; expected stages with inverse(), such as Coupling"
+                "no stage is reversible, so the stages keep their inputs and compute again"
+                f" (checkpointing), although {self.plan.method['name']} keeps nothing of reversible"
+                " stages; expected stages with inverse(), such as Coupling"
             )
 
     def _refuse(self, method: Mapping[str, Any]) -> None:
@@ -445,7 +473,8 @@ class Trainer:
             and method["backward_weights"] == "latest"
         ):
             raise Error(
-                "method.sync_period: the last stage reads two kinds of weights in one action; expected method.head: split"
+                "method.sync_period: the last stage reads two kinds of weights in one action;"
+                " expected method.head: split"
             )
         plan = self.plan
         key, forward, backward = (
@@ -459,33 +488,37 @@ class Trainer:
             for one, version in zip(key[backward].tolist(), plan.weights[backward].tolist())
         ):
             raise Error(
-                "method.keep: a graph of PyTorch has the weights of its forward, but the backward of this method reads others; expected method.keep: "
-                "input, or method.backward_weights: stashed"
+                "method.keep: a graph of PyTorch has the weights of its forward, but the backward"
+                " of this method reads others; expected method.keep: input, or"
+                " method.backward_weights: stashed"
             )
 
     def _outlives(self, number: int) -> bool:
-        """Returns whether an update or another pass comes between the forward and the backward of a microbatch of a stage."""
+        """Returns whether an update or another pass comes between the forward and the backward of a
+        microbatch of a stage."""
         kinds = self.plan.kind[self.plan.stage == number]
         kinds = kinds[(kinds == "F") | (kinds == "B") | (kinds == "U")]
         return bool(len(self.plan.probes)) or bool(((kinds[:-1] == "F") & (kinds[1:] != "B")).any())
 
     def _check_shared(self) -> None:
-        """Raises StageError if two stages would train a parameter. They may share one that is frozen."""
+        """Raises StageError if two stages would train a parameter. They may share one that is
+        frozen."""
         owners: dict[int, int] = {}
         for stage in self.stages:
             for name, parameter in zip(stage.names, stage.parameters):
                 owner = owners.setdefault(id(parameter), stage.number)
                 if owner != stage.number and parameter.requires_grad:
                     raise StageError(
-                        f"stage {stage.number} ({stage.name}): its parameter {name} is also one of stage {owner}; expected weights "
-                        "of one stage: untie them, or put both modules into one stage"
+                        f"stage {stage.number} ({stage.name}): its parameter {name} is also one of"
+                        f" stage {owner}; expected weights of one stage: untie them, or put both"
+                        " modules into one stage"
                     )
                 if owner != stage.number:
                     self.shares_frozen = True
 
     def _place_uses(self) -> None:
-        """Finds, for each stage and version, the last row that needs it: a pass, an evaluation or a probe; the end of the run if
-        a microbatch is still in flight then."""
+        """Finds, for each stage and version, the last row that needs it: a pass, an evaluation or a
+        probe; the end of the run if a microbatch is still in flight then."""
         self.method_last = self.plan.last_uses()
         self.last = [rows.copy() for rows in self.method_last]
         evaluations = self.plan.rows("E")
@@ -519,8 +552,9 @@ class Trainer:
             self.last[stage - 1][version] = max(self.last[stage - 1][version], row)
 
     def _count_epochs(self) -> None:
-        """Counts the losses and the places of evaluations that each epoch will have, also if no evaluation is given: the epoch ends there, after its
-        updates. An epoch that the run does not complete never has all of them, and no row."""
+        """Counts the losses and the places of evaluations that each epoch will have, also if no
+        evaluation is given: the epoch ends there, after its updates. An epoch that the run does not
+        complete never has all of them, and no row."""
         plan = self.plan
         complete = plan.microbatches // max(1, plan.epoch_microbatches)
         self.open_epochs: dict[int, dict] = {}
@@ -556,12 +590,14 @@ class Trainer:
             ys, flops = check_stage(stage, xs, 0, target if last else None)
             if any(p.grad is not None for other in self.stages for p in other.parameters):
                 raise StageError(
-                    f"stage {stage.number} ({stage.name}): gives a gradient to a parameter of another stage; expected the parameters of its own "
-                    "modules: join the stages that share it"
+                    f"stage {stage.number} ({stage.name}): gives a gradient to a parameter of"
+                    " another stage; expected the parameters of its own modules: join the stages"
+                    " that share it"
                 )
             if last and (ys[0].dim() or not ys[0].is_floating_point()):
                 raise StageError(
-                    f"stage {stage.number} ({stage.name}): the loss has shape {tuple(ys[0].shape)}; expected one number, the mean over the microbatch"
+                    f"stage {stage.number} ({stage.name}): the loss has shape {tuple(ys[0].shape)};"
+                    " expected one number, the mean over the microbatch"
                 )
             rows.append(
                 {
@@ -579,8 +615,9 @@ class Trainer:
         return rows
 
     def _check_apart(self) -> None:
-        """Raises StageError if a module reads what another one has left in an attribute, because in a pipeline that belongs to another microbatch: microbatch 0
-        passes, then 1, then every module computes 0 again, from the last one to the first."""
+        """Raises StageError if a module reads what another one has left in an attribute, because in
+        a pipeline that belongs to another microbatch: microbatch 0 passes, then 1, then every
+        module computes 0 again, from the last one to the first."""
         calls: list[list[tuple]] = [[], []]
         given = [x for x in self.microbatches.peek(0)[0] if isinstance(x, torch.Tensor)]
         copies = [x.clone() for x in given]
@@ -591,7 +628,8 @@ class Trainer:
                 xs, target = self.microbatches.peek(m)
                 if not all(map(equal, given, copies)):
                     raise Error(
-                        "data: microbatch 1 changes the tensors of microbatch 0; expected new ones for each microbatch"
+                        "data: microbatch 1 changes the tensors of microbatch 0; expected new ones"
+                        " for each microbatch"
                     )
                 for stage in self.stages:
                     own = target if stage.number == len(self.stages) else None
@@ -606,8 +644,10 @@ class Trainer:
                 if not same:
                     raise stage.error(
                         b,
-                        "computes something else after another microbatch has passed the stages below; it reads what another module has left in "
-                        "an attribute, which belongs to another microbatch; expected this tensor as an input, as part of the messages",
+                        "computes something else after another microbatch has passed the stages"
+                        " below; it reads what another module has left in an attribute, which"
+                        " belongs to another microbatch; expected this tensor as an input, as part"
+                        " of the messages",
                     )
 
     def _open(self, rows: list[dict], resume: bool, overwrite: bool) -> None:
@@ -638,7 +678,8 @@ class Trainer:
         )
 
     def _in_words(self) -> dict[str, str]:
-        """Returns descriptions of the network, the optimiser and the data for the log, and what the training depends on."""
+        """Returns descriptions of the network, the optimiser and the data for the log, and what the
+        training depends on."""
         rates = self.plan.learning_rate[self.plan.rows("U")].tolist() if self.by_config else None
         names = {type(one).__name__: None for some in self.schedulers for one in some}
         more = [*names, *([f"clip {self.clip:g}"] if self.clip else [])]
@@ -657,12 +698,14 @@ class Trainer:
 
     # --- the run ---
 
-    def run(self) -> "Trainer":
-        """Performs the rows of the plan from the current one to the end. Raises Diverged at a loss that is not finite, and StageError for a module that
-        cannot be trained. A trainer runs once."""
+    def run(self) -> Trainer:
+        """Performs the rows of the plan from the current one to the end. Raises Diverged at a loss
+        that is not finite, and StageError for a module that cannot be trained. A trainer runs
+        once."""
         if self.ended:
             raise Error(
-                "run: this run has ended; expected a new Trainer, with resume=True to continue from its checkpoint"
+                "run: this run has ended; expected a new Trainer, with resume=True to continue from"
+                " its checkpoint"
             )
         self.started = time.monotonic() - self.seconds
         if self.device.type == "cuda":
@@ -780,10 +823,11 @@ class Trainer:
             )
         except Error:
             raise
-        except Exception as error:  # noqa: BLE001: an optimiser or a mitigation of the user
+        except Exception as error:  # an optimiser or a mitigation of the user
             raise StageError(
-                f"stage {stage.number} ({stage.name}): update {stage.updates + 1} fails: {protocols.reason_of(error)}; expected an optimiser "
-                "that needs the gradients alone"
+                f"stage {stage.number} ({stage.name}): update {stage.updates + 1} fails:"
+                f" {protocols.reason_of(error)}; expected an optimiser that needs the gradients"
+                " alone"
             ) from error
         self.stepping.step(stage)
         return stage.updates - 1
@@ -845,8 +889,9 @@ class Trainer:
             for name, tensor in zip(stage.names, stage.current):
                 if not bool(torch.isfinite(tensor).all()):
                     return (
-                        f"microbatch {m}: the loss is {value}: stage {stage.number} ({stage.name}) has weights that are not finite ({name}, after "
-                        f"{stage.updates} updates); expected a lower learning rate, or clip="
+                        f"microbatch {m}: the loss is {value}: stage {stage.number} ({stage.name})"
+                        f" has weights that are not finite ({name}, after {stage.updates} updates);"
+                        " expected a lower learning rate, or clip="
                     )
         xs, target = self.microbatches[m]
         with torch.no_grad():
@@ -860,8 +905,9 @@ class Trainer:
                     if isinstance(x, torch.Tensor) and x.is_floating_point()
                 ):
                     return (
-                        f"microbatch {m}: the loss is {value}: stage {stage.number} ({stage.name}) has outputs that are not finite; expected finite inputs, "
-                        "a lower learning rate, or clip="
+                        f"microbatch {m}: the loss is {value}: stage {stage.number} ({stage.name})"
+                        " has outputs that are not finite; expected finite inputs, a lower"
+                        " learning rate, or clip="
                     )
         return f"microbatch {m}: the loss is {value}; expected a lower learning rate, or clip="
 
@@ -947,7 +993,8 @@ class Trainer:
         return message
 
     def _measure(self, stage: Stage, kind: str) -> None:
-        """Counts what the stage holds in an action, or without one. A version that only a probe or an evaluation still reads does not count."""
+        """Counts what the stage holds in an action, or without one. A version that only a probe or
+        an evaluation still reads does not count."""
         j = stage.number - 1
         older = sum(1 for version in stage.versions if self.method_last[j][version] > self.row)
         now = [
@@ -974,7 +1021,8 @@ class Trainer:
         return self._checkpoints().path
 
     def save(self) -> None:
-        """Writes checkpoint.pt, from which a run with resume=True continues to the same bits on the same machine."""
+        """Writes checkpoint.pt, from which a run with resume=True continues to the same bits on the
+        same machine."""
         self._checkpoints().save()
 
     def _checkpoints(self) -> Checkpoints:

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Throughput and memory of the methods on 2 to 64 devices: figure_1.py [PETRA] [--tables | --draw]."""
+"""Throughput and memory of the methods on 2 to 64 devices: figure_1.py [PETRA]
+[--tables | --draw]."""
 
 import os
 import sys

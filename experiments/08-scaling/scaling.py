@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every method on 2 to 100,000 stages: scaling.py [PETRA] [--tables | --draw]. Exit status 1 if a time differs from its closed form."""
+"""Every method on 2 to 100,000 stages: scaling.py [PETRA] [--tables | --draw]. Exit status 1 if a
+time differs from its closed form."""
 
 import os
 import sys
@@ -49,7 +50,8 @@ def job(name, stages, count, flush):
 
 
 def closed_form(name, j, flush):
-    """Returns the time per microbatch with a full pipeline, or over whole flushes (docs/semantics/methods.md); None if there is no closed form."""
+    """Returns the time per microbatch with a full pipeline, or over whole flushes
+    (docs/semantics/methods.md); None if there is no closed form."""
     if name in ("backprop", "reversible", "checkpoint"):
         return 3 * j if name == "backprop" else 4 * j - 1
     if name == "interleaved":
@@ -121,7 +123,8 @@ def check(rows):
         if expected is not None and abs(r["time_per_microbatch_s"] - expected) > 1e-9 * expected:
             wrong += 1
             print(
-                f"{r['method']} on {r['stages']} stages: {r['time_per_microbatch_s']} s per microbatch; expected {expected}"
+                f"{r['method']} on {r['stages']} stages: {r['time_per_microbatch_s']} s per"
+                f" microbatch; expected {expected}"
             )
     return wrong
 
@@ -170,7 +173,7 @@ def draw(rows, path):
     plt = sim.pyplot()
     figure, axes = plt.subplots(2, 2, figsize=(13, 8.2), layout="constrained")
     names = list(dict.fromkeys(r["method"] for r in rows))
-    close = lambda a, b: abs(a - b) <= 0.02 * max(a, b)  # noqa: E731
+    close = lambda a, b: abs(a - b) <= 0.02 * max(a, b)
     panels = [
         (
             axes[0, 0],
@@ -249,7 +252,8 @@ def main():
     tables(rows)
     longest = max(rows, key=lambda r: r["actions"])
     print(
-        f"{len(rows)} runs, {sum(r['actions'] for r in rows):,} actions, at most {longest['actions']:,} in one"
+        f"{len(rows)} runs, {sum(r['actions'] for r in rows):,} actions, at most"
+        f" {longest['actions']:,} in one"
     )
     if not sim.TABLES_ONLY:
         draw(rows, os.path.join(HERE, "scaling.png"))

@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Table 4 on CIFAR-10 with 30 epochs: table_4_cifar10.py [PETRA] [--jobs=N] [--tables] [--runs=FOLDER].
+"""Table 4 on CIFAR-10 with 30 epochs: table_4_cifar10.py [PETRA] [--jobs=N] [--tables]
+[--runs=FOLDER].
 
-Sweeps table-4-cifar10.yaml into FOLDER (runs/table-4-cifar10); complete cells are not repeated, and --jobs=0 runs none. Writes cells.csv, in which it
-keeps rows of other runs,  and prints the table. Needs h5py."""
+Sweeps table-4-cifar10.yaml into FOLDER (runs/table-4-cifar10); complete cells are not repeated, and
+--jobs=0 runs none. Writes cells.csv, in which it keeps rows of other runs, and prints the table.
+Needs h5py."""
 
 import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.dirname(HERE)]
+import table_4  # noqa: E402
+
 import simulations as sim  # noqa: E402
 import sweeps  # noqa: E402
-import table_4  # noqa: E402
 
 CELLS = os.path.join(HERE, "cells.csv")
 RUNS = sweeps.WORDS.get("runs", "runs/table-4-cifar10")

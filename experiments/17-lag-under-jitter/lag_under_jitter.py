@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Lags under scattered durations and a slow stage, from simulation, beside the accuracy of the same runs: lag_under_jitter.py
-[PETRA] [--tables | --draw] [--runs=FOLDER]. FOLDER is that of the sweep of lag-under-jitter-mini.yaml; without it the script only remakes the lags.
-Exit status 1 if a lag is outside its bounds, or a program that follows ticks ended with weights that depend on timing."""
+"""Lags under scattered durations and a slow stage, from simulation, beside the accuracy of the same
+runs: lag_under_jitter.py [PETRA] [--tables | --draw] [--runs=FOLDER]. FOLDER is that of the sweep
+of lag-under-jitter-mini.yaml; without it the script only remakes the lags. Exit status 1 if a lag
+is outside its bounds, or a program that follows ticks ended with weights that depend on timing."""
 
 import collections
 import json
@@ -44,7 +45,8 @@ def spoken(scale, factor):
 
 
 def lags_of(row, scale, factor, seed):
-    """Returns the output of `petra simulate`, and from the trace the number of microbatches with each lag at each stage."""
+    """Returns the output of `petra simulate`, and from the trace the number of microbatches with
+    each lag at each stage."""
     _, method, credit = row
     keys = {
         "method.name": method,
@@ -107,7 +109,8 @@ def simulate():
 
 
 def check_lags(summary, histogram):
-    """Checks the bounds of the lag, and that the trace agrees with the largest lag of the simulation."""
+    """Checks the bounds of the lag, and that the trace agrees with the largest lag of the
+    simulation."""
     wrong = 0
     for r in summary:
         bound = (
@@ -214,7 +217,10 @@ def pick(rows, **keys):
 
 def tables(summary, trained):
     header = [""] + [spoken(*condition) for condition in CONDITIONS]
-    at = lambda name, scale, factor: pick(summary, row=name, scale=scale, factor=factor, stage=1)[0]  # noqa: E731
+
+    def at(name, scale, factor):
+        return pick(summary, row=name, scale=scale, factor=factor, stage=1)[0]
+
     sim.markdown(
         ["lag at stage 1: mean (largest)"] + header[1:],
         [
@@ -230,7 +236,7 @@ def tables(summary, trained):
         ):
             values = lambda name, scale, factor: [
                 r[key] for r in pick(trained, row=name, scale=scale, factor=factor)
-            ]  # noqa: E731,B023
+            ]
             sim.markdown(
                 [title] + header[1:],
                 [
@@ -279,9 +285,12 @@ def draw(summary, histogram, trained, path):
     accuracy.grid(False, axis="x")
     seeds = sorted({r["seed"] for r in trained})
     accuracy.set(
-        title=f"Accuracy: each point is one small run, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-        if trained
-        else "Accuracy: not trained",
+        title=(
+            f"Accuracy: each point is one small run, seed{'s' if len(seeds) > 1 else ''}"
+            f" {', '.join(map(str, seeds))}"
+            if trained
+            else "Accuracy: not trained"
+        ),
         ylabel="evaluation top-1 (%)",
         ylim=(0, None),
         xlim=(-0.5, len(CONDITIONS) - 0.5),
@@ -299,7 +308,8 @@ def draw(summary, histogram, trained, path):
 
 
 def draw_shares(axis, histogram, scale, factor):
-    """Draws the number of microbatches at each lag, with each row of the grid on a line of its own, so that none hides another."""
+    """Draws the number of microbatches at each lag, with each row of the grid on a line of its own,
+    so that none hides another."""
     for place, (name, look) in enumerate(LOOKS.items()):
         rows = pick(histogram, row=name, scale=scale, factor=factor, stage=1)
         total = sum(r["microbatches"] for r in rows)

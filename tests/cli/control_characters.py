@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a terminal would act on, in names, paths and files, is shown by its bytes: in every message, table and JSON output."""
+"""What a terminal would act on, in names, paths and files, is shown by its bytes: in every message,
+table and JSON output."""
 
 import json
 import os

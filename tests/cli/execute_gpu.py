@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""run.mode: execute with a GPU a process, over stand-ins of CUDA and NCCL: messages from device to device give the bits of the one
-process that emulates, and whatever hangs or fails ends with one line. tests/petra_fake is petra with the stand-ins."""
+"""run.mode: execute with a GPU a process, over stand-ins of CUDA and NCCL: messages from device to
+device give the bits of the one process that emulates, and whatever hangs or fails ends with one
+line. tests/petra_fake is petra with the stand-ins."""
 
 import os
 import shutil
@@ -175,7 +176,8 @@ class ExecuteGpu(ProgramTest):
         self.assertEqual(found, (0, "", []))
 
     def test_what_is_held(self):
-        """No rank holds more messages than the schedule says: what one process holds at each stage."""
+        """No rank holds more messages than the schedule says: what one process holds at each
+        stage."""
         self.emulate("--set", "run.eval_every=0")
         self.assertEqual(
             self.end(self.start(3, *NCCL, "--set", "run.eval_every=0", "--quiet")), (0, "", [])
@@ -183,7 +185,8 @@ class ExecuteGpu(ProgramTest):
         self.assertEqual(self.peaks("one"), self.peaks("many"))
 
     def test_probes(self):
-        """Messages of probes go through the hosts, beside messages between devices: by NCCL, or by channels of the progress thread."""
+        """Messages of probes go through the hosts, beside messages between devices: by NCCL, or by
+        channels of the progress thread."""
         options = [
             "--set",
             "method.accumulate=3",
@@ -212,7 +215,8 @@ class ExecuteGpu(ProgramTest):
             shutil.rmtree(self.path("many"))
 
     def test_which_way(self):
-        """auto: from GPU to GPU where each process has its own, else through the hosts, with the same weights."""
+        """auto: from GPU to GPU where each process has its own, else through the hosts, with the
+        same weights."""
         self.emulate()
         for way, *options in sample(
             [
@@ -269,7 +273,8 @@ class ExecuteGpu(ProgramTest):
     def fails(self, line, process, code):
         began = time.monotonic()
         found, _, lines = self.end(process)
-        # Where it was rank 0 that hung it may say how to go on, when the launcher wakes it to end it.
+        # Where it was rank 0 that hung it may say how to go on, when the launcher wakes it to end
+        # it.
         lines = [told for told in lines if not told.startswith("petra: stopped")]
         self.assertLess(time.monotonic() - began, 20)
         self.assertEqual((found, len(lines)), (code, 1), lines)

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that runs out: one allocation that fails, wherever it is, and limits of every size. One line, exit status 1, no
-crash, no hang.
+"""Memory that runs out: one allocation that fails, wherever it is, and limits of every size. One
+line, exit status 1, no crash, no hang.
 
-PETRA_TEST_REFUSE: how many allocations of each command fail, one a run; `all` for every one (hours).
+PETRA_TEST_REFUSE: how many allocations of each command fail, one a run; `all` for every one
+(hours).
 
-HDF5 1.10 and oneDNN themselves crash where an allocation of theirs fails (H5MM_xstrdup and H5I_register store or follow
-the NULL; so does dnnl_memory_create): single allocations that they make in C are passed over here. petra asks for a
-reserve before it calls HDF5, so that limits, which fail many allocations, end well."""
+HDF5 1.10 and oneDNN themselves crash where an allocation of theirs fails (H5MM_xstrdup and
+H5I_register store or follow the NULL; so does dnnl_memory_create): single allocations that they
+make in C are passed over here. petra asks for a reserve before it calls HDF5, so that limits, which
+fail many allocations, end well."""
 
 import os
 import resource
@@ -33,7 +35,8 @@ device: {threads: 1}
 
 
 def sanitized():
-    """A preloaded malloc and an address sanitizer do not go together; nor do limits of the address space."""
+    """A preloaded malloc and an address sanitizer do not go together; nor do limits of the address
+    space."""
     with open(PETRA, "rb") as file:
         return b"__asan_init" in file.read()
 
@@ -44,7 +47,8 @@ class NoMemory(ProgramTest):
         self.write("c.yaml", CONFIG)
 
     def check(self, about, code, error):
-        """One line and exit status 1. libgomp has a line of its own, and none of ours is before it."""
+        """One line and exit status 1. libgomp has a line of its own, and none of ours is before
+        it."""
         shown = f"{about}: exit status {code}: {error}"
         error = error.lstrip("\n")  # libgomp's begins with an empty one
         self.assertEqual(code, 1, shown)

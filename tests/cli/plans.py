@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""device.plans: a training that measures its convolutions, the file of the choices, and plans.txt in the run's folder; over stand-ins of
-CUDA and cuDNN (tests/petra_fake)."""
+"""device.plans: a training that measures its convolutions, the file of the choices, and plans.txt
+in the run's folder; over stand-ins of CUDA and cuDNN (tests/petra_fake)."""
 
 import os
 import shutil
@@ -145,7 +145,8 @@ class Plans(ProgramTest):
             )
             self.assertEqual((code, len(lines)), (2, 1), lines)
             self.assertIn(
-                f'own.plans with device.backend: {backend}, which has no plans; expected "", or cuda',
+                f'own.plans with device.backend: {backend}, which has no plans; expected "", or'
+                " cuda",
                 lines[0],
             )
         plans = self.measured("one")

@@ -32,12 +32,16 @@ os.environ["PYTHON"], os.environ["PYTHONDONTWRITEBYTECODE"], os.environ["MPLBACK
 )
 import entry  # noqa: E402
 from petrapipe import runs, sweeps, text as texts  # noqa: E402
-from petrapipe.figures import (
+from petrapipe.figures import (  # noqa: E402
     accumulation as plot_accumulation,
     sweep as plot_sweep,
     timeline as plot_timeline,
-)  # noqa: E402
-from petrapipe.report import data as report_data, figures as report_figures, page as report_page  # noqa: E402
+)
+from petrapipe.report import (  # noqa: E402
+    data as report_data,
+    figures as report_figures,
+    page as report_page,
+)
 
 HAS_PLOTLY = importlib.util.find_spec("plotly") is not None
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -76,7 +80,8 @@ class Pythons(ProgramTest):
         self.assertEqual(len(self.scripts), 10)
 
     def run_by(self, python, *command, **more):
-        """Exit status and the last line of an error, of which there is no other; more: variables of the environment."""
+        """Exit status and the last line of an error, of which there is no other; more: variables of
+        the environment."""
         environment = self.environment | ({"PETRA_PYTHON": python} if python else {}) | more
         ended = subprocess.run(
             command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False
@@ -152,7 +157,8 @@ class Pythons(ProgramTest):
             )
 
     def test_another(self):
-        """If the chosen Python lacks h5py, or cannot load it, another on PATH takes over; if there is none, one line says what is missing."""
+        """If the chosen Python lacks h5py, or cannot load it, another on PATH takes over; if there
+        is none, one line says what is missing."""
         self.write("broken/h5py.py", "raise ImportError('libhdf5.so.103 is not there')")
         self.write(
             "bare/bin/python3.99", f'#!/bin/sh\nunset PYTHONPATH\nexec {sys.executable} "$@"\n'
@@ -194,7 +200,8 @@ class Pythons(ProgramTest):
 
 
 def write_actions(path, count, stages=4, length=30, gap=20):
-    """The log of a run with so many actions: on each stage F, twice as long B and, after every fourth, an update of 2; random gaps."""
+    """The log of a run with so many actions: on each stage F, twice as long B and, after every
+    fourth, an update of 2; random gaps."""
     gaps, busy, rows, microbatch = numpy.random.default_rng(count), [0] * stages, [], 0
     while len(rows) < count:
         for stage in range(stages):
@@ -320,10 +327,13 @@ class Report(ProgramTest):
         self.assertIn("one seed", sweep["views"]["0/0"]["note"])
 
     def test_words_of_tokens(self):
-        """Losses of a run on tokens are a token's; where the data are is not said to change nothing."""
+        """Losses of a run on tokens are a token's; where the data are is not said to change
+        nothing."""
         self.write(
             "gpt.yaml",
-            "data: {set: grammar, batch: 2, limit: 8, eval_limit: 2}\nrun: {epochs: 1}\nlr: {warmup_epochs: 0}\n"
+            "data: {set: grammar, batch: 2, limit: 8, eval_limit: 2}\n"
+            "run: {epochs: 1}\n"
+            "lr: {warmup_epochs: 0}\n"
             "model: {family: revgpt, depth: 1, width: 4, heads: 1, context: 4}\n",
         )
         self.good("train", "gpt.yaml", "--output", "runs/gpt", "--quiet", "--set", "data.path=here")
@@ -427,7 +437,8 @@ class Report(ProgramTest):
         )
 
     def test_lags_are_those_of_the_simulation(self):
-        """Counted from the actions as the simulation itself counts them, for the stage whose F and B are one action, too."""
+        """Counted from the actions as the simulation itself counts them, for the stage whose F and
+        B are one action, too."""
         data = report_data.RunData(self.path("runs/priced/run.h5"), "priced")
         lags = report_data.lags(data)
         self.assertEqual(sorted(lags), list(range(1, 11)))
@@ -481,7 +492,8 @@ class Report(ProgramTest):
         self.assertEqual(self.sections("mine", "priced")["fidelity"]["without"], ["priced"])
 
     def test_what_is_left_out_comes_last(self):
-        """A heading and a link for each section with figures; then one list, a line a reason. Of a sweep alone no section of runs is missed."""
+        """A heading and a link for each section with figures; then one list, a line a reason. Of a
+        sweep alone no section of runs is missed."""
         sections = list(self.sections("mine", "priced").values())
         body = report_page.body_of(sections, "<p>tables</p>")
         self.assertEqual(re.findall('<section id="([^"]*)"', body), ["runs", *SECTIONS, "left-out"])
@@ -490,8 +502,10 @@ class Report(ProgramTest):
             [
                 "Loss and accuracy of priced: no losses in the log, which only a training has",
                 "Fidelity of gradients of priced: no probes in the log (probe.per_epoch > 0)",
-                "Predicted and measured of priced: no prediction in the log (run.mode: execute with "
-                "cluster.cost.model: profile)",
+                (
+                    "Predicted and measured of priced: no prediction in the log (run.mode: execute"
+                    " with cluster.cost.model: profile)"
+                ),
             ],
         )
         for name in SECTIONS[:-1]:
@@ -514,7 +528,8 @@ class Report(ProgramTest):
         )
 
     def test_colours_of_cosines(self):
-        """From -1 to 1 with 0 in the middle, whatever there is; each shade lies on its side of 0."""
+        """From -1 to 1 with 0 in the middle, whatever there is; each shade lies on its side of
+        0."""
         for values in [[0.9, 0.99]], [[-0.8, 0.1]], [[numpy.nan, -1.0]]:
             trace = report_figures.heat([1, 2], [1], numpy.array(values), "epoch", "cosine")
             self.assertEqual((trace["zmin"], trace["zmax"]), (-1, 1))
@@ -526,7 +541,8 @@ class Report(ProgramTest):
         self.assertEqual((trace["zmin"], trace["zmax"], trace["z"]), (-2, 2, [[-2.0, 1.585]]))
 
     def test_axes(self):
-        """Stages and epochs have marks at whole numbers; memory is in MB, as the program prints it."""
+        """Stages and epochs have marks at whole numbers; memory is in MB, as the program prints
+        it."""
         found = self.sections("mine", "priced")
         for figure in found["training"]["figures"][::2]:
             axis = figure["views"][""]["layout"]["xaxis"]
@@ -565,11 +581,17 @@ class Report(ProgramTest):
         )
 
     def test_sweep_over_tokens(self):
-        """Its first figure is the loss, in the report, in plot_sweep and in plot_accumulation and its twin."""
+        """Its first figure is the loss, in the report, in plot_sweep and in plot_accumulation and
+        its twin."""
         self.write(
             "grid.yaml",
-            "config:\n  data: {set: grammar, batch: 2, limit: 8, eval_limit: 2}\n  run: {epochs: 1}\n  lr: {warmup_epochs: 0}\n"
-            "  model: {family: revgpt, depth: 1, width: 4, heads: 1, context: 4}\naxes: {method.accumulate: [1, 2]}\nseeds: [1, 2]\n",
+            "config:\n"
+            "  data: {set: grammar, batch: 2, limit: 8, eval_limit: 2}\n"
+            "  run: {epochs: 1}\n"
+            "  lr: {warmup_epochs: 0}\n"
+            "  model: {family: revgpt, depth: 1, width: 4, heads: 1, context: 4}\n"
+            "axes: {method.accumulate: [1, 2]}\n"
+            "seeds: [1, 2]\n",
         )
         out = self.good("sweep", "grid.yaml", "--output", "tokens")
         self.assertIn("virtual_s", out)  # of an emulation wall time says nothing
@@ -617,14 +639,16 @@ class Report(ProgramTest):
                 self.assertIn(drawn, self.read("a.svg").decode())
 
     SPARSE = """\
-combination,overrides,row,method.name,stages.count,cells,complete,eval_top1_mean,eval_top1_interval95
+combination,overrides,row,method.name,stages.count,cells,complete,eval_top1_mean,\
+eval_top1_interval95
 backprop,"method.name=backprop",backprop,backprop,0,3,3,0.5,0.1
 petra-2,"stages.count=2",petra-2,petra,2,3,2,0.4,0.1
 petra-10,"stages.count=0",petra-10,petra,0,3,0,,
 """
 
     def test_rows_that_leave_keys_at_their_defaults(self):
-        """They have the defaults' values, which the summary tells; over the rows there is one line. Cells that are not complete are counted."""
+        """They have the defaults' values, which the summary tells; over the rows there is one line.
+        Cells that are not complete are counted."""
         self.write("sweep/summary.csv", self.SPARSE)
         section = self.sections("mine")["sweeps"]
         (figure,) = section["figures"]
@@ -655,8 +679,10 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
         """method.extra_delay is a list in a config, and a number in most grids."""
         self.write(
             "sweep/summary.csv",
-            "combination,overrides,method.extra_delay,cells,complete,eval_top1_mean,eval_top1_interval95\n"
-            'a,"method.extra_delay=0","[0]",1,1,0.5,\nb,"method.extra_delay=[16]","[16]",1,1,0.25,\n',
+            "combination,overrides,method.extra_delay,cells,complete,eval_top1_mean,"
+            "eval_top1_interval95\n"
+            'a,"method.extra_delay=0","[0]",1,1,0.5,\n'
+            'b,"method.extra_delay=[16]","[16]",1,1,0.25,\n',
         )
         view = self.sections("mine")["sweeps"]["figures"][0]["views"]["0/0"]
         self.assertEqual([trace["x"] for trace in view["traces"]], [[0.0, 16.0]])
@@ -671,7 +697,8 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
         return names
 
     def test_every_choice_has_a_view(self):
-        """The page finds a view by the choices of all controls; a figure without controls has one view, called ""."""
+        """The page finds a view by the choices of all controls; a figure without controls has one
+        view, called ""."""
         for section in self.sections("mine", "priced", *self.write_timelines()).values():
             for figure in section["figures"]:
                 keys = [
@@ -683,7 +710,8 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
                 self.assertEqual(sorted(keys), sorted(figure["views"]), figure["caption"])
 
     def test_no_action_vanishes(self):
-        """Each has a bar, a part of a column of its kind at its time, or of an update a tick; columns are full at most."""
+        """Each has a bar, a part of a column of its kind at its time, or of an update a tick;
+        columns are full at most."""
         for name in self.write_timelines():
             for actions in report_data.windows(
                 report_data.RunData(self.path(f"runs/{name}/run.h5"), name)
@@ -715,7 +743,8 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
                         )
 
     def test_narrow_actions_are_drawn(self):
-        """Forty of each kind, each a thousandth of the time between two, can be counted in the figure and in its twin."""
+        """Forty of each kind, each a thousandth of the time between two, can be counted in the
+        figure and in its twin."""
         if not importlib.util.find_spec("matplotlib"):
             self.skipTest("no matplotlib (Debian: python3-matplotlib)")
         from matplotlib import image
@@ -900,7 +929,8 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
                 self.compare_details(view["actions"], found)
 
     def compare_details(self, actions, found):
-        """The page draws what `details` says of as many columns, but for what rounding moves to the next column; of the zoomed range more."""
+        """The page draws what `details` says of as many columns, but for what rounding moves to the
+        next column; of the zoomed range more."""
         columns = {
             "kind": numpy.array(list(actions["kind"])),
             "stage": numpy.array(actions["stage"]),
@@ -932,7 +962,8 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
         self.assertEqual(found["reset"]["range"], found["all"]["range"])
 
 
-# Of runs: each is special to something that draws or prints; the last two are no text, or two lines.
+# Of runs: each is special to something that draws or prints; the last two are no text, or two
+# lines.
 NAMES = [
     "_x",
     "$x_{1$",
@@ -949,7 +980,8 @@ SHOWN_NAMES = [*NAMES[:-2], r"\xff", r"n\x0aew"]
 
 
 class Names(ProgramTest):
-    """A run or a sweep is called by any name that a folder can have, in every figure, page, table and message."""
+    """A run or a sweep is called by any name that a folder can have, in every figure, page, table
+    and message."""
 
     def setUp(self):
         super().setUp()
@@ -971,7 +1003,8 @@ class Names(ProgramTest):
         self.places = ["runs/" + name for name in NAMES]
 
     def run_one(self, *line):
-        """What it prints. Nothing ends with a traceback, and nothing is said but what is expected."""
+        """What it prints. Nothing ends with a traceback, and nothing is said but what is
+        expected."""
         done = subprocess.run(
             [
                 line[0] if os.path.isabs(line[0]) else os.path.join(ROOT, "analysis", line[0]),
@@ -1058,7 +1091,8 @@ class Names(ProgramTest):
             "<tspan[^>]*>([^<]*)</tspan>|<text>(.*?)</text>", self.read("it's a.svg").decode()
         )
         drawn = [html.unescape("".join(found)) for found in drawn]
-        # A character that no font here has is shown by its bytes, for gnuplot would cover the figure with it.
+        # A character that no font here has is shown by its bytes, for gnuplot would cover the
+        # figure with it.
         fonts = (
             shutil.which("fc-list")
             and subprocess.run(
@@ -1118,7 +1152,9 @@ class Names(ProgramTest):
         self.write("stub/torch.py", "raise ImportError('not this one')")
         self.write(
             "stub/tensorboardX.py",
-            "class SummaryWriter:\n    def __init__(self, folder): pass\n    def add_scalar(self, *a, **k): pass\n"
+            "class SummaryWriter:\n"
+            "    def __init__(self, folder): pass\n"
+            "    def add_scalar(self, *a, **k): pass\n"
             "    def close(self): pass\n",
         )
         out = self.run_one("to_tensorboard.py", *self.places, "-o", os.fsdecode(b"\xfe"))
@@ -1152,7 +1188,8 @@ class Names(ProgramTest):
             )
 
     def test_program(self):
-        """Columns of `petra list` begin at one place, which is counted in columns of a terminal; JSON has every name in valid UTF-8."""
+        """Columns of `petra list` begin at one place, which is counted in columns of a terminal;
+        JSON has every name in valid UTF-8."""
         lines = self.run_one(PETRA, "list", "runs").splitlines()
         self.assertEqual(len(lines), 1 + len(NAMES))
         places = {texts.columns_of(line[: line.index("  petra, k = 1")]) for line in lines[1:]}
@@ -1194,7 +1231,8 @@ class Tensorboard(ProgramTest):
             """
 class SummaryWriter:
     def __init__(self, folder): self.rows, self.folder = {}, folder
-    def add_scalar(self, tag, value, step, walltime): self.rows.setdefault(tag, []).append((step, value, walltime))
+    def add_scalar(self, tag, value, step, walltime):
+        self.rows.setdefault(tag, []).append((step, value, walltime))
     def close(self):
         import json, os
         os.makedirs(self.folder)

@@ -31,8 +31,13 @@ from program import PETRA, ProgramTest, main
 
 sys.path.pop(0)  # PyTorch needs Python's module profile, not the file of this name beside this one
 sys.path.insert(0, os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis")))
-from petrapipe import Coupling, Error, Mitigation, Trainer  # noqa: E402: in the sources
-from petrapipe import plain_file  # noqa: E402
+from petrapipe import (
+    Coupling,
+    Error,
+    Mitigation,
+    Trainer,
+    plain_file,
+)
 
 torch.set_num_threads(1)
 CPU = torch.device("cpu")

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petrapipe.Trainer on modules of other authors: the weights equal those of a loop in plain PyTorch,
-or the module is refused before the first update with the true reason.
+"""petrapipe.Trainer on modules of other authors: the weights equal those of a loop in plain
+PyTorch, or the module is refused before the first update with the true reason.
 
-The loop for `backprop` and `1f1b` calls the network, `backward` and `step`. The loop for `pipedream`
-and `petra` copies the values of a version into the parameters, computes, and copies the latest values
-back; the plan says which versions."""
+The loop for `backprop` and `1f1b` calls the network, `backward` and `step`. The loop for
+`pipedream`
+and `petra` copies the values of a version into the parameters, computes, and copies the latest
+values back; the plan says which versions."""
 
 import os
 import sys
@@ -23,8 +24,13 @@ from program import ProgramTest, main
 
 sys.path.pop(0)  # PyTorch needs Python's module profile, not the file of this name beside this one
 sys.path.insert(0, os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis")))
-from petrapipe import Coupling, Plan, StageError, Trainer  # noqa: E402: from the folder of the scripts
-from petrapipe.stage import as_tuple  # noqa: E402
+from petrapipe import (
+    Coupling,
+    Plan,
+    StageError,
+    Trainer,
+)
+from petrapipe.stage import as_tuple
 
 torch.set_num_threads(1)
 torch.manual_seed(1)
@@ -569,7 +575,8 @@ class Modules(ProgramTest):
         return self.plans[method]
 
     def trained(self, stages, method, data=None, act=None, **more):
-        """Returns the weights after a training; act(m, stages) comes before the forward of microbatch m."""
+        """Returns the weights after a training; act(m, stages) comes before the forward of
+        microbatch m."""
         began = []
 
         def microbatch(m):
@@ -662,7 +669,8 @@ class Modules(ProgramTest):
         )
 
     def test_weights_set_while_other_microbatches_are_in_flight(self):
-        """A pass between the forward and the backward of a kept graph changes the weights in place."""
+        """A pass between the forward and the backward of a kept graph changes the weights in
+        place."""
         config = {"method.name": "1f1b", "method.accumulate": UPDATES // 2}
         plan = Plan.of_config(
             config, petra="./petra", cluster__stages=4, run__max_microbatches=UPDATES

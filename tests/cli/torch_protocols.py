@@ -23,9 +23,9 @@ from program import PETRA, ProgramTest, main
 
 sys.path.pop(0)  # PyTorch needs Python's module profile, not the file of this name beside this one
 sys.path.insert(0, os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis")))
-from petrapipe import Coupling, Error, Plan, Run, StageError, Trainer  # noqa: E402: its folder
-from petrapipe.figures.accumulation import read_runs  # noqa: E402
-from petrapipe.microbatches import Microbatches  # noqa: E402
+from petrapipe import Coupling, Error, Plan, Run, StageError, Trainer
+from petrapipe.figures.accumulation import read_runs
+from petrapipe.microbatches import Microbatches
 
 torch.set_num_threads(1)
 WIDE = torch.float64
@@ -780,12 +780,12 @@ class Protocols(ProgramTest):
                 return super().forward(torch.cat((a, b), 1))
 
         stages = [Split(5, 8).double(), Coupling(nn.Linear(4, 4)).double(), Join(8, 3).double()]
-        for method, stages, count in (
+        for method, given, count in (
             ("petra", None, 1),
             ("petra", stages, 0),
             ("delayed", None, 0),
         ):
-            found = self.said(stages=stages, method=method)[1]
+            found = self.said(stages=given, method=method)[1]
             self.assertEqual(
                 len(
                     [

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petrapipe.Trainer on small networks of a user: what is refused and how, resumed runs, dropout, mitigations, evaluation. tests/cli/torch_runtime.py
-compares it with the program."""
+"""petrapipe.Trainer on small networks of a user: what is refused and how, resumed runs, dropout,
+mitigations, evaluation. tests/cli/torch_runtime.py compares it with the program."""
 
 import math
 import os
@@ -19,9 +19,19 @@ from program import PETRA, ProgramTest, main
 
 sys.path.pop(0)  # PyTorch needs Python's module profile, not the file of this name beside this one
 sys.path.insert(0, os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis")))
-from petrapipe import Chain, Coupling, Diverged, Error, Mitigation, Plan, StageError, Trainer, cut  # noqa: E402: from the folder of the scripts
-from petrapipe.stage import as_tuple, bytes_of  # noqa: E402
-from petrapipe.mitigations import DiscrepancyCorrection, ErrorFeedback, LrRescheduling  # noqa: E402
+from petrapipe import (
+    Chain,
+    Coupling,
+    Diverged,
+    Error,
+    Mitigation,
+    Plan,
+    StageError,
+    Trainer,
+    cut,
+)
+from petrapipe.mitigations import DiscrepancyCorrection, ErrorFeedback, LrRescheduling
+from petrapipe.stage import as_tuple, bytes_of
 
 torch.set_num_threads(1)
 GENERATOR = torch.Generator().manual_seed(1)
@@ -542,7 +552,8 @@ class Training(ProgramTest):
         self.assertFalse(torch.equal(stages[1].norm.running_mean, torch.zeros(4).double()))
 
     def test_a_checkpoint_within_a_module_changes_nothing(self):
-        """It calls parts of the module again in the backward, when the stage has other weights than in the forward."""
+        """It calls parts of the module again in the backward, when the stage has other weights than
+        in the forward."""
 
         def part(self, a):
             return torch.tanh(self.norm(self.linear(a)))
@@ -755,7 +766,8 @@ class Training(ProgramTest):
 
     def test_mitigations_of_a_user(self):
         class Shift(Mitigation):
-            """Adds a number to every bias. Its state is within a dictionary; the order of its result is another than that of the names."""
+            """Adds a number to every bias. Its state is within a dictionary; the order of its
+            result is another than that of the names."""
 
             def __init__(self):
                 self.state = {"stages": set()}

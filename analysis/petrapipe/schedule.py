@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan of a run as data: which action comes when, and which version of the weights it reads (docs/plan-format.md).
+"""The plan of a run as data: which action comes when, and which version of the weights it reads
+(docs/plan-format.md).
 
-    plan = Plan.of_config({"method.name": "petra", "method.accumulate": 2}, stages=8, microbatches=1000)
+    plan = Plan.of_config({"method.name": "petra", "method.accumulate": 2}, stages=8,
+        microbatches=1000)
     plan = Plan.read("plan.json")                   # what `petra schedule CONFIG --json` printed
 
 The program computes the plan; nothing here decides an order."""
@@ -15,7 +17,8 @@ import os
 import subprocess
 import tempfile
 import warnings
-from typing import Any, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy
 
@@ -48,10 +51,11 @@ def binary(path: str | None = None) -> str:
 
 
 class Plan:
-    """The header of a plan, and its actions as one array per column, in the order in which they are performed.
+    """The header of a plan, and its actions as one array per column, in the order in which they are
+    performed.
 
-    `kind` has letters (F, B, W, U, E), `stage` counts from 1. `weights` and `inverse_weights` are versions: a version is a number of updates of the
-    stage."""
+    `kind` has letters (F, B, W, U, E), `stage` counts from 1. `weights` and `inverse_weights` are
+    versions: a version is a number of updates of the stage."""
 
     def __init__(self, header: Mapping[str, Any], columns: Mapping[str, numpy.ndarray]) -> None:
         self.header = dict(header)
@@ -101,9 +105,10 @@ class Plan:
         return self.method["head"] == "fused"
 
     @classmethod
-    def of_lines(cls, file: Iterable[str], name: str = "the plan") -> "Plan":
-        """Returns the plan of a file that is open for reading: the header, then the actions in blocks, because a long run has millions. Raises Error if it
-        is no plan, or if its version is another."""
+    def of_lines(cls, file: Iterable[str], name: str = "the plan") -> Plan:
+        """Returns the plan of a file that is open for reading: the header, then the actions in
+        blocks, because a long run has millions. Raises Error if it is no plan, or if its version is
+        another."""
         head, devices, file = [], False, iter(file)
         for line in file:
             if line.startswith('"actions": ['):
@@ -123,7 +128,8 @@ class Plan:
             ) from None
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise Error(
-                f"{name}: not a plan; expected what `petra schedule CONFIG --json` prints for a config"
+                f"{name}: not a plan; expected what `petra schedule CONFIG --json` prints for a"
+                " config"
             )
         if header.get("version") != VERSION:
             raise Error(
@@ -131,7 +137,8 @@ class Plan:
             )
         if header.get("method", {}).get("program") == "local":
             raise Error(
-                f"{name}: method {header['method'].get('name')} has a loss at every stage, which petrapipe does not run; expected another method"
+                f"{name}: method {header['method'].get('name')} has a loss at every stage, which"
+                " petrapipe does not run; expected another method"
             )
         names = header.pop("columns")
         missing = [column for column in COLUMNS if column not in names]
@@ -151,17 +158,19 @@ class Plan:
                     blocks.append(numpy.fromstring(text, sep=",") if text else numpy.zeros(0))
                 except (DeprecationWarning, ValueError):
                     raise Error(
-                        f"{name}: has a line that is not an action; expected the output of `petra schedule CONFIG --json`"
+                        f"{name}: has a line that is not an action; expected the output of `petra"
+                        " schedule CONFIG --json`"
                     ) from None
         values = numpy.concatenate(blocks) if blocks else numpy.zeros(0)
         if len(values) % len(names):
             raise Error(
-                f"{name}: the last action is not complete; expected the whole output of `petra schedule CONFIG --json`"
+                f"{name}: the last action is not complete; expected the whole output of `petra"
+                " schedule CONFIG --json`"
             )
         return cls(header, dict(zip(names, values.reshape(-1, len(names)).T)))
 
     @classmethod
-    def read(cls, path: str) -> "Plan":
+    def read(cls, path: str) -> Plan:
         """Returns the plan of a file."""
         try:
             with open(path, encoding="utf-8") as file:
@@ -172,9 +181,10 @@ class Plan:
     @classmethod
     def of_config(
         cls, config: str | Mapping[str, Any], *, petra: str | None = None, **keys: Any
-    ) -> "Plan":
-        """Returns the plan that the program makes of a config: a path, YAML text, or a mapping of dotted keys. `keys` are further
-        settings, in which two underscores stand for the dot: cluster__stages=8."""
+    ) -> Plan:
+        """Returns the plan that the program makes of a config: a path, YAML text, or a mapping of
+        dotted keys. `keys` are further settings, in which two underscores stand for the dot:
+        cluster__stages=8."""
         text, settings, source = "", {}, "-"
         config = os.fspath(config) if isinstance(config, os.PathLike) else config
         if isinstance(config, Mapping):
@@ -188,8 +198,8 @@ class Plan:
                 source = os.path.abspath(config)  # its base files are beside it
             except (OSError, UnicodeDecodeError) as error:
                 raise Error(
-                    f"{config}: cannot be read: {getattr(error, 'strerror', None) or error}; expected a config, or a mapping such as "
-                    '{"method.name": "petra"}'
+                    f"{config}: cannot be read: {getattr(error, 'strerror', None) or error};"
+                    ' expected a config, or a mapping such as {"method.name": "petra"}'
                 ) from None
         settings.update((key.replace("__", "."), value) for key, value in keys.items())
         command = [binary(petra), "schedule", source, "--json"]
@@ -203,8 +213,8 @@ class Plan:
                 )
             except OSError as error:
                 raise Error(
-                    f"{command[0]}: cannot be started: {error.strerror}; expected the program petra, by the argument petra=, the environment "
-                    "variable PETRA or PATH"
+                    f"{command[0]}: cannot be started: {error.strerror}; expected the program"
+                    " petra, by the argument petra=, the environment variable PETRA or PATH"
                 ) from None
             plan, failure = None, None
             with process:
@@ -229,7 +239,8 @@ class Plan:
         return numpy.flatnonzero(self.kind == kind)
 
     def last_uses(self) -> list[numpy.ndarray]:
-        """Returns, for each stage, the last row in which F, B or E reads each version; -1 for a version that is not read."""
+        """Returns, for each stage, the last row in which F, B or E reads each version; -1 for a
+        version that is not read."""
         found = []
         for stage in range(1, self.stages + 1):
             own = self.stage == stage
