@@ -6,7 +6,6 @@
 
 The functions of petrapipe raise exceptions; only this file ends a process. It loads only the standard library before the Python is chosen."""
 
-import codecs
 import importlib
 import importlib.util
 import os
@@ -26,20 +25,6 @@ CHOSEN = "PETRA_PYTHON_CHOSEN"
 HERE = os.path.dirname(os.path.realpath(__file__))
 # Ends with status 0 if this Python loads the modules of the first list and finds those of the second.
 LOOK = "import importlib as i, importlib.util as u, sys; [i.import_module(n) for n in sys.argv[1].split()]; sys.exit(not all(map(u.find_spec, sys.argv[2].split())))"
-
-# A stream writes this instead of a byte or a character that its encoding lacks.
-codecs.register_error(
-    "petra",
-    lambda error: (
-        shown(error.object[error.start : error.end])
-        if any(
-            0xD800 <= ord(character) <= 0xDFFF
-            for character in error.object[error.start : error.end]
-        )
-        else "?" * (error.end - error.start),
-        error.end,
-    ),
-)
 
 
 def run(module, *needed, wished=()):
@@ -107,7 +92,8 @@ def restart_in(python):
     """Runs this script from its beginning in another Python."""
     os.environ[CHOSEN] = python
     try:
-        os.execvp(python, [python, *(["-B"] if sys.dont_write_bytecode else []), *sys.argv])
+        options = ["-B"] * sys.dont_write_bytecode + ["-X", "utf8"] * sys.flags.utf8_mode
+        os.execvp(python, [python, *options, *sys.argv])
     except OSError as error:
         raise CannotStart(
             f"{python} cannot be started: {error.strerror}; expected the path of a Python in PETRA_PYTHON"

@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-# analysis: the Python package petrapipe and scripts that call it; nothing here is built. Installed together, so that petra report and
-# petra export find their own. `pip install ./analysis` installs the package alone.
+# analysis: the Python package petrapipe and scripts that call it; nothing here is built. Installed together, so that the
+# subcommands in Python find their own. `pip install ./analysis` installs the package alone.
 analysisdir = $(pkgdatadir)/analysis
 dist_analysis_SCRIPTS = \
   analysis/petra_export.py analysis/petra_report.py analysis/to_tensorboard.py analysis/weights_pytorch.py \
   analysis/plot_accumulation.py analysis/plot_probe.py analysis/plot_reach.py analysis/plot_sweep.py analysis/plot_timeline.py \
   analysis/plot_training.py \
   analysis/plot_accumulation_gnuplot analysis/plot_probe_gnuplot analysis/plot_timeline_gnuplot analysis/plot_training_gnuplot
-dist_analysis_DATA = analysis/README.md analysis/entry.py analysis/plot_gnuplot.sh \
+dist_analysis_DATA = analysis/README.md analysis/entry.py analysis/petra_python.py analysis/plot_gnuplot.sh \
   analysis/plot_accumulation.gp analysis/plot_common.gp analysis/plot_probe.gp analysis/plot_timeline.gp analysis/plot_training.gp
 EXTRA_DIST += analysis/pyproject.toml
 
 petrapipedir = $(analysisdir)/petrapipe
 dist_petrapipe_DATA = \
   analysis/petrapipe/__init__.py \
+  analysis/petrapipe/__main__.py \
   analysis/petrapipe/arguments.py \
   analysis/petrapipe/checkpoints.py \
+  analysis/petrapipe/command.py \
   analysis/petrapipe/configs.py \
   analysis/petrapipe/coupling.py \
   analysis/petrapipe/errors.py \
@@ -27,6 +29,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/microbatches.py \
   analysis/petrapipe/mitigations.py \
   analysis/petrapipe/modules.py \
+  analysis/petrapipe/nearest.py \
   analysis/petrapipe/networks.py \
   analysis/petrapipe/plain_file.py \
   analysis/petrapipe/plan.py \
@@ -43,6 +46,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/stages.py \
   analysis/petrapipe/statistics.py \
   analysis/petrapipe/sweeps.py \
+  analysis/petrapipe/table.py \
   analysis/petrapipe/tensorboard.py \
   analysis/petrapipe/text.py \
   analysis/petrapipe/trainer.py \
@@ -51,6 +55,11 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/weights_files.py \
   analysis/petrapipe/weights_release.py \
   analysis/petrapipe/weights_transformers.py
+commandsdir = $(petrapipedir)/commands
+dist_commands_DATA = \
+  analysis/petrapipe/commands/__init__.py \
+  analysis/petrapipe/commands/export.py \
+  analysis/petrapipe/commands/report.py
 examplesdir = $(analysisdir)/examples
 dist_examples_SCRIPTS = analysis/examples/nanogpt.py analysis/examples/resnet.py analysis/examples/unet.py
 figuresdir = $(petrapipedir)/figures

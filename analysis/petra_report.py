@@ -11,4 +11,4 @@ RUN is a run.h5 or its folder; the run may still be running. SWEEP is a folder w
 from entry import run
 
 if __name__ == "__main__":
-    run("petrapipe.report.write", "h5py", "numpy", "plotly")
+    run("petrapipe.commands.report", "h5py", "numpy", "plotly")

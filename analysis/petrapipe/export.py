@@ -8,8 +8,6 @@ NAME [UNIT], without [UNIT] if that is 1. Real numbers have 17 digits; NaN is an
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
 import stat
@@ -21,7 +19,6 @@ import numpy
 from .errors import Unreadable, Unwritable
 from .log_check import LEGENDS, check_stored
 from .runs import log_path, opened, texts_attribute
-from .text import shown
 
 BLOCK_VALUES = 1 << 16  # of a column, read at once
 MOST_DIMENSIONS = 3
@@ -214,33 +211,3 @@ def export(place: str, folder: str) -> Iterator[tuple[str, int]]:
     with opened(path) as log:
         for table in tables_of(log, path):
             yield write_table(table, folder)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Writes the tables of a run's log as CSV files.")
-    parser.add_argument("run", metavar="RUN", help="a run (its folder or run.h5)")
-    parser.add_argument(
-        "--csv", required=True, metavar="DIR", help="the folder to write to; it must be there"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object that says what was written"
-    )
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    arguments = parser.parse_args()
-    files = []
-    for name, rows in export(arguments.run, arguments.csv):
-        files.append({"file": shown(name), "rows": rows})
-        if not arguments.json and not arguments.quiet:
-            print(shown(f"{os.path.join(arguments.csv, name)}: {rows} rows"), flush=True)
-    if arguments.json:
-        print(
-            json.dumps(
-                {
-                    "run": shown(log_path(arguments.run)),
-                    "folder": shown(arguments.csv),
-                    "files": files,
-                },
-                indent=2,
-                ensure_ascii=False,
-            )
-        )

@@ -3,9 +3,26 @@
 
 from __future__ import annotations
 
+import codecs
 import html
 import unicodedata
 from typing import Iterable
+
+
+def is_shown(code: int) -> bool:
+    """Returns whether a character may go to a terminal: it is no control, no mark that turns the direction, and no half character.
+
+    >>> is_shown(ord("a")), is_shown(10), is_shown(0x202E)
+    (True, False, False)
+    """
+    return not (
+        code < 0x20
+        or 0x7F <= code <= 0x9F
+        or code in (0x61C, 0x200E, 0x200F, 0xFEFF, 0xFFFE, 0xFFFF)
+        or 0x2028 <= code <= 0x202E
+        or 0x2066 <= code <= 0x2069
+        or 0xD800 <= code <= 0xDFFF
+    )
 
 
 def shown(text: object) -> str:
@@ -16,28 +33,30 @@ def shown(text: object) -> str:
     two\x0alines
     """
 
-    def one(character):
-        code = ord(character)
-        plain = not (
-            code < 0x20
-            or 0x7F <= code <= 0x9F
-            or code in (0x61C, 0x200E, 0x200F, 0xFEFF, 0xFFFE, 0xFFFF)
-            or 0x2028 <= code <= 0x202E
-            or 0x2066 <= code <= 0x2069
-            or 0xD800 <= code <= 0xDFFF
-        )
-        return (
-            character
-            if plain
-            else "".join(
-                f"\\x{byte:02x}"
-                for byte in character.encode(
-                    "utf-8", "surrogateescape" if 0xDC80 <= code <= 0xDCFF else "surrogatepass"
-                )
+    text = str(text)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        one
+        if is_shown(ord(one))
+        else "".join(
+            f"\\x{byte:02x}"
+            for byte in one.encode(
+                "utf-8", "surrogateescape" if "\udc80" <= one <= "\udcff" else "surrogatepass"
             )
         )
+        for one in text
+    )
 
-    return "".join(map(one, str(text)))
+
+def _written(error: UnicodeEncodeError) -> tuple[str, int]:
+    text = error.object[error.start : error.end]
+    foreign = any(0xD800 <= ord(character) <= 0xDFFF for character in text)
+    return shown(text) if foreign else "?" * len(text), error.end
+
+
+# A stream with errors="petra" writes this instead of a byte or a character that its encoding lacks.
+codecs.register_error("petra", _written)
 
 
 def shortened(text: object, size: int) -> str:

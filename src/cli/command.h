@@ -37,6 +37,7 @@ typedef struct petra_arguments {
   const char *on[PETRA_MAX_CLUSTERS];               /* --on, in order */
   int on_count;
   bool critical_path, resume, overwrite;
+  char *const *words;   /* the name of the subcommand and all that follows, ended by NULL */
   char *command_line;   /* the whole command line, for the log */
   char *resume_command; /* the same with --resume */
 } petra_arguments;
@@ -65,7 +66,7 @@ typedef struct petra_command {
   bool writes;                 /* it writes files even without --output, --trace or --csv */
   bool ranks;                  /* supports several processes that a launcher has started */
   bool lasting;                /* continues if nobody reads its standard output any more */
-  petra_status (*run)(const petra_arguments *arguments);
+  petra_status (*run)(const petra_arguments *arguments); /* NULL: it is written in Python (python.c) */
 } petra_command;
 
 /* The members of an option, as an initialiser of petra_option. */
@@ -99,10 +100,9 @@ petra_status petra_arguments_config(const petra_arguments *arguments, const char
 /* Reads the value of an option that is an integer. Errors: PETRA_USAGE. */
 petra_status petra_arguments_integer(const char *option, const char *text, long least, long maximum, int *out);
 
-/* Runs a script of analysis/ in the place of this process: SCRIPT OPTION VALUE [--json] [--quiet] -- INPUTS. It returns
- * only if that fails: PETRA_IO, if the script or Python is missing. */
-petra_status petra_script_start(const char *script, const petra_arguments *arguments, const char *option,
-                                const char *value);
+/* Runs a subcommand that is written in Python in place of this process: `arguments` are its name and what follows, ended
+ * by NULL. It returns only if that fails: PETRA_IO, if the script or Python is missing. */
+petra_status petra_python_start(char *const *arguments);
 
 /* --- help.c: output from the tables of subcommands and options --- */
 

@@ -18,7 +18,7 @@ static petra_status run(const petra_arguments *arguments) {
   petra_free(log);
   PETRA_TRY(status);
   petra_run_h5_summary_destroy(summary);
-  return petra_script_start("petra_export.py", arguments, "--csv", arguments->csv);
+  return petra_python_start(arguments->words);
 }
 
 const petra_command petra_command_export = {

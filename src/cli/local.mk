@@ -20,14 +20,15 @@ petra_SOURCES = \
 	src/cli/methods.c \
 	src/cli/plan.c \
 	src/cli/profile.c \
+	src/cli/python.c \
 	src/cli/reach.c src/cli/reach.h src/cli/reach_json.c \
-	src/cli/report.c src/cli/requests.c src/cli/requests.h src/cli/script.c \
+	src/cli/requests.c src/cli/requests.h \
 	src/cli/run_facts.c src/cli/run_facts.h \
 	src/cli/schedule.c src/cli/schedule_json.c src/cli/schedule_json.h \
 	src/cli/simulate.c \
 	src/cli/sweep.c \
 	src/cli/train.c
 petra_LDADD = $(PETRA_LDADD)
-# Where an installed petra finds the scripts of petra report and petra export, and the Python that configure found for them.
-src/cli/script.$(OBJEXT): AM_CPPFLAGS += -DPETRA_ANALYSIS_DIR='"$(analysisdir)"' -DPETRA_PYTHON='"$(PETRA_PYTHON)"'
+# Where an installed petra finds its subcommands in Python, and the Python that configure found for them.
+src/cli/python.$(OBJEXT): AM_CPPFLAGS += -DPETRA_ANALYSIS_DIR='"$(analysisdir)"' -DPETRA_PYTHON='"$(PETRA_PYTHON)"'
 EXTRA_DIST += src/cli/README.md

@@ -84,11 +84,18 @@ static int options_of(const petra_command *command, const petra_option *out[OPTI
 
 /* Prints the words that scripts/completion completes. */
 static void print_completion(void) {
+  static char name[] = "--help-completion";
+  char *const words[] = {name, NULL};
+  petra_log_kept unsaid = {.line = ""};
   for (int c = 0; c < COMMANDS; c++) {
     const petra_option *options[OPTIONS_MAX];
-    petra_completion_print(commands[c], options, options_of(commands[c], options));
+    petra_completion_print(commands[c], options, commands[c]->run ? options_of(commands[c], options) : 0);
   }
   petra_completion_print_keys();
+  fflush(stdout);
+  petra_log_keep(&unsaid);
+  petra_python_start(words); /* prints the words of its subcommands; these are missing if there is no Python */
+  petra_log_keep_end(&unsaid);
 }
 
 /* Returns true if an argument is the option, which may be abbreviated to `least` letters. */
@@ -305,7 +312,7 @@ static petra_status check_launch(const petra_command *command, const petra_argum
 }
 
 static petra_status run_command(const petra_command *command, int argc, char **argv) {
-  petra_arguments arguments = {0};
+  petra_arguments arguments = {.words = argv + 1};
   bool stop = false;
   petra_status status = join_command_line(argc, argv, false, &arguments.command_line);
   if (status == PETRA_OK)
@@ -359,6 +366,8 @@ static const petra_command *find_command(const char *name) {
 static petra_status print_help(const char *name) {
   const petra_command *command = name ? find_command(name) : NULL;
   const petra_option *options[OPTIONS_MAX];
+  if (command && !command->run)
+    return petra_python_start((char *const[]){(char *)(uintptr_t)name, (char[]){"--help"}, NULL});
   if (command)
     petra_help_print(command, options, options_of(command, options));
   else if (name && strcmp(name, "help") != 0)
@@ -426,6 +435,8 @@ int main(int argc, char **argv) {
   const petra_command *command = find_command(argv[1]);
   if (!command)
     return petra_status_exit_code(fail_command(argv[1]));
+  if (!command->run)
+    return petra_status_exit_code(petra_python_start(argv + 1));
   if (command->lasting) /* so that writing into a closed pipe is not fatal */
     signal(SIGPIPE, SIG_IGN);
   return petra_status_exit_code(close_stdout(run_command(command, argc, argv), command->lasting));

@@ -143,6 +143,8 @@ class Package(ProgramTest):
             self.assertTrue(ast.get_docstring(tree), f"{name} has no docstring")
             for node in ast.walk(tree):
                 text = ast.unparse(node) if isinstance(node, (ast.Call, ast.Raise)) else ""
+                if name == "petrapipe.__main__":  # is a script
+                    continue
                 self.assertIsNone(
                     re.match(r"(sys\.exit|os\._exit|exit|quit)\(|raise SystemExit", text),
                     f"{name}: {text}",

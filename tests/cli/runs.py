@@ -341,7 +341,7 @@ class Runs(ProgramTest):
             (
                 1,
                 [
-                    "petra_export.py: made.h5: /memory/more_bytes: its attribute parts has 1 names; expected 3"
+                    "petra: made.h5: /memory/more_bytes: its attribute parts has 1 names; expected 3"
                 ],
             ),
         )

@@ -4,8 +4,6 @@ Sections without data are left out, and the page says so."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import tempfile
 from typing import Sequence
@@ -14,7 +12,6 @@ from ..errors import Error, Unreadable, Unwritable
 from ..figures.reach import Reach
 from ..modules import modules
 from ..runs import log_path, run_names
-from ..text import shown
 from . import data, figures, page
 from .data import RunData, SweepData
 
@@ -89,58 +86,3 @@ def counts_of(
     return ", ".join(
         f"{count} {one if count == 1 else more}" for count, one, more in counts if count
     )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Draws runs and sweeps on one page for a browser.")
-    parser.add_argument(
-        "places",
-        nargs="+",
-        metavar="RUN",
-        help="a run (its folder or run.h5), a sweep (its folder or summary.csv), or what petra reach --json printed (a .json)",
-    )
-    parser.add_argument(
-        "-o", "--output", required=True, metavar="FILE.html", help="the page to write"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object that says what was written"
-    )
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    arguments = parser.parse_args()
-    runs, sweeps, reaches, sections = report(arguments.places, arguments.output)
-    size = os.path.getsize(arguments.output)
-    if arguments.json:
-        missing = {section["id"]: section["missing"] for section in sections if section["missing"]}
-        print(
-            json.dumps(
-                {
-                    "report": arguments.output.encode("utf-8", "surrogateescape").decode(
-                        "utf-8", "backslashreplace"
-                    ),
-                    "bytes": size,
-                    "runs": [run.name for run in runs],
-                    "sweeps": [sweep.name for sweep in sweeps],
-                    "reaches": [reach.name for reach in reaches],
-                    "unlike": data.unlike(runs),
-                    "sections": [
-                        section["id"]
-                        for section in sections
-                        if section["figures"] or section["notes"]
-                    ],
-                    "left_out": missing,
-                },
-                indent=2,
-            )
-        )
-    elif not arguments.quiet:
-        print(
-            shown(
-                f"written: {arguments.output}, {1e-6 * size:.1f} MB, {counts_of(runs, sweeps, reaches)}"
-            )
-        )
-        for sweep in sweeps:
-            print(shown(f"sweep {sweep.name}: {sweep.progress()}"))
-        for name, values in data.unlike(runs).items():
-            print(f"unlike: {page.words_of(name, values)}")
-        for line in page.left_out(sections):
-            print(shown(f"left out: {line}"))
