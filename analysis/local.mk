@@ -26,6 +26,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/facts.py \
   analysis/petrapipe/grids.py \
   analysis/petrapipe/log_check.py \
+  analysis/petrapipe/log_reader.py \
   analysis/petrapipe/microbatches.py \
   analysis/petrapipe/mitigations.py \
   analysis/petrapipe/modules.py \
