@@ -34,6 +34,7 @@ _MODULE_OF = {
     "half_interval": "statistics",
     "read_summary": "sweeps",
     "Plan": "plan",
+    "reach": "reaching",
     # These need torch.
     "Chain": "trainer",
     "Trainer": "trainer",
