@@ -33,6 +33,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/plain_file.py \
   analysis/petrapipe/plan.py \
   analysis/petrapipe/probe.py \
+  analysis/petrapipe/program.py \
   analysis/petrapipe/protocols.py \
   analysis/petrapipe/run_log.py \
   analysis/petrapipe/run_schema.py \

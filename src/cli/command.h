@@ -28,6 +28,7 @@ typedef struct petra_arguments {
   bool exact, all;
   const char *fit, *vary;  /* --fit, --vary; NULL if not given */
   const char *image_size;  /* --image-size; NULL if not given */
+  const char *requests;    /* --requests; NULL if not given */
   const char *jobs, *cell; /* --jobs, --cell; NULL if not given */
   bool slurm;
   const char *loss, *top1, *bits, *metric, *window; /* of reach; NULL if not given */

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/seal.h"
 #include "cli/command.h"
+#include "cli/requests.h"
 #include "cli/run_facts.h"
 
 #include <stdio.h>
@@ -25,6 +26,8 @@ static bool is_run_file(const char *path) {
 }
 
 static petra_status run(const petra_arguments *arguments) {
+  if (arguments->requests)
+    return petra_requests_inspect(arguments);
   bool is_run = arguments->input && is_run_file(arguments->input);
   if (is_run && (arguments->memory || arguments->image_size))
     return petra_fail(PETRA_USAGE, "%s is a run: --memory and --image-size are for a config", arguments->input);
@@ -50,5 +53,8 @@ const petra_command petra_command_inspect = {
                          "does; strict counts every stream."),
             PETRA_OPTION("image-size", "N", image_size,
                          "config only: prints the tables for images of N x N instead of those of the data set"),
+            PETRA_OPTION("requests", "FILE", requests,
+                         "answers the requests of another program, one JSON object a line (docs/requests.md), instead "
+                         "of a config; - reads them from standard input"),
             {0}},
     .run = run};

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "cli/command.h"
+#include "cli/requests.h"
 #include "cli/run_facts.h"
 #include "setup/describe.h"
 #include "profile/fit.h"
@@ -161,14 +162,15 @@ static double labels_per_s(const petra_simulated *result) {
   return none ? NAN : (double)labels / result->figures.time_per_microbatch_s;
 }
 
-static petra_status print_json(const petra_simulated *result) {
+json_t *petra_simulate_json(const petra_run *simulation) {
+  const petra_simulated *result = petra_run_simulated(simulation);
   const petra_plan *plan = result->plan;
   char format[PETRA_DESCRIBE_MESSAGES];
   const petra_run_h5_simulation *f = &result->figures;
   json_t *stages = json_array();
   for (int32_t j = 0; j < plan->program.stages; j++)
     petra_json_append(&stages, stage_json(result, j));
-  return petra_json_print_new(json_pack(
+  return json_pack(
       "{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:I, s:I, s:b, s:o, s:o, s:s?, s:o, "
       "s:o, "
       "s:o, s:s?, s:o}",
@@ -184,7 +186,7 @@ static petra_status print_json(const petra_simulated *result) {
       f->critical_kinds ? critical_json(result) : json_null(), "accounting",
       result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages,
       words_of(result)->rate, petra_json_real(labels_per_s(result)), "message_precision",
-      petra_describe_message_precision(plan->config, format), "devices", devices_json(result)));
+      petra_describe_message_precision(plan->config, format), "devices", devices_json(result));
 }
 
 static void add_row(petra_table *table, int32_t j, const petra_simulated *result) {
@@ -312,18 +314,22 @@ static petra_status print_table(const petra_simulated *result) {
   return PETRA_OK;
 }
 
-static petra_status report(const petra_arguments *arguments, const petra_run *simulation) {
+void petra_simulate_warn(const petra_run *simulation) {
   const petra_simulated *result = petra_run_simulated(simulation);
   if (result->runaway >= 0)
     petra_log(PETRA_LOG_WARNING,
               "forward runs ahead of backward: from microbatch %lld on more than %lld are in flight; set method.credit "
               "to bound them",
               (long long)result->runaway, 2 * (2 * (long long)result->plan->stages - 1));
+}
+
+static petra_status report(const petra_arguments *arguments, const petra_run *simulation) {
+  petra_simulate_warn(simulation);
   if (arguments->json)
-    return print_json(result);
+    return petra_json_print_new(petra_simulate_json(simulation));
   if (arguments->quiet && petra_run_directory(simulation))
     return PETRA_OK;
-  PETRA_TRY(print_table(result));
+  PETRA_TRY(print_table(petra_run_simulated(simulation)));
   if (petra_run_directory(simulation))
     petra_utf8_print(stdout, "written: %s/{config.yaml,run.h5}\n", petra_run_directory(simulation));
   if (arguments->chakra && !arguments->quiet)
@@ -360,6 +366,8 @@ static petra_status run(const petra_arguments *arguments) {
   petra_config *config;
   petra_run *simulation = NULL;
   petra_status status;
+  if (arguments->requests)
+    return petra_requests_simulate(arguments);
   PETRA_TRY(petra_arguments_config(arguments, "simulate", &config));
   if (arguments->overwrite && arguments->output) {
     petra_stop_catch();
@@ -428,5 +436,8 @@ const petra_command petra_command_simulate = {
                          "allocate; paper counts as table 3 of the paper does; strict counts every stream."),
             PETRA_OPTION("fit", "FILE", fit, "the measured times to fit the config to"),
             PETRA_OPTION("vary", "KEYS", vary, "the keys whose numbers --fit changes"),
+            PETRA_OPTION("requests", "FILE", requests,
+                         "answers the requests of another program, one JSON object a line (docs/requests.md), instead "
+                         "of a config; - reads them from standard input"),
             {0}},
     .run = run};

@@ -116,12 +116,16 @@ static bool is_listed(const char *const *listed, const char *path) {
   return *listed != NULL;
 }
 
+petra_status petra_config_plain(const petra_config *config, petra_config **out) {
+  char text[64];
+  const int length = snprintf(text, sizeof text, "optim: {name: %s, lr: 0.1}", config->optim.name);
+  return petra_config_load_text(&(petra_config_text){"defaults", text, (size_t)length}, NULL, 0, out);
+}
+
 petra_status petra_config_print_changes(const petra_config *config, const char *prefix, const char *const *listed,
                                         const char *before, FILE *out) {
   petra_config *plain;
-  char text[64]; /* defaults of keys of the optimiser are those of this one */
-  const int length = snprintf(text, sizeof text, "optim: {name: %s, lr: 0.1}", config->optim.name);
-  PETRA_TRY(petra_config_load_text(&(petra_config_text){"defaults", text, (size_t)length}, NULL, 0, &plain));
+  PETRA_TRY(petra_config_plain(config, &plain));
   for (int i = 0; i < petra_config_key_count; i++) {
     const petra_config_key *key = &petra_config_keys[i];
     if (strncmp(key->path, prefix, strlen(prefix)) != 0 || is_listed(listed, key->path) ||

@@ -153,7 +153,8 @@ static petra_status load_file(petra_config *config, const petra_config_text *tex
   if (!text->text)
     PETRA_TRY(petra_config_read(text->path, &origin, &read, &size));
   for (int i = 0; !from && i < petra_config_key_count; i++) /* line 0: keys that are in no file keep their defaults */
-    PETRA_TRY_GOTO(status, petra_config_remember(config, i, &origin, 0), done);
+    if (!config->labels[i])
+      PETRA_TRY_GOTO(status, petra_config_remember(config, i, &origin, 0), done);
   PETRA_TRY_GOTO(status, petra_config_document_load(&origin, read ? read : text->text, size, &document), done);
   const petra_config_loader in = {config, &origin, &document};
   const yaml_node_t *root = yaml_document_get_root_node(&document);
@@ -327,14 +328,10 @@ static petra_status apply_set(petra_config *config, const char *where, const cha
   return load_value(config, &origin, index, equals + 1);
 }
 
-static petra_status apply_layer(petra_config *config, const petra_config_sets *layer) {
+petra_status petra_config_apply_sets(petra_config *config, const petra_config_sets *layer) {
   for (int i = 0; i < layer->count; i++)
     PETRA_TRY(apply_set(config, layer->where, layer->sets[i]));
   return petra_config_end_layer(config);
-}
-
-petra_status petra_config_apply_sets(petra_config *config, const char *const *sets, int count) {
-  return apply_layer(config, &(petra_config_sets){NULL, sets, count});
 }
 
 /* All zeros, which are never a config in use. */
@@ -391,7 +388,7 @@ petra_status petra_config_load_layers(const petra_config_text *text, const petra
   if (text->path)
     PETRA_TRY_GOTO(status, petra_config_apply_text(config, text), fail);
   for (int i = 0; i < count; i++)
-    PETRA_TRY_GOTO(status, apply_layer(config, &layers[i]), fail);
+    PETRA_TRY_GOTO(status, petra_config_apply_sets(config, &layers[i]), fail);
   *out = config;
   return PETRA_OK;
 fail:
@@ -497,7 +494,7 @@ static petra_status check_part(const petra_config *alone, const petra_config_par
 }
 
 /* Checks all keys of the file by loading it alone, too. */
-static petra_status apply_part(petra_config *config, const petra_config_part *part) {
+petra_status petra_config_apply_part(petra_config *config, const petra_config_part *part) {
   const petra_config_text text = {.path = part->path};
   petra_config *alone;
   config->takes = part->takes;
@@ -519,8 +516,8 @@ petra_status petra_config_load_parts(const petra_config_text *text, const petra_
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_config_load_text(text, NULL, 0, &config));
   for (int i = 0; i < part_count; i++)
-    PETRA_TRY_GOTO(status, apply_part(config, &parts[i]), fail);
-  PETRA_TRY_GOTO(status, apply_layer(config, sets), fail);
+    PETRA_TRY_GOTO(status, petra_config_apply_part(config, &parts[i]), fail);
+  PETRA_TRY_GOTO(status, petra_config_apply_sets(config, sets), fail);
   *out = config;
   return PETRA_OK;
 fail:

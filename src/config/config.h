@@ -448,6 +448,9 @@ typedef petra_status (*petra_config_reporter)(void *context, const char *key, pe
 petra_status petra_config_report_differences(const petra_config *const *configs, int count,
                                              petra_config_reporter report, void *context);
 
+/* Creates a config of defaults, with the optimiser of `config` and the defaults of this optimiser. */
+petra_status petra_config_plain(const petra_config *config, petra_config **out);
+
 /* Calls `report` for each key that the config's file (or its base) or a --set sets, in the order of the keys; `values`
  * is NULL. Returns and stops as above. */
 petra_status petra_config_report_set(const petra_config *config, petra_config_reporter report, void *context);

@@ -32,9 +32,11 @@ petra_status petra_config_check_duplicate(const petra_config_origin *origin, str
 /* Sets all defaults. */
 petra_status petra_config_create(petra_config **out);
 
-/* Loads a file ("-": standard input) or its text, after its base if it names one, or --set arguments in order. */
+/* Load a file ("-": standard input) or its text, after its base if it names one; settings in order; the keys of a file
+ * that a part takes. */
 petra_status petra_config_apply_text(petra_config *config, const petra_config_text *text);
-petra_status petra_config_apply_sets(petra_config *config, const char *const *sets, int count);
+petra_status petra_config_apply_sets(petra_config *config, const petra_config_sets *sets);
+petra_status petra_config_apply_part(petra_config *config, const petra_config_part *part);
 
 /* The YAML document that a config is loaded from. */
 typedef struct petra_config_loader {

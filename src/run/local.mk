@@ -6,6 +6,7 @@ libpetra_a_SOURCES += \
 	src/run/existing_run.c \
 	src/run/folder.c src/run/folder.h \
 	src/run/libraries.c src/run/libraries.h \
+	src/run/loss_times.c src/run/loss_times.h \
 	src/run/overlap.c src/run/overlap.h \
 	src/run/pace.c src/run/pace.h \
 	src/run/plans_file.c src/run/plans_file.h \
