@@ -6,10 +6,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
-#include "checkpoint/checkpoint_file.h"
-#include "record/run_h5_read.h"
-#include "distributed/best_weights.h"
 #include "checkpoint/manifest.h"
+#include "record/run_h5_read.h"
+#include "checkpoint/best_weights.h"
 #include "run/plans_file.h"
 
 #include <dirent.h>

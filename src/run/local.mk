@@ -9,9 +9,11 @@ libpetra_a_SOURCES += \
 	src/run/overlap.c src/run/overlap.h \
 	src/run/pace.c src/run/pace.h \
 	src/run/plans_file.c src/run/plans_file.h \
+	src/run/probe_log.c src/run/probe_log.h \
 	src/run/rank_simulation.c src/run/rank_simulation.h \
 	src/run/replay.c src/run/replay.h \
 	src/run/run.c src/run/run.h \
+	src/run/run_checkpoints.c \
 	src/run/run_files.c \
 	src/run/run_observers.c \
 	src/run/run_private.h \

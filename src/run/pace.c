@@ -2,6 +2,7 @@
 #include "run/pace.h"
 
 #include "base/mem.h"
+#include "distributed/execution.h"
 #include "run/rank_simulation.h"
 #include "run/simulation.h"
 
@@ -88,11 +89,9 @@ done:
 
 petra_status petra_pace_write(const petra_plan *plan, const petra_placement *placement, petra_rank_times *times,
                               petra_run_h5 *run_h5) {
-  pace_writer p = {.plan = plan,
-                   .placement = placement,
-                   .pace = {.stages = plan->stages, .ranks = placement->places}};
+  pace_writer p = {.plan = plan, .placement = placement, .pace = {.stages = plan->stages, .ranks = placement->places}};
   if (placement->replica > 0)
     petra_rank_times_forget(times);
-  PETRA_TRY(petra_rank_times_gather(times, placement->ranks));
+  PETRA_TRY(petra_execution_gather_times(times, placement->ranks));
   return run_h5 ? write_pace(&p, times, run_h5) : PETRA_OK;
 }

@@ -5,7 +5,7 @@
 
 #include "record/run_h5.h"
 #include "setup/placement.h"
-#include "distributed/rank_times.h"
+#include "sim/rank_times.h"
 #include "run/run.h"
 
 /* All ranks call this, each with its own times (which become the sums over all on rank 0); rank 0 writes if it has the

@@ -39,7 +39,7 @@ petra_status petra_run_place(petra_run *run) {
     return PETRA_OK;
   petra_placement_describe(&run->placement, &run->plan, stages, sizeof stages);
   petra_ranks_rename(run->ranks, stages);
-  return petra_rank_times_init(&run->times, &run->plan);
+  return petra_rank_times_init(&run->times, &run->plan.program);
 }
 
 petra_status petra_run_begin(petra_run *run, petra_run_h5_about *about) {
@@ -87,8 +87,8 @@ static petra_status open_all(petra_run *run) {
 }
 
 petra_status petra_run_open(const petra_config *config, const petra_run_options *options, petra_run **out) {
-  static const petra_run_ops *const kinds[] = {[PETRA_RUN_TRAIN] = &petra_run_training,
-                                               [PETRA_RUN_SIMULATE] = &petra_run_simulating};
+  static const petra_run_ops *const kinds[] = {
+      [PETRA_RUN_TRAIN] = &petra_run_training, [PETRA_RUN_SIMULATE] = &petra_run_simulating};
   petra_run *run;
   PETRA_TRY(petra_allocate(&run, 1, sizeof *run));
   run->config = config;

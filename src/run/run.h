@@ -25,8 +25,8 @@ typedef struct petra_run_options {
   petra_ranks *ranks; /* run.mode: execute: the ranks of the run, borrowed. NULL: this process alone, a group of one */
   /* For a training. */
   const char *resume_command; /* for the message of a run that is stopped */
-  bool resume; /* resumes the checkpoint in the folder, if there is one (run/folder.h) */
-  bool print;  /* prints on stdout where it resumes, one line per epoch, how it ended */
+  bool resume;                /* resumes the checkpoint in the folder, if there is one (run/folder.h) */
+  bool print;                 /* prints on stdout where it resumes, one line per epoch, how it ended */
   petra_progress_style progress;
   const petra_dataset *train, *evaluation; /* borrowed; NULL: from the config */
   petra_backend *backend;                  /* owned by the run; NULL: from the config */
