@@ -5,7 +5,7 @@ libpetra_a_SOURCES += \
 	src/run/earlier_run.c \
 	src/run/folder.c src/run/folder.h \
 	src/run/overlap.c src/run/overlap.h \
-	src/run/pace.c src/run/pace.h \
+	src/run/pace.c \
 	src/run/rank_simulation.c src/run/rank_simulation.h \
 	src/run/run.c src/run/run.h \
 	src/run/run_files.c \

@@ -12,7 +12,6 @@
 #include "data/dataset.h"
 #include "checkpoint/checkpoint_file.h"
 #include "checkpoint/checkpoints.h"
-#include "run/pace.h"
 
 #include <math.h>
 
@@ -261,7 +260,7 @@ static petra_status write_ranks(petra_run *run) {
   if (run->actions) /* all replicas do the same */
     PETRA_TRY(petra_action_log_gather(run->actions, run->ranks, run->placement.replica == 0,
                                       run->config->run.trace_actions ? run->folder.run_h5 : NULL, run->trace));
-  return petra_pace_write(&run->plan, &run->placement, &run->times, run->folder.run_h5);
+  return petra_run_write_pace(run);
 }
 
 static petra_status print_cudnn_choices(const void *context, FILE *out) {

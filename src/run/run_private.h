@@ -126,6 +126,12 @@ petra_status petra_run_follow_files(petra_run *run, petra_status status);
 /* A training's `write`: weights.h5, and the last tables of the log. */
 petra_status petra_run_write_files(petra_run *run);
 
+/* --- pace.c --- */
+
+/* Writes /pace, with a prediction if the costs come from a profile. All ranks call this, each with its own times, which
+ * become the sums over all on rank 0. */
+petra_status petra_run_write_pace(petra_run *run);
+
 /* --- run_observers.c --- */
 
 /* A training's `observe`; the probe is first in the list of the worker's observers. */
