@@ -7,7 +7,7 @@
 #include "base/threads.h"
 #include "exec/worker_replicas.h"
 #include "harness.h"
-#include "setup/thread_groups.h"
+#include "setup/placement.h"
 #include "tolerances.h"
 #include "training.h"
 

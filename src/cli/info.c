@@ -9,7 +9,7 @@
 #include "base/utf8.h"
 #include "base/version.h"
 #include "cli/command.h"
-#include "run/libraries.h"
+#include "record/run_h5.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "setup/describe.h"
-#include "run/estimate.h"
+#include "run/banner.h"
 #include "predict/memory.h"
 #include "sim/ledger.h"
 

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "setup/describe.h"
-#include "search/compare_methods.h"
+#include "search/candidate.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -138,10 +138,9 @@ static petra_status print_json(const planning *p) {
     petra_json_append(&list, one);
   }
   return petra_json_print_new(json_pack(
-      "{s:i, s:o, s:b, s:o, s:I, s:I, s:I, s:o}", "devices", (int)petra_candidates_devices(p->candidates),
-      "memory_bytes", p->options.memory_bytes > 0 ? json_integer(p->options.memory_bytes) : json_null(), "exact",
-      p->options.exact, "lag_at_most", p->options.lag_max < 0 ? json_null() : json_integer(p->options.lag_max),
-      "samples_per_update",
+      "{s:i, s:o, s:b, s:o, s:I, s:I, s:I, s:o}", "devices", (int)p->candidates->devices, "memory_bytes",
+      p->options.memory_bytes > 0 ? json_integer(p->options.memory_bytes) : json_null(), "exact", p->options.exact,
+      "lag_at_most", p->options.lag_max < 0 ? json_null() : json_integer(p->options.lag_max), "samples_per_update",
       (json_int_t)(p->config->data.batch * p->config->method.accumulate * p->config->cluster.replicas), "simulated",
       (json_int_t)p->result.simulated, "excluded", (json_int_t)p->result.excluded, "points", list));
 }
@@ -211,8 +210,8 @@ static petra_status print_table(planning *p) {
   const int64_t others = choose_rows(p);
   fputs("network  ", stdout);
   petra_describe_network(config, stdout);
-  printf("\ndevices  %d, %lld engine%s per device", petra_candidates_devices(p->candidates),
-         (long long)config->cluster.engines, config->cluster.engines == 1 ? "" : "s");
+  printf("\ndevices  %d, %lld engine%s per device", p->candidates->devices, (long long)config->cluster.engines,
+         config->cluster.engines == 1 ? "" : "s");
   if (config->cluster.stages == 0)
     printf("; %lld %s per update", (long long)samples, petra_sample_words_of(petra_sample_kind_of(config))->samples);
   fputs("\ncosts    ", stdout);

@@ -10,7 +10,7 @@
 #include "cli/command.h"
 #include "setup/describe.h"
 #include "run/folder.h"
-#include "run/libraries.h"
+#include "record/run_h5.h"
 #include "profile/profile.h"
 #include "profile/profile_fit.h"
 #include "group/launcher.h"

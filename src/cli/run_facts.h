@@ -62,3 +62,9 @@ struct json_t *petra_epoch_json(const petra_run_h5_epoch *row, petra_sample_kind
 
 /* Returns a stage's peaks: one per category, and all together. */
 struct json_t *petra_peaks_json(const int64_t bytes[PETRA_MEMORY_CATEGORIES], int64_t total);
+
+/* Describe what a run trains. The words for a run of the PyTorch runtime are those of its log, for any other run those
+ * above. */
+void petra_describe_run_network(const petra_run_h5_summary *run, const petra_config *config, FILE *out);
+petra_status petra_describe_run_optimiser(const petra_run_h5_summary *run, const petra_config *config, FILE *out);
+void petra_describe_run_data(const petra_run_h5_summary *run, const petra_config *config, FILE *out);

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "exec/worker_stage.h"
-#include "setup/thread_groups.h"
+#include "setup/placement.h"
 
 #include <string.h>
 

@@ -10,27 +10,10 @@
 
 #include <string.h>
 
-/* Chooses the microbatch in the middle of each part of an epoch: of N microbatches and P parts, floor((2 p + 1) N / (2
- * P)). */
-bool petra_probe_is_due(const petra_program_options *program, int64_t per_epoch, int64_t microbatch) {
-  int64_t batches = program->batches, end = microbatch + program->accumulate;
-  if (per_epoch <= 0)
-    return false;
-  for (int64_t epoch = microbatch / batches; epoch * batches < end; epoch++) {
-    int64_t from = microbatch - epoch * batches;
-    int64_t p = from <= 0 ? 0 : (2 * per_epoch * from / batches - 1) / 2;
-    while (p < per_epoch && (2 * p + 1) * batches / (2 * per_epoch) < from)
-      p++;
-    if (p < per_epoch && (2 * p + 1) * batches / (2 * per_epoch) < end - epoch * batches)
-      return true;
-  }
-  return false;
-}
-
 /* --- the actions of all stages --- */
 
 static bool is_probed(const petra_probe *probe, int64_t microbatch) {
-  return petra_probe_is_due(probe->options.program_options, probe->options.config->probe.per_epoch, microbatch);
+  return petra_program_is_probed(probe->options.program_options, probe->options.config->probe.per_epoch, microbatch);
 }
 
 /* Records the version of its weights that F of a stage is about to read. At stage 1 it may begin a window. */

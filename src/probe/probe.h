@@ -141,9 +141,5 @@ petra_status petra_probe_drain(petra_probe *probe);
 /* Returns the account of the probe of this process. */
 petra_account *petra_probe_account(petra_probe *probe);
 
-/* Returns true if the update window that begins with `microbatch` (a multiple of k) is probed: it contains the
- * microbatch in the middle of one of `per_epoch` equal parts of an epoch. */
-bool petra_probe_is_due(const petra_program_options *program, int64_t per_epoch, int64_t microbatch);
-
 /* Call this after the last action of the run; NULL: no probe. */
 petra_status petra_probe_finish(petra_probe *probe);

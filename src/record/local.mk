@@ -4,6 +4,8 @@ libpetra_a_SOURCES += \
 	src/record/action_log.c src/record/action_log.h \
 	src/record/chakra.c src/record/chakra.h \
 	src/record/chakra_file.h \
+	src/record/libraries.c \
+	src/record/replay.c src/record/replay.h \
 	src/record/run_h5.c src/record/run_h5.h \
 	src/record/run_h5_private.h \
 	src/record/run_h5_probe.c src/record/run_h5_probe.h \

@@ -182,3 +182,6 @@ petra_status petra_run_h5_image(petra_run_h5 *log, char **image, size_t *bytes);
 
 /* Flushes, closes, frees. After a failed write it only frees, and returns PETRA_OK. NULL is allowed. */
 petra_status petra_run_h5_close(petra_run_h5 *log);
+
+/* Names and versions of the libraries, for `petra info` and the log: "HDF5 1.10.8, libyaml 0.2.5, ...". */
+void petra_libraries_describe(char *text, size_t size);

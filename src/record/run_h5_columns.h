@@ -3,13 +3,14 @@
  * write and read the file, to print epochs, and to generate docs/hdf5-schema.md. */
 #pragma once
 
+#include "io/recorded_order.h"
 #include "record/run_h5.h" /* circle: columns are members of the rows that it is given */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
-enum { PETRA_RUN_H5_SCHEMA_VERSION = 1, PETRA_RUN_H5_MAX_COLUMNS = 12, PETRA_COLUMN_RANK = 3 };
+enum { PETRA_RUN_H5_MAX_COLUMNS = 12, PETRA_COLUMN_RANK = 3 };
 
 typedef enum petra_column_type {
   PETRA_COLUMN_I32,

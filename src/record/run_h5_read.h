@@ -62,9 +62,6 @@ bool petra_run_h5_of_pytorch(const petra_run_h5_summary *summary);
 /* Reads all rows of /train; free with petra_free. Errors as above. */
 petra_status petra_run_h5_read_train(const char *path, petra_run_h5_train **rows, int64_t *count);
 
-/* Reads all rows of /trace/actions; free with petra_free. Errors as above; PETRA_DATA if the run recorded none. */
-petra_status petra_run_h5_read_actions(const char *path, petra_run_h5_action **rows, int64_t *count);
-
 /* The figures by which runs are compared; NaN: the run has none. */
 typedef enum petra_result {
   PETRA_RESULT_TRAIN_LOSS, /* of the last epoch with a loss, as the next one */

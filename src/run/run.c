@@ -100,7 +100,7 @@ petra_status petra_run_open(const petra_config *config, const petra_run_options 
   if (!petra_run_is_first(run))
     run->options.files = run->options.print = false;
   run->main.network.backend = options->backend;
-  run->folder.lock = -1;
+  run->folder.open = -1;
   petra_status status = agree(run, run->ops->prepare(run));
   if (status == PETRA_OK && run->ops->connect)
     status = run->ops->connect(run);

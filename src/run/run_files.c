@@ -7,14 +7,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "exec/worker_stage.h"
 #include "data/dataset.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/checkpoints.h"
-#include "run/libraries.h"
-#include "run/pace.h"
-#include "run/plans_file.h"
 
 #include <math.h>
 
@@ -163,39 +161,6 @@ static petra_status follow_checkpoint(petra_run *run) {
                           run->resume ? "another checkpoint than that of rank 0" : "is not there");
 }
 
-/* Checks on every rank that `path` is the folder of rank 0; all ranks call this. A separate host may have a folder with
- * this path and the same files in it. */
-static petra_status share_folder(petra_ranks *ranks, const char *path, petra_folder_mark *mark) {
-  bool same = true;
-  PETRA_TRY(petra_ranks_agree(ranks, ranks->rank == 0 ? petra_folder_set_mark(path, mark) : PETRA_OK, NULL));
-  PETRA_TRY(petra_ranks_share(ranks, mark, sizeof *mark));
-  petra_status status = ranks->rank > 0 ? petra_folder_has_mark(path, mark, &same) : PETRA_OK;
-  if (!same)
-    status = petra_fail(PETRA_IO,
-                        "%s: is not the folder of rank 0, which has just written %s there; expected a folder that all "
-                        "processes share",
-                        path, mark->name);
-  return petra_ranks_agree(ranks, status, NULL);
-}
-
-petra_status petra_run_share_folder(const petra_run *run) {
-  petra_ranks *ranks = run->ranks;
-  petra_folder_mark mark = {0};
-  char *path = NULL;
-  if (ranks->count == 1 || !run->stored ||
-      run->config->run.checkpoint_every.count == 0) /* otherwise parts of checkpoints come from all ranks */
-    return PETRA_OK;
-  petra_status status = ranks->rank == 0 ? petra_folder_of(run->config, run->options.output, &path)
-                                         : petra_folder_of_run(run->config, run->options.output, &path);
-  status = petra_ranks_agree(ranks, status, NULL);
-  if (status == PETRA_OK)
-    status = share_folder(ranks, path, &mark);
-  if (ranks->rank == 0)
-    petra_folder_remove_mark(path, &mark);
-  petra_free(path);
-  return status;
-}
-
 petra_status petra_run_follow_files(petra_run *run, petra_status status) {
   petra_ranks *ranks = run->ranks;
   if (status == PETRA_OK && run->stored && ranks->rank > 0)
@@ -312,7 +277,28 @@ static petra_status write_ranks(petra_run *run) {
   if (run->actions) /* all replicas do the same */
     PETRA_TRY(petra_action_log_gather(run->actions, run->ranks, run->placement.replica == 0,
                                       run->config->run.trace_actions ? run->folder.run_h5 : NULL, run->trace));
-  return petra_pace_write(&run->plan, &run->placement, &run->times, run->folder.run_h5);
+  return petra_run_write_pace(run);
+}
+
+static petra_status print_cudnn_choices(const void *context, FILE *out) {
+  const petra_backend *backend = context;
+  backend->ops->print_plans(backend, out);
+  return PETRA_OK;
+}
+
+static petra_status write_cudnn_file(const petra_run *run) {
+  const petra_backend *backend = run->main.network.backend;
+  char *text, *path = NULL;
+  size_t size;
+  if (!backend->ops->print_plans || petra_folder_reads_cudnn_file(&run->folder, run->config))
+    return PETRA_OK;
+  PETRA_TRY(petra_text_print(print_cudnn_choices, backend, "the text of " PETRA_CUDNN_FILE, &text, &size));
+  petra_status status = petra_join_path(run->folder.path, PETRA_CUDNN_FILE, &path);
+  if (status == PETRA_OK && size > 0)
+    status = petra_file_write_atomically(path, text, size);
+  petra_free(path);
+  petra_free(text);
+  return status;
 }
 
 petra_status petra_run_write_files(petra_run *run) {
@@ -329,5 +315,5 @@ petra_status petra_run_write_files(petra_run *run) {
     PETRA_TRY(write_probe_memory(run));
   if (!run->options.files)
     return PETRA_OK;
-  return petra_plans_file_write(run->config, run->main.network.backend, run->folder.path);
+  return write_cudnn_file(run);
 }

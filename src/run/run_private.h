@@ -136,11 +136,14 @@ petra_status petra_run_open_files(petra_run *run, petra_run_h5_about *about);
 void petra_run_release_room(petra_run *run);
 petra_status petra_run_follow_files(petra_run *run, petra_status status);
 
-/* Checks, before the run's folder is opened, that all ranks have the same one, if that matters. All ranks call this. */
-petra_status petra_run_share_folder(const petra_run *run);
-
 /* A training's `write`: weights.h5, and the last tables of the log. */
 petra_status petra_run_write_files(petra_run *run);
+
+/* --- pace.c --- */
+
+/* Writes /pace, with a prediction if the costs come from a profile. All ranks call this, each with its own times, which
+ * become the sums over all on rank 0. */
+petra_status petra_run_write_pace(petra_run *run);
 
 /* --- run_observers.c --- */
 

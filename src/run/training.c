@@ -103,7 +103,8 @@ static petra_status compare(const void *context, FILE *out) {
 static petra_status connect(petra_run *run) {
   if (run->execution)
     PETRA_TRY(petra_execution_connect(run->execution, &run->main.network));
-  PETRA_TRY(petra_run_share_folder(run));
+  if (run->ranks->count > 1 && run->stored && run->config->run.checkpoint_every.count > 0) /* with parts of all ranks */
+    PETRA_TRY(petra_folder_share(run->config, run->options.output, run->ranks));
   if (run->execution && run->options.print && strcmp(run->main.network.backend->ops->name, "cuda") == 0)
     petra_utf8_print(stdout, "messages between the processes: %s\n", petra_execution_link_name(run->execution));
   return PETRA_OK;

@@ -141,3 +141,20 @@ bool petra_program_probes_alike(const petra_program_ops *program, const petra_pr
         return false;
   return true;
 }
+
+/* Chooses the microbatch in the middle of each part of an epoch: of N microbatches and P parts, floor((2 p + 1) N / (2
+ * P)). */
+bool petra_program_is_probed(const petra_program_options *options, int64_t per_epoch, int64_t microbatch) {
+  int64_t batches = options->batches, end = microbatch + options->accumulate;
+  if (per_epoch <= 0)
+    return false;
+  for (int64_t epoch = microbatch / batches; epoch * batches < end; epoch++) {
+    int64_t from = microbatch - epoch * batches;
+    int64_t p = from <= 0 ? 0 : (2 * per_epoch * from / batches - 1) / 2;
+    while (p < per_epoch && (2 * p + 1) * batches / (2 * per_epoch) < from)
+      p++;
+    if (p < per_epoch && (2 * p + 1) * batches / (2 * per_epoch) < end - epoch * batches)
+      return true;
+  }
+  return false;
+}

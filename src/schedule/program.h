@@ -274,3 +274,7 @@ bool petra_program_probes_alike(const petra_program_ops *program, const petra_pr
  * `microbatch` at `stage`; for PETRA_MOMENT_WINDOW and PETRA_MOMENT_ROUND. */
 int64_t petra_program_reference(const petra_program_ops *program, const petra_program_options *options,
                                 int64_t microbatch, int32_t stage, int32_t of);
+
+/* Returns true if the update window that begins with `microbatch` (a multiple of k) is probed: it contains the
+ * microbatch in the middle of one of `per_epoch` equal parts of an epoch. */
+bool petra_program_is_probed(const petra_program_options *options, int64_t per_epoch, int64_t microbatch);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "run/replay.h"
+#include "record/replay.h"
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "probe/probe.h"
 #include "schedule/version.h"
 #include "sim/worker_cost.h"
 
@@ -84,7 +83,7 @@ static petra_status find_windows(petra_replay *replay) {
   int64_t capacity = 0;
   for (int64_t first = 0; per_epoch > 0 && first + program->accumulate <= program->microbatches;
        first += program->accumulate) {
-    if (!petra_probe_is_due(program, per_epoch, first))
+    if (!petra_program_is_probed(program, per_epoch, first))
       continue;
     PETRA_TRY(petra_array_reserve(&replay->windows, &capacity, replay->window_count + 1, sizeof *replay->windows));
     replay->windows[replay->window_count++] = first;

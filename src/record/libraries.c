@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Only this file includes the libraries' headers for their versions. */
-#include "run/libraries.h"
+#include "record/run_h5.h"
 
 #include "data/jpeg.h"
 #include "group/wire.h"
