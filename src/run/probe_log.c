@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "run/probe_log.h"
+/* The rows of the probes in run.h5. */
+#include "run/run_private.h"
 
 #include "backend/ops.h"
 #include "base/mem.h"
