@@ -14,6 +14,7 @@ libpetra_a_SOURCES += \
 	sim/link.c sim/link.h \
 	sim/observer_critical.c sim/observer_critical.h \
 	sim/observer_memory.c sim/observer_memory.h \
+	sim/rank_times.c sim/rank_times.h \
 	sim/virtual_arrival.c \
 	sim/worker_cost.c sim/worker_cost.h
 EXTRA_DIST += sim/README.md

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "run/pace.h"
+/* The speed of an executed run, beside the prediction of petra simulate for the same plan on the same ranks: /pace of
+ * run.h5. */
+#include "run/run_private.h"
 
 #include "base/mem.h"
-#include "run/rank_simulation.h"
-#include "run/simulation.h"
 
 #include <math.h>
 
@@ -32,27 +32,37 @@ static void put_column(pace_writer *p, petra_pace_column column, const petra_ran
     p->pace.stage_s[j][column] = petra_rank_times_stage_s(times, j + 1);
 }
 
+/* Predicts with the means or with quartiles of the profile. */
+static petra_status predict_column(pace_writer *p, const petra_plan *plan, petra_rank_simulation *simulation,
+                                   petra_profile_statistic statistic, petra_pace_column column) {
+  petra_rank_times times;
+  PETRA_TRY(petra_rank_times_init(&times, &plan->program));
+  const petra_status status = petra_rank_simulation_run(simulation, statistic, &times);
+  if (status == PETRA_OK)
+    put_column(p, column, &times);
+  petra_rank_times_fini(&times);
+  return status;
+}
+
 /* `plan` has the number of microbatches to predict. */
 static petra_status predict_plan(pace_writer *p, const petra_plan *plan) {
-  petra_run *run = NULL;
+  double *microbatch_s = p->pace.microbatch_s;
+  petra_rank_simulation *simulation = NULL;
+  petra_cluster cluster = {0};
   petra_status status;
-  const petra_run_options options = {.kind = PETRA_RUN_SIMULATE,
-                                     .times_alone = true,
-                                     .plan = plan,
-                                     .rank_of = p->placement->rank_of,
-                                     .places = p->pace.ranks};
-  PETRA_TRY_GOTO(status, petra_run_open(plan->config, &options, &run), done);
-  PETRA_TRY_GOTO(status, petra_run_go(run), done);
-  const petra_simulated *result = petra_run_simulated(run);
-  put_column(p, PETRA_PACE_PREDICTED, &result->times[PETRA_PROFILE_MEAN]);
-  if (result->interval) {
-    put_column(p, PETRA_PACE_LOW, &result->times[PETRA_PROFILE_QUARTILE1]);
-    put_column(p, PETRA_PACE_HIGH, &result->times[PETRA_PROFILE_QUARTILE3]);
-    p->pace.microbatch_s[PETRA_PACE_HIGH] = petra_rank_simulation_high_s(
-        options.places, p->pace.microbatch_s[PETRA_PACE_PREDICTED], p->pace.microbatch_s[PETRA_PACE_HIGH]);
-  }
+  PETRA_TRY_GOTO(status, petra_cluster_init(&cluster, plan), done);
+  PETRA_TRY_GOTO(status,
+                 petra_rank_simulation_create(plan, &cluster, p->placement->rank_of, p->pace.ranks, &simulation), done);
+  PETRA_TRY_GOTO(status, predict_column(p, plan, simulation, PETRA_PROFILE_MEAN, PETRA_PACE_PREDICTED), done);
+  if (!petra_rank_simulation_has_interval(simulation))
+    goto done;
+  PETRA_TRY_GOTO(status, predict_column(p, plan, simulation, PETRA_PROFILE_QUARTILE1, PETRA_PACE_LOW), done);
+  PETRA_TRY_GOTO(status, predict_column(p, plan, simulation, PETRA_PROFILE_QUARTILE3, PETRA_PACE_HIGH), done);
+  microbatch_s[PETRA_PACE_HIGH] =
+      petra_rank_simulation_high_s(p->pace.ranks, microbatch_s[PETRA_PACE_PREDICTED], microbatch_s[PETRA_PACE_HIGH]);
 done:
-  petra_run_destroy(run);
+  petra_rank_simulation_destroy(simulation);
+  petra_cluster_fini(&cluster);
   return status;
 }
 
@@ -71,7 +81,6 @@ static petra_status predict(pace_writer *p) {
 
 static petra_status write_pace(pace_writer *p, const petra_rank_times *times, petra_run_h5 *run_h5) {
   const size_t rows = (size_t)p->plan->stages + (size_t)p->pace.ranks;
-  petra_status status;
   PETRA_TRY(petra_allocate(&p->pace.stage_s, rows, sizeof *p->pace.stage_s));
   p->pace.busy = p->pace.stage_s + p->plan->stages;
   for (size_t i = 0; i < rows * PETRA_PACE_COLUMNS; i++)
@@ -79,18 +88,19 @@ static petra_status write_pace(pace_writer *p, const petra_rank_times *times, pe
   for (int c = 0; c < PETRA_PACE_COLUMNS; c++)
     p->pace.microbatch_s[c] = NAN;
   put_column(p, PETRA_PACE_MEASURED, times);
-  PETRA_TRY_GOTO(status, predict(p), done);
-  status = petra_run_h5_pace_write(run_h5, &p->pace);
-done:
+  petra_status status = predict(p);
+  if (status == PETRA_OK)
+    status = petra_run_h5_pace_write(run_h5, &p->pace);
   petra_free(p->pace.stage_s);
   return status;
 }
 
-petra_status petra_pace_write(const petra_plan *plan, const petra_placement *placement, petra_rank_times *times,
-                              petra_run_h5 *run_h5) {
-  pace_writer p = {.plan = plan, .placement = placement, .pace = {.stages = plan->stages, .ranks = placement->places}};
-  if (placement->replica > 0)
-    petra_rank_times_forget(times);
-  PETRA_TRY(petra_rank_times_gather(times, placement->ranks));
-  return run_h5 ? write_pace(&p, times, run_h5) : PETRA_OK;
+petra_status petra_run_write_pace(petra_run *run) {
+  pace_writer p = {.plan = &run->plan,
+                   .placement = &run->placement,
+                   .pace = {.stages = run->plan.stages, .ranks = run->placement.places}};
+  if (run->placement.replica > 0)
+    petra_rank_times_forget(&run->times);
+  PETRA_TRY(petra_execution_gather_times(&run->times, run->ranks));
+  return run->folder.run_h5 ? write_pace(&p, &run->times, run->folder.run_h5) : PETRA_OK;
 }

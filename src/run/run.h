@@ -39,10 +39,8 @@ typedef struct petra_run_options {
   bool critical_path;
   const char *chakra;               /* folder for Chakra execution traces, which `overwrite` replaces; NULL: none */
   bool times_alone;                 /* memory is not counted */
-  petra_memory_cache *memory_cache; /* for many simulations of one config; borrowed; NULL: none */
   const petra_plan *plan;           /* with its program and profile, borrowed; NULL: from the config */
-  const int32_t *rank_of;           /* with `plan`: the rank of each stage, of `places` ranks; borrowed */
-  int32_t places;
+  petra_memory_cache *memory_cache; /* for many simulations of one config; borrowed; NULL: none */
 } petra_run_options;
 
 typedef struct petra_run petra_run;

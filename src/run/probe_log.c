@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "probe/probe_log.h"
+/* The rows of the probes in run.h5. */
+#include "run/run_private.h"
 
 #include "backend/backend.h"
 #include "base/mem.h"
