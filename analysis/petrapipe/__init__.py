@@ -37,9 +37,9 @@ _MODULE_OF = {
     "read_summary": "sweeps",
     "Plan": "schedule",
     # These need torch.
-    "Chain": "trainer",
+    "Chain": "chain",
     "Trainer": "trainer",
-    "cut": "trainer",
+    "cut": "chain",
     "Coupling": "coupling",
     "Mitigation": "mitigations",
     "build": "networks",

@@ -24,7 +24,8 @@ import torch
 from torch import nn
 
 from .microbatches import parts_of
-from .stage import Stage, tensors_in
+from .stage import Stage
+from .tensors import tensors_in
 
 _LONG, _FEW = 100, 16  # characters of a value; entries of a list
 # Entries of a group that change no result, or that are recorded under another name.

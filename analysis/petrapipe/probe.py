@@ -14,7 +14,8 @@ import numpy
 import torch
 
 from .schedule import Plan
-from .stage import Stage, Streams, detached, has_gradient
+from .stage import Stage
+from .tensors import Streams, detached, has_gradient
 
 NAMES = ("method", "delayed", "end_to_end")
 PAIRS = (("method", "delayed"), ("method", "end_to_end"), ("delayed", "end_to_end"))

@@ -30,7 +30,7 @@ from petrapipe import (
     StageError,
     Trainer,
 )
-from petrapipe.stage import as_tuple
+from petrapipe.tensors import as_tuple
 
 torch.set_num_threads(1)
 torch.manual_seed(1)

@@ -31,7 +31,7 @@ from petrapipe import (
     cut,
 )
 from petrapipe.mitigations import DiscrepancyCorrection, ErrorFeedback, LrRescheduling
-from petrapipe.stage import as_tuple, bytes_of
+from petrapipe.tensors import as_tuple, bytes_of
 
 torch.set_num_threads(1)
 GENERATOR = torch.Generator().manual_seed(1)
