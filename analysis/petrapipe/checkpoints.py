@@ -93,7 +93,9 @@ class Checkpoints:
         numpy.minimum.at(first_rows, plan.microbatch, numpy.arange(len(plan)))
         # Each window of the probe has the row with which it begins, its passes, and its last row,
         # in which a pass comes or a stage updates.
-        updates, self._windows, self._window_ends = plan.rows("U"), {}, {}
+        updates = plan.rows("U")
+        self._windows: dict[int, tuple[int, list]] = {}
+        self._window_ends: dict[int, int] = {}
         for first, window in probe.windows.items():
             last = first + window.count - 1
             self._windows[first] = (int(first_rows[first : last + 1].min()), [])

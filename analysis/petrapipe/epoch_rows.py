@@ -62,7 +62,7 @@ class EpochRows:
         entry.update(evaluations=entry["evaluations"] - 1, wall_s=wall_s, **found)
         self.evaluating += spent_s
 
-    def complete(self) -> Iterator[dict[str, float]]:
+    def complete(self) -> Iterator[dict[str, Any]]:
         """Yields the rows of the epochs that have all their losses and evaluations, in order."""
         while self.open:
             epoch = min(self.open)

@@ -425,7 +425,7 @@ def optimiser_in_words(
         ("momentum", "momentum"),
         ("weight_decay", "weight_decay"),
     ):
-        values = [group.get(name) or 0 for group in groups]
+        values: Sequence[float] = [group.get(name) or 0 for group in groups]
         if key == "lr" and rates:
             values = rates
         if any(values):

@@ -109,7 +109,7 @@ _REQUIRED_GROUPS = ("train", "epoch")
 
 
 def _tables() -> dict[str, tuple[str, str, tuple[str, ...]]]:
-    sets = {}
+    sets: dict[str, tuple[str, str, tuple[str, ...]]] = {}
     for group, (row, _, columns) in run_schema.GROUPS.items():
         sets.update(
             {f"{group}/{name}": (kind, unit, (row,)) for name, (kind, unit) in columns.items()}
@@ -207,10 +207,10 @@ class Check:
         if version != SCHEMA_VERSION:
             raise self.refuse(f"schema_version is {version}; expected {SCHEMA_VERSION}")
 
-    def node(self, name: str, kind: type) -> Any:
+    def node(self, name: str, kind: Any) -> Any:
         """Returns the object of this kind; None if there is none. A link to another file is not
         followed."""
-        node = self.file
+        node: Any = self.file
         for part in name.split("/"):
             if part not in node.keys():
                 return None

@@ -52,7 +52,7 @@ class Probe:
 
     def __init__(self, plan: Plan, done: Callable[[Window], None]) -> None:
         self.plan, self.done = plan, done
-        self.windows = {}
+        self.windows: dict[int, Window] = {}
         self.passes: dict[int, list[Pass]] = {}
         self.uses: dict[tuple[int, int], int] = {}
         self.batches: dict[int, tuple] = {}

@@ -27,14 +27,16 @@ from .configs import read_config
 from .errors import Error, MissingModule, Unreadable
 from .modules import modules
 
-h5py, numpy = modules("h5py", "numpy")
-
-from . import log_check, run_schema, seals  # noqa: E402 - it needs these modules
-from .log_check import LEGENDS  # noqa: E402
-
 if TYPE_CHECKING:
+    import h5py
+    import numpy
     import pandas
     import xarray
+else:
+    h5py, numpy = modules("h5py", "numpy")
+
+from . import log_check, run_schema, seals
+from .log_check import LEGENDS
 
 # Texts of the root. The last four describe in words what a run in PyTorch trains, and how; other
 # logs lack them.

@@ -57,6 +57,18 @@ class Plan:
     `kind` has letters (F, B, W, U, E), `stage` counts from 1. `weights` and `inverse_weights` are
     versions: a version is a number of updates of the stage."""
 
+    kind: numpy.ndarray
+    stage: numpy.ndarray
+    microbatch: numpy.ndarray
+    device: numpy.ndarray
+    start_ns: numpy.ndarray
+    end_ns: numpy.ndarray
+    weights: numpy.ndarray
+    inverse_weights: numpy.ndarray
+    kept_until: numpy.ndarray
+    learning_rate: numpy.ndarray
+    epoch: numpy.ndarray
+
     def __init__(self, header: Mapping[str, Any], columns: Mapping[str, numpy.ndarray]) -> None:
         self.header = dict(header)
         self.method = self.header["method"]

@@ -92,7 +92,7 @@ class Stage(Weights):
     def inverts(self, b: int) -> bool:
         return self.keep == "nothing" and self.reversible[b]
 
-    def _graph(self, kept: Kept, m: int, xs: Streams, tensors: Sequence[torch.Tensor]) -> None:
+    def _graph(self, kept: Kept, m: int, xs: Streams, tensors: list) -> None:
         kept.inputs[0], kept.bytes = xs, bytes_of(xs)
         leaves = tuple(map(leaf, xs)) if self.number > 1 else detached(xs)
         own = set(map(memory_of, tensors))
@@ -149,7 +149,7 @@ class Stage(Weights):
             if inverse is None or inverse == version and rules[0] == rules[1]
             else self.weights(inverse, rules[1])
         )
-        gradients: list = [None] * len(self.parameters)
+        gradients = [None] * len(self.parameters)
         statistics: list = []
         for b in reversed(range(len(self.modules))):
             xs = kept.inputs.get(b)
@@ -180,6 +180,8 @@ class Stage(Weights):
             if (
                 xs is None and inverting is tensors and is_plain(module)
             ):  # one evaluation of F for both
+                leaves: Streams
+                outputs: Streams
                 with self.holding((b,), tensors, statistics), self.seeded(b, m):
                     x1 = leaf(ys[1])
                     f = module.function(x1)

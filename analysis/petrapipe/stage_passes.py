@@ -43,7 +43,7 @@ class Passes:
         self.name = "+".join(type(module).__name__ for module in self.modules)
         for module in self.modules:
             module.to(device)
-        named = {}
+        named: dict[str, nn.Parameter] = {}
         for position, module in enumerate(self.modules):
             for name, parameter in module.named_parameters():
                 if nn.parameter.is_lazy(parameter):
@@ -182,7 +182,7 @@ class Passes:
     def call(
         self,
         b: int,
-        tensors: Sequence[torch.Tensor],
+        tensors: list,
         xs: Streams,
         m: int,
         statistics: list | None = None,
@@ -250,7 +250,7 @@ class Passes:
 
     def through(
         self,
-        tensors: Sequence[torch.Tensor],
+        tensors: list,
         xs: Streams,
         m: int,
         statistics: list | None = None,

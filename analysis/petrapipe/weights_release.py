@@ -54,7 +54,8 @@ def inside(name: str, bottleneck: bool) -> str:
 def state_of(layers: list[tuple[Any, ...]]) -> dict[str, torch.Tensor]:
     """Returns the tensors of a `state_list`, from the stem to the head, by the names of
     networks.py; biases of convolutions are among them."""
-    state, group, index = {}, 1, 0
+    state: dict[str, Any] = {}
+    group, index = 1, 0
     for number, (parameters, _, statistics, *_) in enumerate(layers):
         tensors: Mapping[str, Any] = {
             name: value

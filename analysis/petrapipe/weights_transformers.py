@@ -216,7 +216,9 @@ def network_of_petra(path: str, label: str, shapes: Mapping[str, tuple]) -> Tran
             f"{path}: its attribute model is '{brief(label)}'; expected that of a gpt, revgpt,"
             " llama or revllama, whose tensors have the same names"
         )
-    values = {name: value for name, value in found.groupdict().items() if value is not None}
+    values: dict[str, Any] = {
+        name: value for name, value in found.groupdict().items() if value is not None
+    }
     values |= {name: int(value) for name, value in values.items() if value.isdigit()}
     if "llama" in found["family"]:
         values = (

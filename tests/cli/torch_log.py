@@ -19,9 +19,9 @@ sys.path.insert(0, os.path.join(ROOT, "analysis"))
 os.environ["PYTHON"] = sys.executable
 from petrapipe import run_schema, seals  # noqa: E402
 from petrapipe.errors import Error  # noqa: E402
-from petrapipe.schedule import Plan  # noqa: E402
 from petrapipe.run_log import RunLog  # noqa: E402
 from petrapipe.runs import Run  # noqa: E402
+from petrapipe.schedule import Plan  # noqa: E402
 
 TYPES = {
     "<i4": "int32",

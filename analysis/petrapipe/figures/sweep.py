@@ -105,7 +105,7 @@ def read(
             if key not in named or mine[key] == its[key]
         )
     ]
-    lines = {}
+    lines: dict[str, list[tuple[str, float, float | None]]] = {}
     for (combination, keys, row), rest in zip(cells, others):
         name = cell_name(varied, rest) or "all"
         mean, half = row[figure + "_mean"], row[figure + "_interval95"]

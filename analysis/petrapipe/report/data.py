@@ -271,7 +271,7 @@ def unlike(runs_found: Sequence[RunData]) -> dict[str, dict[str, list[str]]]:
     found = [properties(run) for run in runs_found]
     result = {}
     for name in dict.fromkeys(name for one in found for name in one):
-        values = {}
+        values: dict[str, list[str]] = {}
         for run, one in zip(runs_found, found):
             if one.get(name) is not None:
                 values.setdefault(str(one[name]), []).append(run.name)
