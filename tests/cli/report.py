@@ -31,6 +31,7 @@ os.environ["PYTHON"], os.environ["PYTHONDONTWRITEBYTECODE"], os.environ["MPLBACK
     "Agg",
 )
 import entry  # noqa: E402
+
 from petrapipe import runs, sweeps, text as texts  # noqa: E402
 from petrapipe.figures import (  # noqa: E402
     accumulation as plot_accumulation,

@@ -5,29 +5,23 @@ tests/cli/torch_trainer.py tests the training itself."""
 
 import math
 import os
-import sys
 import warnings
 
-try:
-    import torch
-except ImportError:
-    print("this Python has no PyTorch")
-    sys.exit(77)
+from program import PETRA, ProgramTest, main
+from torch_case import Join, Split
+
+# isort: split
 import h5py
+import torch
 from torch import nn
 from torch.nn import functional
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from program import PETRA, ProgramTest, main
-
-sys.path.pop(0)  # PyTorch needs Python's module profile, not the file of this name beside this one
-sys.path.insert(0, os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis")))
 from petrapipe import Coupling, Error, Plan, Run, StageError, Trainer
 from petrapipe.figures.accumulation import read_runs
 from petrapipe.microbatches import Microbatches
 
-torch.set_num_threads(1)
 WIDE = torch.float64
 
 
@@ -771,14 +765,6 @@ class Protocols(ProgramTest):
         )
 
     def test_methods_that_keep_nothing_of_reversible_stages(self):
-        class Split(nn.Linear):
-            def forward(self, x):
-                return super().forward(x).chunk(2, 1)
-
-        class Join(nn.Linear):
-            def forward(self, a, b):
-                return super().forward(torch.cat((a, b), 1))
-
         stages = [Split(5, 8).double(), Coupling(nn.Linear(4, 4)).double(), Join(8, 3).double()]
         for method, given, count in (
             ("petra", None, 1),

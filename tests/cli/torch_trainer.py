@@ -3,22 +3,16 @@
 mitigations, evaluation. tests/cli/torch_runtime.py compares it with the program."""
 
 import math
-import os
 import random
-import sys
 
-try:
-    import torch
-except ImportError:
-    print("this Python has no PyTorch")
-    sys.exit(77)
+from program import PETRA, ProgramTest, main
+from torch_case import Join, Split
+
+# isort: split
+import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from program import PETRA, ProgramTest, main
-
-sys.path.pop(0)  # PyTorch needs Python's module profile, not the file of this name beside this one
-sys.path.insert(0, os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis")))
 from petrapipe import (
     Chain,
     Coupling,
@@ -33,29 +27,10 @@ from petrapipe import (
 from petrapipe.mitigations import DiscrepancyCorrection, ErrorFeedback, LrRescheduling
 from petrapipe.tensors import as_tuple, bytes_of
 
-torch.set_num_threads(1)
 GENERATOR = torch.Generator().manual_seed(1)
 IMAGES = torch.randn(20, 10, 6, generator=GENERATOR, dtype=torch.float64)
 LABELS = torch.randint(0, 3, (20, 10), generator=GENERATOR)
 BATCHES = list(zip(IMAGES, LABELS))
-
-
-class Split(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(6, 8)
-
-    def forward(self, x):
-        return self.linear(x).chunk(2, -1)
-
-
-class Join(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(8, 3)
-
-    def forward(self, a, b):
-        return self.linear(torch.cat((a, b), -1))
 
 
 class Middle(nn.Module):
@@ -79,10 +54,10 @@ def network(middle=None):
     return [
         module.double()
         for module in (
-            Split(),
+            Split(6, 8),
             middle or Coupling(branch()),
             Coupling(branch(), "leapfrog"),
-            Join(),
+            Join(8, 3),
         )
     ]
 
