@@ -15,6 +15,7 @@ petrapipedir = $(analysisdir)/petrapipe
 dist_petrapipe_DATA = \
   analysis/petrapipe/__init__.py \
   analysis/petrapipe/__main__.py \
+  analysis/petrapipe/alike.py \
   analysis/petrapipe/arguments.py \
   analysis/petrapipe/chain.py \
   analysis/petrapipe/checkpoints.py \
@@ -28,6 +29,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/facts.py \
   analysis/petrapipe/grids.py \
   analysis/petrapipe/log_check.py \
+  analysis/petrapipe/log_reader.py \
   analysis/petrapipe/microbatches.py \
   analysis/petrapipe/mitigations.py \
   analysis/petrapipe/modules.py \
@@ -37,6 +39,10 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/probe.py \
   analysis/petrapipe/program.py \
   analysis/petrapipe/protocols.py \
+  analysis/petrapipe/reach_clusters.py \
+  analysis/petrapipe/reach_groups.py \
+  analysis/petrapipe/reach_over.py \
+  analysis/petrapipe/reaching.py \
   analysis/petrapipe/run_log.py \
   analysis/petrapipe/run_schema.py \
   analysis/petrapipe/runs.py \
@@ -55,6 +61,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/tensors.py \
   analysis/petrapipe/text.py \
   analysis/petrapipe/trainer.py \
+  analysis/petrapipe/trainings.py \
   analysis/petrapipe/transformers.py \
   analysis/petrapipe/weights.py \
   analysis/petrapipe/weights_files.py \
@@ -64,6 +71,7 @@ commandsdir = $(petrapipedir)/commands
 dist_commands_DATA = \
   analysis/petrapipe/commands/__init__.py \
   analysis/petrapipe/commands/export.py \
+  analysis/petrapipe/commands/reach.py \
   analysis/petrapipe/commands/report.py
 examplesdir = $(analysisdir)/examples
 dist_examples_SCRIPTS = analysis/examples/nanogpt.py analysis/examples/resnet.py analysis/examples/unet.py

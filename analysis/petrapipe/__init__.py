@@ -36,6 +36,7 @@ _MODULE_OF = {
     "half_interval": "statistics",
     "read_summary": "sweeps",
     "Plan": "schedule",
+    "reach": "reaching",
     # These need torch.
     "Chain": "chain",
     "Trainer": "trainer",
