@@ -294,6 +294,7 @@ class Plan:
             )
         )
         forwards = self.rows("F")
+        # A longer run that continues this one reads them.
         uses += [
             ((stage, version), len(self))
             for stage, m, version in zip(
@@ -303,7 +304,7 @@ class Plan:
                 )
             )
             if (stage, m) not in backwards
-        ]  # a longer run that continues this one reads them
+        ]
         for (stage, version), row in [*uses, *probes.items()]:
             last[stage - 1][version] = max(last[stage - 1][version], row)
         return last

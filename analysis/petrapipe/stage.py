@@ -177,9 +177,8 @@ class Stage(Weights):
     ) -> tuple[Streams, Streams, list]:
         module = self.modules[b]
         with torch.enable_grad():
-            if (
-                xs is None and inverting is tensors and is_plain(module)
-            ):  # one evaluation of F for both
+            # One evaluation of F for both.
+            if xs is None and inverting is tensors and is_plain(module):
                 leaves: Streams
                 outputs: Streams
                 with self.holding((b,), tensors, statistics), self.seeded(b, m):

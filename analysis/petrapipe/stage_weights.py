@@ -129,9 +129,8 @@ class Weights(Passes):
         before = [t.clone() for t in self.current] if active else None
         for one in self.optimizers:
             one.step()
-        self.current[:] = [
-            parameter.data for parameter in self.parameters
-        ]  # an optimiser may replace them
+        # An optimiser may replace them.
+        self.current[:] = [parameter.data for parameter in self.parameters]
         velocity = (
             self._velocity()
             if any(mitigation.velocity == "momentum" for mitigation in active)

@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]  # of a tensor
 
+# By group; petra has no other depths of this shape.
 BLOCKS = {
     18: (2, 2, 2, 2),
     34: (3, 4, 6, 3),
     50: (3, 4, 6, 3),
     101: (3, 4, 23, 3),
-}  # by group; petra has no other depths of this shape
+}
 # The depth by these numbers and whether blocks are bottlenecks.
 DEPTHS: dict[tuple[tuple[int, ...], bool], int] = {
     (BLOCKS[depth], depth >= 50): depth for depth in BLOCKS

@@ -39,11 +39,12 @@ TCP = {
     "OMPI_MCA_btl_tcp_if_include": "10.9.0.0/24",
 }
 CASES = [("balanced", []), ("unbalanced", ["--set", "cluster.placement=[7, 3]"]), ("slow link", [])]
+# Stages and microbatches of the rehearsals, for the runtime alone.
 SLEEPS = [
     (4, 400),
     (16, 400),
     (64, 512),
-]  # stages and microbatches of the rehearsals, for the runtime alone
+]
 SLEEP = [
     "--set",
     "cluster.cost.model=constant",

@@ -23,12 +23,13 @@ LOSSES, MEMORY, FIGURE = (
     os.path.join(HERE, name) for name in ("losses.csv", "memory.csv", "reversible.png")
 )
 RUNS = sweeps.WORDS.get("runs", "runs/reversible-gpt")
+# The last only for memory.
 ROWS = {
     "gpt": ("gpt", "backprop"),
     "revgpt": ("revgpt", "backprop"),
     "revgpt-rebuilt": ("revgpt", "reversible"),
     "gpt-checkpoint": ("gpt", "checkpoint"),
-}  # the last only for memory
+}
 NAMES = {
     "gpt": "gpt, graphs kept",
     "revgpt": "revgpt, graphs kept",

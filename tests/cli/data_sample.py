@@ -36,9 +36,8 @@ class Sample(ImageTest):
         self.assertEqual(found["problems"], 0)
 
     def test_views(self):
-        train = sorted(
-            name for name in self.files if "/train/" in name
-        )  # one image a class: in the order of the classes
+        # One image a class: in the order of the classes.
+        train = sorted(name for name in self.files if "/train/" in name)
         views = self.batches(0, 1, len(train), data__path="imagenet-sample", data__shuffle="false")
         differences = []
         for record, name in enumerate(train):

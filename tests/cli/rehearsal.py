@@ -60,9 +60,8 @@ class Rehearsal(ProgramTest):
 
     def fine(self, ranks, *arguments):
         found = self.mpirun(ranks, *arguments)
-        told = [
-            line for line in found[2] if "quartiles" not in line
-        ]  # of times that scatter where others compute
+        # Of times that scatter where others compute.
+        told = [line for line in found[2] if "quartiles" not in line]
         self.assertEqual((found[0], told), (0, []), arguments)
         return found[1]
 
@@ -219,9 +218,8 @@ class Rehearsal(ProgramTest):
                 "--output",
                 "out",
             )
-            lines = [
-                line for line in lines if "has no effect" not in line
-            ]  # the costs, beside cluster.cost.model=measured
+            # The costs, beside cluster.cost.model=measured.
+            lines = [line for line in lines if "has no effect" not in line]
             self.assertEqual((code, out, len(lines)), (2, "", 1), (options, lines))
             self.assertIn(words, lines[0])
             self.assertFalse(os.path.exists(self.path("out")))

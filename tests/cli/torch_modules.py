@@ -688,11 +688,12 @@ class Modules(ProgramTest):
                 else [list(stage) if isinstance(stage, Both) else stage for stage in stages]
             )
 
+        # petra keeps the input of each module of its own.
         for method in (
             "backprop",
             "1f1b",
             "pipedream",
-        ):  # petra keeps the input of each module of its own
+        ):
             for first in (True, False):
                 config = {"method.name": method, "run.drain": "true", "method.keep": "input"}
                 plan = Plan.of_config(

@@ -391,9 +391,8 @@ class Protocols(ProgramTest):
                     [int(again[m][0][0][0, 0]) for m in range(18)],
                     [4 * (m % period) for m in range(18)],
                 )
-                self.assertEqual(
-                    int(again[7][0][0][0, 0]), 4 * (7 % period)
-                )  # as a resumed run reads it
+                # As a resumed run reads it.
+                self.assertEqual(int(again[7][0][0][0, 0]), 4 * (7 % period))
                 self.assertTrue(all(map(math.isfinite, losses)))
         with self.assertRaisesRegex(
             Error, r"the DataLoader ends after 6 microbatches; expected 7, the length of an epoch"
@@ -655,10 +654,11 @@ class Protocols(ProgramTest):
         ):
             self.refused(f"{name}: {value}; expected an integer", **{name: value})
         self.refused("--set cluster.node_size=-1", config={"cluster.node_size": -1})
+        # With a model they are bounded as before.
         for key, value in (
             ("data.batch", 65537),
             ("model.context", 65537),
-        ):  # with a model they are bounded as before
+        ):
             sets = (
                 "--set",
                 "data.set=grammar",
@@ -755,9 +755,10 @@ class Protocols(ProgramTest):
             "config: optim.lr, run.name, run.epochs, data.set, data.batch, data.limit and ",
             str(found[0].message),
         )
+        # nested.
         plan = Plan.of_config(
             {"method": {"name": "petra"}}, petra=PETRA, cluster__stages=2, run__max_microbatches=6
-        )  # nested
+        )
         self.assertEqual(plan.method["name"], "petra")
         self.assertIn(
             "config, epochs: no effect beside plan=, which has them; expected none of them",

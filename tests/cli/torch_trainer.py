@@ -685,14 +685,12 @@ class Training(ProgramTest):
             for stage, peak in zip(plain.stages, plain.peaks):
                 weights = sum(p.numel() * 8 for p in stage.parameters)
                 self.assertEqual(peak[0], weights)
-                gradients = (
-                    1 if k == 1 else 3 if method == "zb-h1" and stage.number > 1 else 2
-                )  # three wait for W; at stage 1 B and W alternate
+                # Three wait for W; at stage 1 B and W alternate.
+                gradients = 1 if k == 1 else 3 if method == "zb-h1" and stage.number > 1 else 2
                 self.assertEqual(peak[1], weights * gradients, f"{method}: gradients")
                 self.assertLessEqual(2 * weights, peak[2])
-                self.assertEqual(
-                    peak[6] > 0, method != "petra" or stage.number > 1
-                )  # a linear layer at the input saves the input alone
+                # A linear layer at the input saves the input alone.
+                self.assertEqual(peak[6] > 0, method != "petra" or stage.number > 1)
                 self.assertLess(0, peak[7])
         one, two = (
             self.trainer("petra", mitigations=mitigations).run().peaks
@@ -701,9 +699,8 @@ class Training(ProgramTest):
         for j, (a, b) in enumerate(zip(one, two)):
             self.assertEqual(b[2] - a[2], a[0] * (6 - 2 * j), "the last steps")
         sent = torch.zeros(4)
-        self.assertEqual(
-            bytes_of((sent, {"again": sent.detach()}, torch.zeros(4))), 32
-        )  # the same elements count once
+        # The same elements count once.
+        self.assertEqual(bytes_of((sent, {"again": sent.detach()}, torch.zeros(4))), 32)
 
     def test_what_an_optimiser_may_do(self):
         class Replacing(torch.optim.SGD):

@@ -156,9 +156,8 @@ def draw(
             x, means, **(style if numeric else {**style, "linestyle": "none"}), label=drawn(name)
         )
         halves = [float("nan") if half is None else factor * half for _, _, half in points]
-        if any(
-            half is not None for _, _, half in points
-        ):  # Matplotlib 3.6 fails if no bar has a length
+        # Matplotlib 3.6 fails if no bar has a length.
+        if any(half is not None for _, _, half in points):
             axes.errorbar(x, means, halves, fmt="none", ecolor=style["color"], capsize=3)
         if numeric:
             axes.fill_between(

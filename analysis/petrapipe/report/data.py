@@ -298,9 +298,8 @@ def lags(data: RunData) -> dict[int, numpy.ndarray] | None:
     stages, firsts = numpy.unique(actions["stage"][order], return_index=True)
     result = {}
     for stage, mine in zip(stages, numpy.split(order, firsts[1:])):
-        updates = numpy.cumsum(
-            actions["kind"][mine] == "U"
-        )  # B itself may read older weights, those of F
+        # B itself may read older weights, those of F.
+        updates = numpy.cumsum(actions["kind"][mine] == "U")
         made = updates[actions["kind"][mine] == "B"]
         forward, backward = mine[actions["kind"][mine] == "F"], mine[actions["kind"][mine] == "B"]
         if len(backward) and not len(forward):

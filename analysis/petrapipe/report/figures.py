@@ -631,10 +631,11 @@ def timeline_view(
     size, unit = plot_timeline.unit_of(1e-9 * max(last - first, 1))
     there = [kind for kind in plot_timeline.KINDS if (actions["kind"] == kind).any()]
     traces = []
+    # The narrow ones later, because a wide one may cover a part of their column.
     for part in (
         "wide",
         "narrow",
-    ):  # the narrow ones later, because a wide one may cover a part of their column
+    ):
         for kind in there:
             name, colour, _ = plot_timeline.KINDS[kind]
             if part == "wide" or kind != "U":
