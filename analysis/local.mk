@@ -17,10 +17,12 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/__main__.py \
   analysis/petrapipe/alike.py \
   analysis/petrapipe/arguments.py \
+  analysis/petrapipe/chain.py \
   analysis/petrapipe/checkpoints.py \
   analysis/petrapipe/command.py \
   analysis/petrapipe/configs.py \
   analysis/petrapipe/coupling.py \
+  analysis/petrapipe/epoch_rows.py \
   analysis/petrapipe/errors.py \
   analysis/petrapipe/evaluation.py \
   analysis/petrapipe/export.py \
@@ -37,7 +39,6 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/nearest.py \
   analysis/petrapipe/networks.py \
   analysis/petrapipe/plain_file.py \
-  analysis/petrapipe/schedule.py \
   analysis/petrapipe/probe.py \
   analysis/petrapipe/program.py \
   analysis/petrapipe/protocols.py \
@@ -49,15 +50,19 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/run_log.py \
   analysis/petrapipe/run_schema.py \
   analysis/petrapipe/runs.py \
+  analysis/petrapipe/schedule.py \
   analysis/petrapipe/seals.py \
   analysis/petrapipe/signature.py \
   analysis/petrapipe/stage.py \
   analysis/petrapipe/stage_checks.py \
+  analysis/petrapipe/stage_passes.py \
+  analysis/petrapipe/stage_weights.py \
   analysis/petrapipe/stages.py \
   analysis/petrapipe/statistics.py \
   analysis/petrapipe/sweeps.py \
   analysis/petrapipe/table.py \
   analysis/petrapipe/tensorboard.py \
+  analysis/petrapipe/tensors.py \
   analysis/petrapipe/text.py \
   analysis/petrapipe/trainer.py \
   analysis/petrapipe/trainings.py \

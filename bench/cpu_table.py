@@ -66,9 +66,8 @@ def run(command, clock, environment):
                 time.sleep(0 if pid else 0.05)
         finally:
             if not pid:  # also where this script is ended
-                os.killpg(
-                    child.pid, signal.SIGKILL
-                )  # a session of its own: the compilers that it has started as well
+                # A session of its own: the compilers that it has started as well.
+                os.killpg(child.pid, signal.SIGKILL)
                 os.wait4(child.pid, 0)
                 child.returncode = -signal.SIGKILL
         child.returncode = os.waitstatus_to_exitcode(status)
@@ -82,9 +81,8 @@ def run(command, clock, environment):
 
 def ours(o, job, clock, environment):
     depth, width, precision, method = job
-    warmup = (
-        BLOCKS[depth] if method == "petra" else 3
-    )  # from the first loss on: until all stages have something to do
+    # From the first loss on: until all stages have something to do.
+    warmup = BLOCKS[depth] if method == "petra" else 3
     command = [o.bench_tick, "--ticks", str(o.ticks), "--warmup", str(warmup)]
     for setting in (
         f"model.width={width}",

@@ -198,10 +198,11 @@ class Network(torch.nn.Module):
     def initialise(self, o):
         """Weights N(0, 0.02^2), those of second layers divided by the root of 2 depth; biases 0. A
         tensor's stream is numbered by its block, from 1, and its place in it."""
+        # Parameters of a norm.
         smaller, of_norm = (
             DEVIATION / math.sqrt(2 * o.depth),
             2 if self.positions else 1,
-        )  # parameters of a norm
+        )
         drawn = [(1, 0, self.tokens, DEVIATION), (2 * o.depth + 2, of_norm, self.fc, DEVIATION)]
         drawn += [(1, 1, self.positions, DEVIATION)] if self.positions else []
         for block, half in enumerate(self.halves, 2):

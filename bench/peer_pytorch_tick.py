@@ -413,9 +413,10 @@ def check(depth, method, ticks=40, batch=4, width=2):
     import nets
 
     torch.manual_seed(1)
+    # fp64.
     Stem.forward = lambda self, xs, moving=False: tuple(
         y.contiguous() for y in self.unit(xs[0], moving).chunk(2, 1)
-    )  # fp64
+    )
     blocks = [block.double() for block in build(depth, width)]
     reference = nets.build("revnet", depth, width)
     first = [[t.detach().clone() for t in tensors_of(block)] for block in blocks]

@@ -15,6 +15,7 @@ sys.path.insert(
     0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "analysis")
 )
 import entry
+
 from petrapipe.figures import look
 from petrapipe.figures.look import COLOURS, MARKERS, legend_below, style  # noqa: F401
 from petrapipe.modules import modules  # noqa: F401

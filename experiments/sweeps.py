@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 
-import petrapipe  # simulations knows its folder
 import simulations as sim
+
+import petrapipe  # simulations knows its folder
 
 WORDS = dict(
     argument[2:].split("=", 1)

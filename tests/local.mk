@@ -124,7 +124,7 @@ tests_test_cuda_matrix_LDFLAGS = $(AM_LDFLAGS) -Wl,--export-dynamic
 
 # Scripts: the layers, the documents, the analysis scripts. Nothing that is compiled runs in these.
 SOURCE_TESTS = tests/check_includes tests/check_format tests/check_spdx tests/check_docs tests/check_site tests/check_analysis \
-  tests/check_figures tests/check_instructions tests/check_spills tests/check_mpi_wrapper tests/check_python
+  tests/check_figures tests/check_instructions tests/check_spills tests/check_mpi_wrapper tests/check_python tests/check_python_style
 # The program as its user meets it. Python scripts: TEST_EXTENSIONS gives them their interpreter.
 LONG_CLI_TESTS = \
   tests/cli/resume.py tests/cli/execute.py tests/cli/execute_ends.py tests/cli/plan.py tests/cli/report.py tests/cli/report_beside.py tests/cli/reach.py \

@@ -27,12 +27,10 @@ class Embedding(nn.Module):  # tokens (N, T) to one stream (N, T, C), or to two 
 class Attention(nn.Sequential):
     def forward(self, x):
         norm, qkv, out = self
-        q, k, v = (
-            qkv(norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        )  # each (N, heads, T, C / heads)
-        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(
-            1
-        )  # what a character must not see
+        # Each (N, heads, T, C / heads)
+        q, k, v = qkv(norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        # What a character must not see.
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
         return out(
             ((q @ k.mT / q.shape[-1] ** 0.5).masked_fill(later, float("-inf")).softmax(-1) @ v)
             .transpose(1, 2)
@@ -47,9 +45,8 @@ class Residual(nn.Sequential):
 
 class Head(nn.Sequential):
     def forward(self, *streams):
-        return (
-            super().forward(sum(streams) / len(streams)).transpose(1, 2)
-        )  # (N, letters, T), as nn.CrossEntropyLoss wants them
+        # (N, letters, T), as nn.CrossEntropyLoss wants them.
+        return super().forward(sum(streams) / len(streams)).transpose(1, 2)
 
 
 def network(vocabulary, o):

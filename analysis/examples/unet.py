@@ -54,9 +54,8 @@ def network(width, attribute):
     first, last = Down(1, width), Up(3 * width, width)
     if attribute:
         first, last = KeepingDown(1, width), ReadingUp(3 * width, width)
-        last.down = [
-            first
-        ]  # in a list, so that its weights do not become weights of this stage too
+        # In a list, so that its weights do not become weights of this stage too.
+        last.down = [first]
     # Chain is an nn.Sequential whose modules pass tuples on.
     return [
         first,

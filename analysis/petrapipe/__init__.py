@@ -40,9 +40,9 @@ _MODULE_OF = {
     "compare": "commands.compare",
     "list_runs": "commands.list",
     # These need torch.
-    "Chain": "trainer",
+    "Chain": "chain",
     "Trainer": "trainer",
-    "cut": "trainer",
+    "cut": "chain",
     "Coupling": "coupling",
     "Mitigation": "mitigations",
     "build": "networks",

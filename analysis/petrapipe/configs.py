@@ -39,7 +39,8 @@ def read_config(text: str) -> dict[str, str]:
     >>> read_config('method:\\n  name: petra\\noptim: {name: sgd, lr: 0.1}\\n')
     {'method.name': 'petra', 'optim.name': 'sgd', 'optim.lr': '0.1'}
     """
-    values, path = {}, []
+    values: dict[str, str] = {}
+    path: list[tuple[int, str]] = []
     for line in text.splitlines():
         match = re.match(r"( *)([\w.]+):(?: +(.*))?$", line)
         if not match:

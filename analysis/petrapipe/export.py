@@ -85,7 +85,8 @@ class Table:
 
     def __init__(self, path: str, dimensions: list[str], shape: Sequence[int]) -> None:
         self.name = path.split("/")[0] + ("_by_" + "_".join(dimensions) if dimensions else "")
-        self.dimensions, self.shape, self.columns = dimensions, list(shape), []
+        self.dimensions, self.shape = dimensions, list(shape)
+        self.columns: list[Column] = []
 
     def add(self, column: Column) -> None:
         """Adds a column; the column that counts the rows comes first."""
@@ -112,7 +113,7 @@ class Table:
                 if dimensions
                 else ()
             )
-            cells = [
+            cells: list[Iterable[str]] = [
                 map(str, (place + (dimension == "stage")).tolist())
                 for dimension, place in zip(dimensions, places)
             ]
@@ -124,9 +125,9 @@ class Table:
 
 def tables_of(file: h5py.File, path: str) -> Iterable[Table]:
     """Returns the tables of a log; `path` names it in an Error."""
-    tables = {}
+    tables: dict[tuple, Table] = {}
 
-    def add(name, node):
+    def add(name: str | bytes, node: h5py.Group | h5py.Dataset) -> None:
         name = os.fsdecode(name)  # bytes, if it is not UTF-8
         if not isinstance(node, h5py.Dataset) or name.startswith("probe/gradients/"):
             return

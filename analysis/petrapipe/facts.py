@@ -24,7 +24,8 @@ import torch
 from torch import nn
 
 from .microbatches import parts_of
-from .stage import Stage, tensors_in
+from .stage import Stage
+from .tensors import tensors_in
 
 _LONG, _FEW = 100, 16  # characters of a value; entries of a list
 # Entries of a group that change no result, or that are recorded under another name.
@@ -424,7 +425,7 @@ def optimiser_in_words(
         ("momentum", "momentum"),
         ("weight_decay", "weight_decay"),
     ):
-        values = [group.get(name) or 0 for group in groups]
+        values: Sequence[float] = [group.get(name) or 0 for group in groups]
         if key == "lr" and rates:
             values = rates
         if any(values):

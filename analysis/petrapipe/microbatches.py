@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .errors import Error
-from .stage import Streams, as_tuple, seeded
+from .tensors import Streams, as_tuple, seeded
 
 
 def moved(values: Any, device: torch.device) -> Any:

@@ -79,7 +79,8 @@ class DiscrepancyCorrection(Mitigation):
     (PipeMare, T2)."""
 
     def __init__(self, decay: float) -> None:
-        self.decay, self.average = decay, {}
+        self.decay = decay
+        self.average: dict[str, torch.Tensor] = {}
 
     def correct(self, weights: Tensors, velocity: Tensors, delay: float) -> Tensors:
         keep = self.decay ** (1 / delay)

@@ -151,7 +151,8 @@ class Net(nn.Module):
         self.conv1 = conv(3, streams * network.width, 7 if large else 3, 2 if large else 1)
         self.bn1 = nn.BatchNorm2d(streams * network.width)
         self.maxpool = pool if large else nn.Identity()
-        groups, outputs = [[], [], [], []], network.width
+        groups: list[list[nn.Module]] = [[], [], [], []]
+        outputs = network.width
         for group, _, stride, inputs, planes, outputs in network.blocks():
             groups[group - 1].append(
                 kind(inputs, planes, outputs, stride, network.has_bottlenecks())

@@ -14,7 +14,8 @@ import numpy
 import torch
 
 from .schedule import Plan
-from .stage import Stage, Streams, detached, has_gradient
+from .stage import Stage
+from .tensors import Streams, detached, has_gradient
 
 NAMES = ("method", "delayed", "end_to_end")
 PAIRS = (("method", "delayed"), ("method", "end_to_end"), ("delayed", "end_to_end"))
@@ -51,7 +52,7 @@ class Probe:
 
     def __init__(self, plan: Plan, done: Callable[[Window], None]) -> None:
         self.plan, self.done = plan, done
-        self.windows = {}
+        self.windows: dict[int, Window] = {}
         self.passes: dict[int, list[Pass]] = {}
         self.uses: dict[tuple[int, int], int] = {}
         self.batches: dict[int, tuple] = {}

@@ -16,7 +16,8 @@ from typing import Any, Callable
 import torch
 
 from .errors import Error, StageError
-from .stage import Stage, seeded
+from .stage import Stage
+from .tensors import seeded
 
 _REHEARSED_STEPS = 10_000  # of a scheduler; a few tenths of a second
 

@@ -22,13 +22,16 @@ import os
 import time
 import uuid
 import weakref
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from . import run_schema, seals
 from .errors import Error, Unreadable, Unwritable
+
+if TYPE_CHECKING:
+    import h5py
 
 FLUSH_INTERVAL_S = 5
 FLUSH_SHARE = 20  # rows cause a flush if 20 times the duration of the last one has passed since
@@ -69,7 +72,7 @@ def run_id_of(path: str) -> str:
         return str(file.attrs.get("run_id", ""))
 
 
-def _release(lock):
+def _release(lock: int) -> None:
     fcntl.flock(lock, fcntl.LOCK_UN)  # processes of a DataLoader have inherited it
     os.close(lock)
 
@@ -77,16 +80,13 @@ def _release(lock):
 class _Rows:
     """The data sets of a group, and the rows that are not in them yet."""
 
-    def __init__(self, group, names, chunk_rows):
-        self.names, self.sets, self.chunk_rows, self.buffer = (
-            names,
-            [group[name] for name in names],
-            chunk_rows,
-            [],
-        )
+    def __init__(self, group: h5py.Group, names: Sequence[str], chunk_rows: int) -> None:
+        self.names, self.chunk_rows = names, chunk_rows
+        self.sets = [group[name] for name in names]
+        self.buffer: list[Sequence] = []
         self.count = min(len(node) for node in self.sets)
 
-    def write(self):
+    def write(self) -> None:
         """Appends the buffered rows; removes what the data sets have after self.count."""
         end = self.count + len(self.buffer)
         for node in self.sets:
@@ -318,7 +318,7 @@ class RunLog:
         ]
         return [*(os.path.join(folder, name) for name in FILES), *found]
 
-    def _lock(self, path):
+    def _lock(self, path: str) -> None:
         """Locks the folder as petra does: petra list sees that the run is running, and no other run
         writes there."""
         self.path = (
@@ -341,7 +341,14 @@ class RunLog:
                 f"{folder}: another run is writing to this folder; expected a folder of its own"
             ) from None
 
-    def _describe(self, plan, seed, created, texts, words):
+    def _describe(
+        self,
+        plan: Any,
+        seed: int,
+        created: str,
+        texts: Mapping[str, str],
+        words: Mapping[str, str],
+    ) -> None:
         """Sets the attributes of the root. A description in words that is empty is left out."""
         about = {name: plan.header.get(name, "unknown") for name in ("petra_version", "git_commit")}
         about["created"] = created
@@ -356,7 +363,7 @@ class RunLog:
             self.file.attrs[name] = value
         self.file.create_group("memory")
 
-    def _begin(self):
+    def _begin(self) -> None:
         samples, self._labels = run_schema.samples_of(self.file.attrs["config"])
         self._rate, self._flushed_s = run_schema.RATES[samples][0], time.monotonic()
         self.trace = "trace" in self.file
@@ -366,7 +373,7 @@ class RunLog:
             if f"{group}/microbatch" in self.file or group == "epoch"
         }
 
-    def _put(self, name, row):
+    def _put(self, name: str, row: Sequence) -> None:
         (rows := self._rows[name]).buffer.append(row)
         if len(rows.buffer) >= rows.chunk_rows:
             rows.write()
@@ -375,14 +382,14 @@ class RunLog:
         else:
             self._flush_after(FLUSH_INTERVAL_S)
 
-    def _flush_after(self, seconds):
+    def _flush_after(self, seconds: float) -> None:
         """Flushes if so many seconds have passed since the last flush, and if that costs little."""
         if self.begun and time.monotonic() - self._flushed_s >= max(
             seconds, FLUSH_SHARE * self._spent_s
         ):
             self.flush()
 
-    def _put_named(self, name, values):
+    def _put_named(self, name: str, values: Mapping[str, Any]) -> None:
         rows = self._rows[name]
         unknown = sorted(set(values) - set(rows.names))
         if unknown:

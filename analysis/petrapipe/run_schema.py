@@ -68,15 +68,17 @@ GROUPS = {
     ),
     "probe": ("probe", 64, {"microbatch": INDEX, "epoch": SMALL_INDEX}),
 }
+# The last column of /epoch.
 RATES = {
     "images": ("images_per_s", ("<f8", "images/s")),
     "tokens": ("tokens_per_s", ("<f8", "tokens/s")),
-}  # the last column of /epoch
+}
+# Values of data.set whose samples are windows of model.context tokens.
 TOKEN_SETS = (
     "text",
     "tokens",
     "grammar",
-)  # values of data.set whose samples are windows of model.context tokens
+)
 STAGES = {
     "stage": SMALL_INDEX,
     "name": ("S", "1"),
@@ -88,11 +90,12 @@ STAGES = {
     "delay": ("<i4", "microbatches"),
 }
 PARAMETERS = {"name": ("S", "1"), "stage": SMALL_INDEX, "zero": SMALL_INDEX}
+# Dimensions; type int64, unit byte.
 MEMORY = {
     "peak_bytes": ("stage", "category"),
     "total_peak_bytes": ("stage",),
     "backend_bytes": ("rank", "part"),
-}  # dimensions; type int64, unit byte
+}
 # The largest values of run.epochs, data.batch and data.limit (src/config/keys.c).
 MAXIMUM_EPOCHS, MAXIMUM_BATCH, MAXIMUM_SAMPLES = 10**6, 10**9, 10**12
 KINDS = ("F", "B", "W", "U", "E")
@@ -215,9 +218,8 @@ def create_rows(file: h5py.File, group: str, samples: str, extents: dict[str, in
             dcpl=early,
             fillvalue=math.nan if kind == "<f8" else -1,
         )
-        node.resize(
-            0, axis=0
-        )  # the first row has made the index of the chunks, which a reader needs
+        # The first row has made the index of the chunks, which a reader needs.
+        node.resize(0, axis=0)
         put_texts(node, "units", unit)
         put_texts(node, "DIMENSION_LABELS", [row, *more])
         if name == "kind":

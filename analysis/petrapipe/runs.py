@@ -27,14 +27,16 @@ from .configs import read_config
 from .errors import Error, MissingModule, Unreadable
 from .modules import modules
 
-h5py, numpy = modules("h5py", "numpy")
-
-from . import log_check, run_schema, seals  # noqa: E402 - it needs these modules
-from .log_check import LEGENDS  # noqa: E402
-
 if TYPE_CHECKING:
+    import h5py
+    import numpy
     import pandas
     import xarray
+else:
+    h5py, numpy = modules("h5py", "numpy")
+
+from . import log_check, run_schema, seals
+from .log_check import LEGENDS
 
 # Texts of the root. The last four describe in words what a run in PyTorch trains, and how; other
 # logs lack them.
@@ -214,9 +216,10 @@ class Run:
         with self._open() as file:
             self.attributes = {name: text_attribute(file, name) for name in ATTRIBUTES}
             self.complete = int(numpy.ravel(file.attrs.get("complete", 0))[0]) == 1
+            # 0: unknown.
             self.epoch_microbatches = int(
                 numpy.ravel(file.attrs.get("microbatches_per_epoch", 0))[0]
-            )  # 0: unknown
+            )
             self.config = read_config(text_attribute(file, "config"))
         for key in WHOLE_KEYS:
             self.whole_number(key)
@@ -431,9 +434,8 @@ class Run:
             raise Error(f"{self.path}: no probes in it; expected a run with probe.per_epoch > 0")
         found = self.array("probe/" + name)
         dim, rows = found.dims[0], self.columns("probe", ["epoch", "microbatch"])
-        length = min(
-            len(found.values), len(rows["epoch"])
-        )  # the run may be writing: all are cut to the shortest
+        # The run may be writing: all are cut to the shortest.
+        length = min(len(found.values), len(rows["epoch"]))
         found.values, found.coords[dim] = found.values[:length], found.coords[dim][:length]
         for place, values in rows.items():
             found.coords[place], found.along[place] = values[:length], dim

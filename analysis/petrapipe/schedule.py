@@ -57,6 +57,18 @@ class Plan:
     `kind` has letters (F, B, W, U, E), `stage` counts from 1. `weights` and `inverse_weights` are
     versions: a version is a number of updates of the stage."""
 
+    kind: numpy.ndarray
+    stage: numpy.ndarray
+    microbatch: numpy.ndarray
+    device: numpy.ndarray
+    start_ns: numpy.ndarray
+    end_ns: numpy.ndarray
+    weights: numpy.ndarray
+    inverse_weights: numpy.ndarray
+    kept_until: numpy.ndarray
+    learning_rate: numpy.ndarray
+    epoch: numpy.ndarray
+
     def __init__(self, header: Mapping[str, Any], columns: Mapping[str, numpy.ndarray]) -> None:
         self.header = dict(header)
         self.method = self.header["method"]
@@ -250,3 +262,49 @@ class Plan:
                 numpy.maximum.at(last, column[rows], rows)
             found.append(last)
         return found
+
+    def outlives(self, number: int) -> bool:
+        """Returns whether an update or another pass comes between the forward and the backward of a
+        microbatch of a stage."""
+        kinds = self.kind[self.stage == number]
+        kinds = kinds[(kinds == "F") | (kinds == "B") | (kinds == "U")]
+        return bool(len(self.probes)) or bool(((kinds[:-1] == "F") & (kinds[1:] != "B")).any())
+
+    def evaluation_ends(self) -> dict[int, int]:
+        """Returns, for each microbatch after which an evaluation comes, the last row of E."""
+        return {int(self.microbatch[row]): row for row in self.rows("E").tolist()}
+
+    def last_needs(self, probes: Mapping[tuple[int, int], int]) -> list[numpy.ndarray]:
+        """Returns, for each stage and version, the last row that needs it: a pass, an evaluation or
+        a probe; the end of the run if a microbatch is still in flight then. `probes`: the last row
+        in which a probe reads a (stage, version)."""
+        last = self.last_uses()
+        evaluations, ends = self.rows("E"), self.evaluation_ends()
+        uses = [
+            (
+                (int(self.stage[row]), int(self.weights[row])),
+                ends[int(self.microbatch[row])],
+            )
+            for row in evaluations.tolist()
+        ]
+        backwards = set(
+            zip(
+                self.stage[self.kind == "B"].tolist(),
+                self.microbatch[self.kind == "B"].tolist(),
+            )
+        )
+        forwards = self.rows("F")
+        # A longer run that continues this one reads them.
+        uses += [
+            ((stage, version), len(self))
+            for stage, m, version in zip(
+                *(
+                    column[forwards].tolist()
+                    for column in (self.stage, self.microbatch, self.weights)
+                )
+            )
+            if (stage, m) not in backwards
+        ]
+        for (stage, version), row in [*uses, *probes.items()]:
+            last[stage - 1][version] = max(last[stage - 1][version], row)
+        return last

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stage must do to be trained, tried on the first microbatch before the run begins."""
+"""What stages must do to be trained, tried on the first microbatches before the run begins; and why
+a loss is not finite."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from .errors import StageError
+from .errors import Error, StageError
+from .microbatches import Microbatches, samples_of
 from .mitigations import overrides
-from .stage import (
-    Stage,
+from .schedule import Plan
+from .stage import Stage
+from .tensors import (
     Streams,
     as_tuple,
+    bytes_of,
     detached,
     equal,
     has_gradient,
@@ -252,3 +256,129 @@ def near(a: torch.Tensor, b: torch.Tensor, tolerance: float) -> bool:
     return size.numel() > 0 and bool(
         torch.isclose(a, b, rtol=0.0, atol=tolerance * float(size.max()), equal_nan=True).all()
     )
+
+
+def check_shared(stages: Sequence[Stage]) -> bool:
+    """Raises StageError if two stages would train a parameter. They may share one that is frozen:
+    returns whether they do."""
+    owners: dict[int, int] = {}
+    shares_frozen = False
+    for stage in stages:
+        for name, parameter in zip(stage.names, stage.parameters):
+            owner = owners.setdefault(id(parameter), stage.number)
+            if owner != stage.number and parameter.requires_grad:
+                raise StageError(
+                    f"stage {stage.number} ({stage.name}): its parameter {name} is also one of"
+                    f" stage {owner}; expected weights of one stage: untie them, or put both"
+                    " modules into one stage"
+                )
+            if owner != stage.number:
+                shares_frozen = True
+    return shares_frozen
+
+
+def try_stages(stages: Sequence[Stage], plan: Plan, microbatches: Microbatches) -> list[dict]:
+    """Runs every stage once on the first microbatch. Returns the rows of /model/stages."""
+    xs, target = microbatches.peek(0)
+    samples = samples_of(xs) or 1
+    rows = []
+    for stage, delay in zip(stages, plan.header["stage"]):
+        last = stage.number == len(stages)
+        streams = bytes_of([x for x in xs if isinstance(x, torch.Tensor) and x.is_floating_point()])
+        back = streams + (
+            bytes_of(xs) if stage.number > 1 and stages[stage.number - 2].inverts(-1) else 0
+        )
+        ys, flops = check_stage(stage, xs, 0, target if last else None)
+        if any(p.grad is not None for other in stages for p in other.parameters):
+            raise StageError(
+                f"stage {stage.number} ({stage.name}): gives a gradient to a parameter of"
+                " another stage; expected the parameters of its own modules: join the stages"
+                " that share it"
+            )
+        if last and (ys[0].dim() or not ys[0].is_floating_point()):
+            raise StageError(
+                f"stage {stage.number} ({stage.name}): the loss has shape {tuple(ys[0].shape)};"
+                " expected one number, the mean over the microbatch"
+            )
+        rows.append(
+            {
+                "name": stage.name,
+                "reversible": int(stage.inverts(0)),
+                "parameters": sum(p.numel() for p in stage.parameters if p.requires_grad),
+                "forward_flops": flops // samples,
+                "forward_bytes": 0 if last else bytes_of(ys),
+                "backward_bytes": back if stage.number > 1 else 0,
+                "delay": int(delay["delay_microbatches"] or 0),
+            }
+        )
+        xs = ys
+    check_apart(stages, plan, microbatches)
+    return rows
+
+
+def check_apart(stages: Sequence[Stage], plan: Plan, microbatches: Microbatches) -> None:
+    """Raises StageError if a module reads what another one has left in an attribute, because in
+    a pipeline that belongs to another microbatch: microbatch 0 passes, then 1, then every
+    module computes 0 again, from the last one to the first."""
+    calls: list[list[tuple]] = [[], []]
+    given = [x for x in microbatches.peek(0)[0] if isinstance(x, torch.Tensor)]
+    copies = [x.clone() for x in given]
+    with torch.no_grad(), contextlib.ExitStack() as stack:
+        for stage in stages:
+            stack.enter_context(stage.unchanged())
+        for m in range(min(2, plan.microbatches)):
+            xs, target = microbatches.peek(m)
+            if not all(map(equal, given, copies)):
+                raise Error(
+                    "data: microbatch 1 changes the tensors of microbatch 0; expected new ones"
+                    " for each microbatch"
+                )
+            for stage in stages:
+                own = target if stage.number == len(stages) else None
+                for b in range(len(stage.modules)):
+                    before, xs = xs, stage.call(b, stage.current, xs, 0, None, own)
+                    calls[m].append((stage, b, before, own, xs))
+        for stage, b, xs, own, ys in reversed(calls[0]) if calls[1] else ():
+            try:
+                same = same_outputs(stage, ys, stage.call(b, stage.current, xs, 0, None, own))
+            except StageError:
+                same = False
+            if not same:
+                raise stage.error(
+                    b,
+                    "computes something else after another microbatch has passed the stages"
+                    " below; it reads what another module has left in an attribute, which"
+                    " belongs to another microbatch; expected this tensor as an input, as part"
+                    " of the messages",
+                )
+
+
+def why_not_finite(
+    stages: Sequence[Stage], microbatches: Microbatches, m: int, value: float
+) -> str:
+    """Returns what is wrong if the loss of microbatch m has this value."""
+    for stage in stages:
+        for name, tensor in zip(stage.names, stage.current):
+            if not bool(torch.isfinite(tensor).all()):
+                return (
+                    f"microbatch {m}: the loss is {value}: stage {stage.number} ({stage.name})"
+                    f" has weights that are not finite ({name}, after {stage.updates} updates);"
+                    " expected a lower learning rate, or clip="
+                )
+    xs, target = microbatches[m]
+    with torch.no_grad():
+        for stage in stages:
+            xs = stage.through(
+                stage.current, xs, m, None, target if stage.number == len(stages) else None
+            )
+            if not all(
+                bool(torch.isfinite(x).all())
+                for x in xs
+                if isinstance(x, torch.Tensor) and x.is_floating_point()
+            ):
+                return (
+                    f"microbatch {m}: the loss is {value}: stage {stage.number} ({stage.name})"
+                    " has outputs that are not finite; expected finite inputs, a lower"
+                    " learning rate, or clip="
+                )
+    return f"microbatch {m}: the loss is {value}; expected a lower learning rate, or clip="

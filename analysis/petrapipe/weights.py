@@ -16,8 +16,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Callable
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from . import weights_transformers as transformers
 from .errors import Error
@@ -31,15 +31,17 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]  # of a tensor
 
+# By group; petra has no other depths of this shape.
 BLOCKS = {
     18: (2, 2, 2, 2),
     34: (3, 4, 6, 3),
     50: (3, 4, 6, 3),
     101: (3, 4, 23, 3),
-}  # by group; petra has no other depths of this shape
-DEPTHS = {
+}
+# The depth by these numbers and whether blocks are bottlenecks.
+DEPTHS: dict[tuple[tuple[int, ...], bool], int] = {
     (BLOCKS[depth], depth >= 50): depth for depth in BLOCKS
-}  # by these numbers and whether blocks are bottlenecks
+}
 NORM = {
     "scale": "weight",
     "shift": "bias",
@@ -262,7 +264,7 @@ def network_of_petra(
         "fc.weight": f"{len(blocks):02d}/fc/weight",
     }
 
-    def shape(name):
+    def shape(name: str) -> tuple[int, ...]:
         if names[name] not in shapes:
             raise Error(f"{path}: no tensor /parameters/{names[name]}")
         return shapes[names[name]]
@@ -302,7 +304,7 @@ def network_of_state(
         for group in "1234"
     ]
 
-    def shape(name):
+    def shape(name: str) -> tuple[int, ...]:
         if name not in shapes:
             raise Error(
                 f"{path}: no tensor {name}; expected the names of torchvision's ResNets, of"
@@ -356,7 +358,8 @@ def unwrapped(path: str, values: Mapping) -> dict:
     >>> unwrapped("model.pt", {"module._orig_mod.fc.bias": 1, "n_averaged": 3})
     {'fc.bias': 1}
     """
-    found, first = {}, {}
+    found: dict[str, Any] = {}
+    first: dict[str, str] = {}
     for name, value in values.items():
         plain = ".".join(part for part in name.split(".") if part not in WRAPPERS)
         if plain == AVERAGED:
@@ -516,7 +519,7 @@ def to_petra(
     if names:
         state = renamed(names, state)
     state, tied = transformers.rectified(state)
-    facts = {"heads": heads, "rotary_base": rotary_base}
+    facts: dict[str, Any] = {"heads": heads, "rotary_base": rotary_base}
     families = [family for family, _ in transformers.tables_in(state)]
     llama = any("llama" in family for family in families)
     config = transformers.config_beside(source) if llama or tied else None
@@ -524,7 +527,7 @@ def to_petra(
         facts = transformers.merged(
             source, facts, transformers.facts_of_config(transformers.config_path(source), config)
         )
-    network = network_of_state(
+    network: Any = network_of_state(
         source, {name: value.shape for name, value in state.items()}, context=context, **facts
     )
     folded = fold_biases(state, network)

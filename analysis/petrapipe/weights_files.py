@@ -144,7 +144,7 @@ def read_hdf5(path: str) -> tuple[dict[str, numpy.ndarray], str]:
     (h5py,) = modules("h5py")
     values = {}
 
-    def take(name, item):
+    def take(name: str, item: Any) -> None:
         if not isinstance(name, str):
             raise Error(f"{path}: /parameters/{brief(name)} is no name in UTF-8")
         if isinstance(item, h5py.Dataset):

@@ -42,9 +42,8 @@ def inside(name: str, bottleneck: bool) -> str:
     if match is None:
         return name
     tensor, kind = match.group(1) or match.group(4), match.group(2) or "bn"
-    part = (
-        match.group(3) or match.group(5) or "1"
-    )  # the stem numbers nothing, a basic block not its first running_mean
+    # The stem numbers nothing, a basic block not its first running_mean.
+    part = match.group(3) or match.group(5) or "1"
     if part in ("ds", "tilde_ds"):
         stream = {"ds": "1", "tilde_ds": "2"}[part] if bottleneck else ""
         return f"downsample{stream}.{0 if kind == 'conv' else 1}.{tensor}"
@@ -54,7 +53,8 @@ def inside(name: str, bottleneck: bool) -> str:
 def state_of(layers: list[tuple[Any, ...]]) -> dict[str, torch.Tensor]:
     """Returns the tensors of a `state_list`, from the stem to the head, by the names of
     networks.py; biases of convolutions are among them."""
-    state, group, index = {}, 1, 0
+    state: dict[str, Any] = {}
+    group, index = 1, 0
     for number, (parameters, _, statistics, *_) in enumerate(layers):
         tensors: Mapping[str, Any] = {
             name: value

@@ -216,7 +216,9 @@ def network_of_petra(path: str, label: str, shapes: Mapping[str, tuple]) -> Tran
             f"{path}: its attribute model is '{brief(label)}'; expected that of a gpt, revgpt,"
             " llama or revllama, whose tensors have the same names"
         )
-    values = {name: value for name, value in found.groupdict().items() if value is not None}
+    values: dict[str, Any] = {
+        name: value for name, value in found.groupdict().items() if value is not None
+    }
     values |= {name: int(value) for name, value in values.items() if value.isdigit()}
     if "llama" in found["family"]:
         values = (
@@ -464,9 +466,8 @@ def facts_of_config(path: str, config: Mapping[str, Any]) -> dict[str, Any]:
     Traceback (most recent call last):
     petrapipe.errors.Error: config.json: rms_norm_eps is 1e-06; expected 1e-05, ...
     """
-    ropes = [
-        config.get(key) or {} for key in ("rope_scaling", "rope_parameters")
-    ]  # of older and newer versions
+    # Of older and newer versions.
+    ropes = [config.get(key) or {} for key in ("rope_scaling", "rope_parameters")]
     ropes = [rope if isinstance(rope, dict) else {"rope_type": rope} for rope in ropes]
     heads, width, head_dim = (
         config.get("num_attention_heads"),

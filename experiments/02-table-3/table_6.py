@@ -24,9 +24,8 @@ def inspect(depth, accounting):
     config = os.path.join(HERE, f"revnet{depth}-cifar10.yaml")
     command = [PETRA, "inspect", config, "--memory", accounting, "--json"]
     found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
-    return found["stages"], found["memory"]["rows"][3][
-        "stages_bytes"
-    ]  # neither inputs nor weights kept
+    # Neither inputs nor weights kept.
+    return found["stages"], found["memory"]["rows"][3]["stages_bytes"]
 
 
 def compare_buffers():

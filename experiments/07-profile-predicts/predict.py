@@ -23,10 +23,11 @@ h5py, numpy = sim.modules("h5py", "numpy")
 CONFIG, PREDICTED = (os.path.join(HERE, name) for name in ("revnet18.yaml", "predicted.csv"))
 METHODS = ("backprop", "reversible", "petra")
 ROUNDS = int(sweeps.WORDS.get("rounds", "5"))
+# Microbatches of a run: before START the pipeline fills and memory is allocated.
 START, END = (
     30,
     130,
-)  # microbatches of a run: before START the pipeline fills and memory is allocated
+)
 
 
 def sum_of_costs(stages, method):

@@ -12,6 +12,7 @@ import simulations as sim  # noqa: E402
 
 CONFIG = os.path.join(HERE, "scaling.yaml")
 FULL = [2, 4, 8, 16, 32, 64, 128, 256, 512]  # stages, with 16 microbatches per stage
+# With SHORT_COUNT microbatches in total.
 SHORT = [
     2,
     4,
@@ -24,7 +25,7 @@ SHORT = [
     10000,
     32000,
     100000,
-]  # with SHORT_COUNT microbatches in total
+]
 SHORT_COUNT = 64
 FLUSH = ["gpipe", "gpipe-checkpoint", "1f1b", "interleaved", "zb-h1"]
 CREDIT = 2  # microbatches in flight of petra-arrival, times J, less 1
@@ -102,9 +103,8 @@ def compute(presets):
             ("short", {**job(name, j, SHORT_COUNT, SHORT_COUNT), "run.drain": "true"})
             for j in SHORT
         ]
-    jobs.sort(
-        key=lambda entry: -entry[1]["cluster.stages"] * entry[1]["run.max_microbatches"]
-    )  # the long ones first
+    # The long ones first.
+    jobs.sort(key=lambda entry: -entry[1]["cluster.stages"] * entry[1]["run.max_microbatches"])
     found = sim.simulate_all(CONFIG, [sets for _, sets in jobs])
     rows = [
         row(presets[sets["method.name"]], sets, result, part)

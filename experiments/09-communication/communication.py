@@ -25,9 +25,8 @@ METHODS = [
     "petra-arrival",
 ]
 FLUSH = 32  # microbatches per flush of gpipe and 1f1b
-BANDWIDTHS = [
-    10 ** (8 + i / 4) for i in range(21)
-]  # bytes per second and direction: 0.1 GB/s to 10 TB/s
+# Bytes per second and direction: 0.1 GB/s to 10 TB/s.
+BANDWIDTHS = [10 ** (8 + i / 4) for i in range(21)]
 LATENCIES = [10 ** (-6 + i / 4) for i in range(17)]  # 1 us to 10 ms
 # Nominal, one direction: Ethernet 10 Gbit/s, 100 Gbit/s; PCIe 4.0 with 16 lanes at 128/130; NVLink
 # 3 of an A100, 12 links of 25 GB/s.

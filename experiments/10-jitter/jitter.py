@@ -54,9 +54,8 @@ def compute():
     cells += [
         ("slow", kind, scale, factor) for kind in KINDS for scale in (0, 0.3) for factor in FACTORS
     ]
-    jobs = [
-        (cell, seed) for cell in cells for seed in (SEEDS if cell[2] else [1])
-    ]  # without scatter all seeds agree
+    # Without scatter all seeds agree.
+    jobs = [(cell, seed) for cell in cells for seed in (SEEDS if cell[2] else [1])]
     found = sim.simulate_all(
         CONFIG, [keys(kind, scale, factor, seed) for (_, kind, scale, factor), seed in jobs]
     )
@@ -214,9 +213,8 @@ def draw(rows, histogram, path):
                 )
             )
     for curves in slowed.values():
-        for place, (x, y, look) in enumerate(
-            curves
-        ):  # later markers are smaller, because many coincide
+        # Later markers are smaller, because many coincide.
+        for place, (x, y, look) in enumerate(curves):
             slow.plot(x, y, **look, markersize=8 - 1.3 * place)
     for key, line in ("lag_mean_stage_1", None), ("lag_max_stage_1", ":"):
         curves = []

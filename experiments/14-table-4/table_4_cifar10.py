@@ -12,10 +12,9 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.dirname(HERE)]
-import table_4  # noqa: E402
-
 import simulations as sim  # noqa: E402
 import sweeps  # noqa: E402
+import table_4  # noqa: E402
 
 CELLS = os.path.join(HERE, "cells.csv")
 RUNS = sweeps.WORDS.get("runs", "runs/table-4-cifar10")

@@ -31,10 +31,11 @@ ROWS = [
 LOOKS = {row[0]: sim.style(index) for index, row in enumerate(ROWS)}
 CONDITIONS = [(0, 1), (0.5, 1), (0, 3), (0.5, 3)]  # scatter, factor of the slow stage
 SLOW_STAGE = 5
+# Largest lag of the programs with a fixed order.
 ORDERED = {
     "petra": 2 * (STAGES - 1),
     "pipedream": STAGES - 1,
-}  # largest lag of the programs with a fixed order
+}
 RUNS = next((text.split("=", 1)[1] for text in sys.argv[1:] if text.startswith("--runs=")), None)
 
 
@@ -258,9 +259,8 @@ def draw(summary, histogram, trained, path):
     for name, look in LOOKS.items():
         points = pick(summary, row=name, scale=0.5, factor=1)
         curves.append(([r["stage"] for r in points], [r["lag_mean"] for r in points], look))
-    for place, (x, y, look) in enumerate(
-        curves
-    ):  # later markers are smaller, because some are close to others
+    # Later markers are smaller, because some are close to others.
+    for place, (x, y, look) in enumerate(curves):
         stages.plot(x, y, **look, markersize=7 - place)
     stages.set(
         title=f"Mean lag by stage, scatter 0.5, {len(SEEDS)} seeds",

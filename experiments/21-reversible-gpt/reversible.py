@@ -14,20 +14,22 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
-import petrapipe  # noqa: E402 - simulations knows its folder
 import simulations as sim  # noqa: E402
 import sweeps  # noqa: E402
+
+import petrapipe  # noqa: E402 - simulations knows its folder
 
 LOSSES, MEMORY, FIGURE = (
     os.path.join(HERE, name) for name in ("losses.csv", "memory.csv", "reversible.png")
 )
 RUNS = sweeps.WORDS.get("runs", "runs/reversible-gpt")
+# The last only for memory.
 ROWS = {
     "gpt": ("gpt", "backprop"),
     "revgpt": ("revgpt", "backprop"),
     "revgpt-rebuilt": ("revgpt", "reversible"),
     "gpt-checkpoint": ("gpt", "checkpoint"),
-}  # the last only for memory
+}
 NAMES = {
     "gpt": "gpt, graphs kept",
     "revgpt": "revgpt, graphs kept",

@@ -99,11 +99,12 @@ def write_chosen(rows):
 
 # --- updates and seconds to a loss ---
 
+# Endings of columns, and the members of an estimate in the output of petra reach.
 ENDS = {
     "": "mean",
     "_low": "low",
     "_high": "high",
-}  # endings of columns, and the members of an estimate in the output of petra reach
+}
 
 
 def estimate(name, found):

@@ -14,18 +14,20 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
-import petrapipe  # noqa: E402 - simulations knows its folder
 import simulations as sim  # noqa: E402
 import sweeps  # noqa: E402
+
+import petrapipe  # noqa: E402 - simulations knows its folder
 
 CELLS, BYTES, FIGURE = (
     os.path.join(HERE, name) for name in ("cells.csv", "bytes.csv", "lossy.png")
 )
 RUNS = sweeps.WORDS.get("runs", "runs/lossy-messages")
+# Column, words, factor, decimals.
 NETWORKS = {
     "revnet": ("eval_top1_recalibrated", "top-1, %", 100, 1),
     "revgpt": ("eval_loss", "loss, nats", 1, 3),
-}  # column, words, factor, decimals
+}
 METHODS = ["1f1b", "delayed", "petra"]
 FORMATS = {"native": 32, "bf16": 16, "int8": 8, "qsgd:4": 4}  # bits of an element
 KEYS = ["network", "method", "messages", "buffers", "seed"]

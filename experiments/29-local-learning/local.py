@@ -14,9 +14,10 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
-import petrapipe  # noqa: E402 - simulations knows its folder
 import simulations as sim  # noqa: E402
 import sweeps  # noqa: E402
+
+import petrapipe  # noqa: E402 - simulations knows its folder
 
 CELLS, STAGES, FIGURE = (
     os.path.join(HERE, name) for name in ("cells.csv", "stages.csv", "local.png")

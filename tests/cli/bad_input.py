@@ -277,9 +277,8 @@ class Config(ProgramTest):
         )
 
     def test_not_a_config(self):
-        self.bad(
-            FAILED, ["none.yaml", "No such file"], "train", "none.yaml"
-        )  # may be there on the next node
+        # May be there on the next node.
+        self.bad(FAILED, ["none.yaml", "No such file"], "train", "none.yaml")
         for command in ["train", "init", "evaluate"]:
             self.bad(FAILED, [self.folder, "Is a directory"], command, self.folder)
         self.bad_config(bytes(range(256)) * 8, [])
@@ -620,9 +619,10 @@ class Output(ProgramTest):
             "--quiet",
             preexec_fn=self.file_size_limit(limit),
         )
+        # Of the earlier run.
         self.assertEqual(
             sorted(os.listdir(self.path("out"))), ["config.yaml", "run.h5", "weights.h5"]
-        )  # of the earlier run
+        )
         self.assertEqual(self.read("out/weights.h5"), weights)
         self.bad(
             FAILED,
@@ -692,9 +692,8 @@ class Output(ProgramTest):
             os.close(reader)
             code, _, error = self.run_petra(*command, stdout=writer)
             os.close(writer)
-            self.assertEqual(
-                (code, error), (-signal.SIGPIPE, ""), command
-            )  # as `petra methods | head` ends
+            # As `petra methods | head` ends.
+            self.assertEqual((code, error), (-signal.SIGPIPE, ""), command)
         reader, writer = os.pipe()  # of a run, which goes on
         os.close(reader)
         code, _, error = self.run_petra("train", "small.yaml", "--output", "unread", stdout=writer)

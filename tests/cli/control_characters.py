@@ -30,9 +30,8 @@ class ControlCharacters(ProgramTest):
     def run_petra(self, *arguments, **options):
         code, out, error = super().run_petra(*arguments, **options)
         self.check(out)
-        self.check(
-            "".join(piece.split("\x1b[K")[-1] for piece in error.split("\r"))
-        )  # of a progress line
+        # Of a progress line.
+        self.check("".join(piece.split("\x1b[K")[-1] for piece in error.split("\r")))
         return code, out, error
 
     def fails(self, code, *arguments, **options):

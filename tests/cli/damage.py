@@ -212,9 +212,8 @@ class Damage(ProgramTest):
             process.kill()
             self.fail(f"{about}: {arguments} hangs")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        took_s = (
-            after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        )  # whatever else the machine does
+        # Whatever else the machine does.
+        took_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         error = error.decode(errors="replace")
         shown = (
             f"{about}: petra {' '.join(arguments)} -> {process.returncode} in {took_s:.1f} s of the"

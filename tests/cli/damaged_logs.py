@@ -28,8 +28,8 @@ sys.dont_write_bytecode = True
 os.environ["MPLBACKEND"] = "Agg"
 import petrapipe  # noqa: E402
 from petrapipe import export, log_check, run_schema, runs, tensorboard  # noqa: E402
-from petrapipe.schedule import Plan  # noqa: E402
 from petrapipe.run_log import RunLog  # noqa: E402
+from petrapipe.schedule import Plan  # noqa: E402
 
 COUNT = int(os.environ.get("PETRA_TEST_DAMAGE", "4" if SANITIZED else "14"))
 MOST_S = 60  # of all readers of one log

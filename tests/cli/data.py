@@ -475,12 +475,13 @@ class OfOthers(DataTest):
         expected = self.good("data", "verify", "hdf5.yaml")
         writer = self.hold("a.h5", "r+")
         self.assertEqual(self.good("data", "verify", "hdf5.yaml", **locking), expected)
+        # The library in a program that leaves HDF5 to lock.
         dump = [
             os.path.abspath("tests/dump_batches"),
             "hdf5.yaml",
             "0",
             "1",
-        ]  # the library in a program that leaves HDF5 to lock
+        ]
         error = subprocess.run(
             dump, cwd=self.folder, capture_output=True, text=True, check=False, **locking
         ).stderr
@@ -652,9 +653,8 @@ class Tokens(DataTest):
             (train["token_counts"], train["occurring"]), (counts.tolist(), len(shares))
         )
         self.assertAlmostEqual(train["entropy"], -(shares * numpy.log(shares)).sum(), places=12)
-        self.write(
-            "a.h5", self.read("a.h5").replace(b"T\0o\0", b"S\0o\0", 1)
-        )  # a token is changed behind petra's back
+        # A token is changed behind petra's back.
+        self.write("a.h5", self.read("a.h5").replace(b"T\0o\0", b"S\0o\0", 1))
         self.bad(
             1,
             "records were changed since petra wrote them",
@@ -719,9 +719,8 @@ class Tokens(DataTest):
             code, _, error = self.run_petra(
                 "data", "verify", *options, "--set", f"data.path={name}"
             )
-            self.assertEqual(
-                (code, error.count("\n")), (1, 1), error
-            )  # once for both parts of the file
+            # Once for both parts of the file.
+            self.assertEqual((code, error.count("\n")), (1, 1), error)
             self.write("folder/train.bin", values.astype("<u2").tobytes())
             self.write("folder/val.bin", content)
             self.bad(

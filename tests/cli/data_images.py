@@ -85,9 +85,8 @@ class Views(ImageTest):
             expected, reduced = training_view(slope, 1, i // 2, i % 2)
             difference = (found - expected)[:, 1:-1, 1:-1]
             self.assertLessEqual(abs(difference).max(), 2 + 1e-6)
-            red, green, blue = difference.mean(
-                (1, 2)
-            )  # red rises where blue falls: the rest is rounding of colours
+            # Red rises where blue falls: the rest is rounding of colours.
+            red, green, blue = difference.mean((1, 2))
             self.assertLessEqual(abs(red - blue) / 2, 0.3)
             self.assertLessEqual(abs(green), 0.3)
             reductions += reduced
@@ -367,9 +366,8 @@ class Wrong(ImageTest):
                 "less": data[: middle - 40] + data[middle:],
             }
             if kind == "progressive":
-                bad["scans"] = (
-                    data[: data.rindex(b"\xff\xda")] + b"\xff\xd9"
-                )  # without the last one: of this the decoder does not warn
+                # Without the last one: of this the decoder does not warn.
+                bad["scans"] = data[: data.rindex(b"\xff\xda")] + b"\xff\xd9"
             for name, content in list(bad.items()):
                 bad[name + "-between"] = content[:quantisation] + b"\0\0" + content[quantisation:]
                 bad[name + "-jfif"] = content[:11] + b"\2" + content[12:]

@@ -36,9 +36,8 @@ class Sample(ImageTest):
         self.assertEqual(found["problems"], 0)
 
     def test_views(self):
-        train = sorted(
-            name for name in self.files if "/train/" in name
-        )  # one image a class: in the order of the classes
+        # One image a class: in the order of the classes.
+        train = sorted(name for name in self.files if "/train/" in name)
         views = self.batches(0, 1, len(train), data__path="imagenet-sample", data__shuffle="false")
         differences = []
         for record, name in enumerate(train):
@@ -46,10 +45,12 @@ class Sample(ImageTest):
             differences.append(abs(views[record] - expected).mean())
         # Reduced decoding is another filter: on the sharpest of photographs a few levels on
         # average, on most under one.
+        middle = images.numpy.median(differences)
         print(
-            f"mean difference to full decoding, levels of 255: median {images.numpy.median(differences):.2f}, largest {max(differences):.2f}"
+            f"mean difference to full decoding, levels of 255: median {middle:.2f},"
+            f" largest {max(differences):.2f}"
         )
-        self.assertLess(images.numpy.median(differences), 2)
+        self.assertLess(middle, 2)
         self.assertLess(max(differences), 6)
 
     def test_train(self):

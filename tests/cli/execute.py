@@ -14,6 +14,7 @@ import h5py
 
 from program import PETRA, SANITIZED, ProgramTest, main, overwriting, process_of_rank, sample
 
+# Which containers forbid.
 ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -22,7 +23,7 @@ ENVIRONMENT = {
     "OMPI_MCA_btl_base_warn_component_unused": "0",
     "OMPI_MCA_hwloc_base_binding_policy": "none",
     "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
-}  # which containers forbid
+}
 # Open MPI leaves memory behind, and unloads the code that took it, so that no suppression could
 # name it.
 if SANITIZED:
@@ -170,9 +171,10 @@ class Ranks(ProgramTest):
             self.assertEqual(file.attrs["complete"], 1)
             self.assertGreater(len(file["train/loss"]), 0)
             self.assertTrue((file["memory/total_peak_bytes"][:] > 0).all())
+            # With data.recalibrate.
             estimated = [
                 f"epoch/{name}" for name in file["epoch"] if name.endswith("_recalibrated")
-            ]  # with data.recalibrate
+            ]
             return {name: file[name][()].tobytes() for name in [*names, *estimated]}
 
     def rank_of(self, process, rank):

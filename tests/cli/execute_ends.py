@@ -279,9 +279,9 @@ class Ends(execute.Ranks):
                     generator.randrange(3),
                 )
             )
-            timeout_s = (
-                2 if sent == signal.SIGSTOP else 20
-            )  # on a busy machine MPI needs seconds to end
+            # On a busy machine MPI needs seconds to end.
+            timeout_s = 2 if sent == signal.SIGSTOP else 20
+            # Some seconds, most of them slept.
             process = self.mpirun(
                 3,
                 *run,
@@ -294,7 +294,7 @@ class Ends(execute.Ranks):
                 "--quiet",
                 "--resume",
                 PETRA_TEST_DELAYS=f"{number}:20000",
-            )  # some seconds, most of them slept
+            )
             found = process.pid if rank is None else self.rank_of(process, rank)
             if sent not in (signal.SIGKILL, signal.SIGSTOP):
                 self.wait_until_caught(process, 0 if rank is None else rank, sent)
@@ -409,9 +409,8 @@ class Ends(execute.Ranks):
             error = process.communicate(timeout=60)[1].decode()
             self.assertEqual(process.returncode, 1, error)
             self.assertRegex(error, line)
-            self.assertEqual(
-                error.count("petra: "), 1, error
-            )  # also where the launcher wakes it to end it
+            # Also where the launcher wakes it to end it.
+            self.assertEqual(error.count("petra: "), 1, error)
             with h5py.File(self.path("out/run.h5"), "r") as file:
                 self.assertEqual(file.attrs["complete"], 0)
             shutil.rmtree(self.path("out"))

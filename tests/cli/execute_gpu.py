@@ -16,6 +16,7 @@ from execute import ENVIRONMENT, petra_info_says_mpi, probes_of
 from program import ProgramTest, main, process_of_rank, sample
 
 FAKE = os.path.abspath("tests/petra_fake")
+# The last batch of an evaluation is smaller.
 COMMON = [
     "small.yaml",
     "--set",
@@ -32,7 +33,7 @@ COMMON = [
     "data.eval_limit=5",
     "--set",
     "data.recalibrate=3",
-]  # the last batch of an evaluation is smaller
+]
 NCCL = ["--set", "run.mode=execute", "--set", "cluster.transport=nccl"]
 # Methods and the numbers of processes that each is tried on; PETRA_TEST_EXECUTE=all: all numbers.
 METHODS = {"petra": [3], "zb-h1": [2], "interleaved": [5], "ddg": [10], "gpipe-checkpoint": [2]}
@@ -170,9 +171,8 @@ class ExecuteGpu(ProgramTest):
             self.assertEqual(self.log("one"), self.log("many"), case)
             shutil.rmtree(self.path("many"))
             shutil.rmtree(self.path("one"))
-        found = self.end(
-            self.start(2, *way, "--quiet", first=reads)
-        )  # rank 1's library reads no devices: both go through the hosts
+        # Rank 1's library reads no devices: both go through the hosts.
+        found = self.end(self.start(2, *way, "--quiet", first=reads))
         self.assertEqual(found, (0, "", []))
 
     def test_what_is_held(self):

@@ -263,11 +263,12 @@ exec {shutil.which("python3", path="/usr/bin:/bin")} "$@"
             self.assertLessEqual(sum(limits), 510)
             found += self.steps(summary)
             if "ticks" in steps:
+                # A tick in fp32 takes ten times as long.
                 for precision, graphs in (
                     ("tf32", "on,off"),
                     ("bf16", "on,off"),
                     ("fp32", "on"),
-                ):  # a tick in fp32 takes ten times as long
+                ):
                     self.assertRegex(
                         self.results()[f"results/ticks-{precision}.log"],
                         rf"--precisions {precision} .*--graphs {graphs}\.\n",
@@ -404,9 +405,8 @@ exec {shutil.which("python3", path="/usr/bin:/bin")} "$@"
             process.send_signal(number)
             if number == signal.SIGKILL:
                 process.wait(10)
-                for name in filter(
-                    str.isdigit, os.listdir("/proc")
-                ):  # the step itself, which nobody ends now
+                # The step itself, which nobody ends now.
+                for name in filter(str.isdigit, os.listdir("/proc")):
                     try:
                         if (
                             os.readlink(f"/proc/{name}/cwd").startswith(self.folder)

@@ -191,9 +191,8 @@ class LocalLearning(ProgramTest):
                     )
                 of_stage, sent = b["ranks/of_stage"][()], b["ranks/sent"][()]
             up = [stage["forward_bytes"] for stage in self.good_json("inspect", "c.yaml")["stages"]]
-            for rank in range(
-                ranks - 1
-            ):  # one message up from its last stage for each of 12 microbatches
+            # One message up from its last stage for each of 12 microbatches.
+            for rank in range(ranks - 1):
                 last = max(j for j in range(3) if of_stage[j] == rank)
                 self.assertEqual(sent[rank].tolist(), [12, 12 * (up[last] + HEADER)])
 

@@ -229,9 +229,8 @@ class Limits(NoMemory):
             self.skipTest("an address sanitizer reserves more than any limit")
         train = ["train", "c.yaml", "--output", "t", "--quiet", "--set", "model.width=24"]
         low, high = 32 << 10, 4 << 20
-        while (
-            high - low > 4 << 10
-        ):  # where the libraries themselves can be loaded, and all of them start their threads
+        # Where the libraries themselves can be loaded, and all of them start their threads.
+        while high - low > 4 << 10:
             middle = (low + high) // 2
             begun = subprocess.run(
                 [PETRA, "inspect", "c.yaml"],

@@ -351,10 +351,11 @@ class Emulate(OverwriteTest):
 
     @unittest.skipUnless(images, "no Python with PIL and numpy, or no decoder for JPEG images")
     def test_a_damaged_image(self):
+        # The second one is found when it is decoded.
         for end, moved in (
             (b"", False),
             (b"\xff\xd9", True),
-        ):  # the second one is found when it is decoded
+        ):
             write_images(self, end)
             self.fails("b.jpg: ", *RUN, *PHOTOS, moved=moved)
 

@@ -244,9 +244,8 @@ class Package(ProgramTest):
             ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"),
         )
         for folder, _, _ in os.walk(self.path("analysis")):
-            os.chmod(
-                folder, 0o755
-            )  # the folders of a release archive are read-only while it is checked
+            # The folders of a release archive are read-only while it is checked.
+            os.chmod(folder, 0o755)
         done = subprocess.run(
             [
                 sys.executable,

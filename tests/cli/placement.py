@@ -151,11 +151,12 @@ class Placement(ProgramTest):
             stage["peak_bytes"]["total"] -= held
 
     def test_one_stage_each_is_as_without(self):
+        # Neither engines, locks nor early recomputation.
         for method in (
             "petra",
             "1f1b",
             "pipedream",
-        ):  # neither engines, locks nor early recomputation
+        ):
             options = [
                 "--set",
                 f"method.name={method}",
@@ -179,9 +180,8 @@ class Placement(ProgramTest):
             ]
             (self.assertEqual if method == "petra" else self.assertGreater)(*totals, method)
             for number, (apart, together) in enumerate(zip(placed["stages"], free["stages"])):
-                kept = (
-                    {"graph", "total", "messages"} if method != "petra" else set()
-                )  # what is kept and sent is there twice
+                # What is kept and sent is there twice.
+                kept = {"graph", "total", "messages"} if method != "petra" else set()
                 for category in apart["peak_bytes"].keys() - kept:
                     self.assertEqual(
                         apart["peak_bytes"][category],
@@ -204,9 +204,8 @@ class Placement(ProgramTest):
         ]
         _, rows, times, _, _ = self.trace("free", *options)
         duration = {row: end - start for row, (start, end) in zip(rows, times)}
-        rank_of = {
-            stage: int((stage - 1) % 5 >= 2) for stage in range(1, 11)
-        }  # five devices of two stages
+        # Five devices of two stages.
+        rank_of = {stage: int((stage - 1) % 5 >= 2) for stage in range(1, 11)}
         _, placed, found, _, _ = self.trace("placed", *options, "--set", "cluster.placement=[2, 3]")
         self.assertEqual(
             dict(zip(placed, found)),
@@ -356,9 +355,8 @@ class Link(ProgramTest):
             found["time_per_microbatch_s"] - without["time_per_microbatch_s"], there, places=6
         )
         inside = self.simulate("--set", "method.name=backprop", "--set", "cluster.placement=[10]")
-        self.assertAlmostEqual(
-            inside["time_per_microbatch_s"], 0.310, places=8
-        )  # all updates, no message
+        # All updates, no message.
+        self.assertAlmostEqual(inside["time_per_microbatch_s"], 0.310, places=8)
         self.change(pack=0.002, unpack=0.0005)  # twice each
         self.assertAlmostEqual(
             self.simulate(*sequential)["time_per_microbatch_s"] - found["time_per_microbatch_s"],
@@ -395,9 +393,8 @@ class Link(ProgramTest):
         self.assertAlmostEqual(
             found["time_per_microbatch_high_s"], 2 * found["time_per_microbatch_s"], delta=1e-5
         )
-        self.change(
-            alone=((0.001, 0.002, 0.005), 0.8), carry=0.003
-        )  # the other process waits, and its core carries
+        # The other process waits, and its core carries.
+        self.change(alone=((0.001, 0.002, 0.005), 0.8), carry=0.003)
         self.assertAlmostEqual(
             self.simulate(*sequential)["time_per_microbatch_s"],
             found["time_per_microbatch_s"],

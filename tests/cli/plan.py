@@ -135,13 +135,14 @@ class Plan(ProgramTest):
 
     def enumerate_methods(self, text, blocks):
         methods = [method["name"] for method in self.good_json("methods")["methods"]]
+        # Another keep would be another gradient.
         fixed = [
             "dsp",
             "fr",
             "petra",
             "petra-arrival",
             "approximate-input",
-        ]  # another keep would be another gradient
+        ]
         self.enumerate(
             "c.yaml",
             text,

@@ -322,9 +322,8 @@ class Probe(ProgramTest):
             self.train("plain", **values)
             for cluster in clusters:
                 self.train("other", **values, **cluster)
-                self.same_probes(
-                    "plain", "other", (method, cluster), but=["peak_bytes"]
-                )  # how long copies are held
+                # How long copies are held.
+                self.same_probes("plain", "other", (method, cluster), but=["peak_bytes"])
 
     def test_arrival_in_no_time(self):
         """Everything meets in one moment: all updates count, but the stage's own that come

@@ -204,9 +204,8 @@ class Profile(ProgramTest):
                 priced[j],
                 {"F": nanoseconds(f[j]), "B": nanoseconds(b[j], r[j]), "U": nanoseconds(u[j])},
             )
-        self.assertEqual(
-            priced[9], {"B": nanoseconds(f[9], b[9]), "U": nanoseconds(u[9])}
-        )  # the fused head
+        # The fused head.
+        self.assertEqual(priced[9], {"B": nanoseconds(f[9], b[9]), "U": nanoseconds(u[9])})
         # One after the other: the sum over the stages, with and without reconstruction; k = 1.
         # Updates above stage 1 are made while the stages below still compute.
         whole = sum(f) + sum(b) + u[0]

@@ -86,9 +86,8 @@ class Quantised(ProgramTest):
             *sets("method.name=backprop", "stages.partition=balanced", "stages.count=1"),
             *formats("int8", "int8", "native"),
         )
-        self.assertEqual(
-            self.read("one/weights.h5"), self.read("two/weights.h5")
-        )  # there are no messages
+        # There are no messages.
+        self.assertEqual(self.read("one/weights.h5"), self.read("two/weights.h5"))
         # Evaluations are never quantised: with a rate of 0 they are those of a run without formats,
         # and the losses are not.
         logs = []

@@ -125,9 +125,8 @@ class Pipeline:
             and "method.head" not in settings
         )
         self.arrivals = self.transmit(self.sent())
-        self.ends = collections.defaultdict(
-            int
-        )  # of the rounds of the whole pipeline, where there are such
+        # Of the rounds of the whole pipeline, where there are such.
+        self.ends = collections.defaultdict(int)
         if self.method in LOCKED:
             for action, span in spans.items():
                 self.ends[self.locked_round(action)] = max(
@@ -230,9 +229,8 @@ class Pipeline:
         for actions in self.order.values():
             engines, updated, passed, number, before, now = [0, 0], 0, 0, 0, 0, 0
             for found, action in actions:
-                if (
-                    found != number
-                ):  # nothing of a round starts on its device before all of the one before has ended
+                # Nothing of a round starts on its device before all of the one before has ended.
+                if found != number:
                     number, before = found, now
                 engine = int(action.kind != "F" and self.settings["cluster.engines"] == 2)
                 reasons = [

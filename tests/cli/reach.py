@@ -79,9 +79,8 @@ class ReachTest(ProgramTest):
     def setUp(self):
         super().setUp()
         self.write("tiny.yaml", TINY)
-        self.write(
-            "same.yaml", "cluster: {cost: {launch_s: 0}}\n"
-        )  # its default: the run is simulated again as it was
+        # Its default: the run is simulated again as it was.
+        self.write("same.yaml", "cluster: {cost: {launch_s: 0}}\n")
 
     def train(self, output, settings, code=0):
         found, _, error = self.run_petra(
@@ -191,9 +190,8 @@ class Synthetic(ReachTest):
                 (m, m // 2, 2 * (m + 1), 16 * (m + 1), self.second(m), m * (up + down) + up),
             )
             self.assertEqual(row["seconds"]["mean"], self.second(m))
-            self.assertEqual(
-                (row["seconds"]["low"], row["seconds"]["high"]), (None, None)
-            )  # one seed
+            # One seed.
+            self.assertEqual((row["seconds"]["low"], row["seconds"]["high"]), (None, None))
 
     def test_window(self):
         losses = [5, 1, 5, 1, 5, 1, 2, 2, 2, 2]
@@ -668,9 +666,10 @@ class Real(ReachTest):
         self.bad(1, "has neither run.h5 nor summary.json", "reach", "empty", "--loss", "2")
         self.bad(1, "nowhere", "reach", "nowhere", "--loss", "2")
         self.bad(1, "nowhere.yaml", "reach", "run", "--loss", "2", "--on", "nowhere.yaml")
+        # Seconds of the log, no bytes.
         self.assertIsNone(
             self.rows("measured", "--loss", "9", "--window", "1")["petra"]["bytes"]["mean"]
-        )  # seconds of the log, no bytes
+        )
         self.assertEqual(
             self.rows("arrival", "--loss", "9", "--window", "1")["petra-arrival"]["seconds"][
                 "reached"
@@ -1475,9 +1474,8 @@ class Figures(ReachTest):
         ]
         self.assertEqual([trace["name"] for trace in lines], ["1f1b", "pipedream"])
         traces = figures[1]["views"][""]["traces"]
-        self.assertFalse(
-            [trace for trace in traces if "fill" in trace]
-        )  # a band of two seeds would cover the panel
+        # A band of two seeds would cover the panel.
+        self.assertFalse([trace for trace in traces if "fill" in trace])
         (seeds,) = [trace for trace in traces if trace["name"] == "pipedream: seeds"]
         self.assertEqual(len(seeds["x"]), 2)
         self.assertIn("small points: the seeds of groups of two", figures[1]["views"][""]["note"])

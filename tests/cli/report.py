@@ -31,6 +31,7 @@ os.environ["PYTHON"], os.environ["PYTHONDONTWRITEBYTECODE"], os.environ["MPLBACK
     "Agg",
 )
 import entry  # noqa: E402
+
 from petrapipe import runs, sweeps, text as texts  # noqa: E402
 from petrapipe.figures import (  # noqa: E402
     accumulation as plot_accumulation,
@@ -104,9 +105,8 @@ class Pythons(ProgramTest):
                 (1, True),
                 line,
             )
-            if any(
-                word in script for word in ("sweep", "accumulation", "reach")
-            ):  # need no module for some of what they do
+            # Need no module for some of what they do.
+            if any(word in script for word in ("sweep", "accumulation", "reach")):
                 continue
             status, line = self.run_by(self.bare, script, "--help")
             self.assertEqual(
@@ -321,9 +321,8 @@ class Report(ProgramTest):
             (band["x"], band["y"], petra["y"]),
             ([1, 4, 4, 1], [60.0, 30.0, 20.0, 40.0], [50.0, 25.0]),
         )
-        self.assertEqual(
-            (other["name"], other["error_y"]["array"]), ("&lt;b&gt;", [None])
-        )  # Plotly knows tags
+        # Plotly knows tags.
+        self.assertEqual((other["name"], other["error_y"]["array"]), ("&lt;b&gt;", [None]))
         self.assertIn("one seed", sweep["views"]["0/0"]["note"])
 
     def test_words_of_tokens(self):
@@ -352,9 +351,8 @@ class Report(ProgramTest):
             (("mine",), ["Accuracy on the"]),
             (("gpt", "mine"), ["Loss on the", "Accuracy on the"]),
         ):
-            figures = self.sections(*names)["training"]["figures"][
-                2::2
-            ]  # each figure over the epochs has one over time beside it
+            # Each figure over the epochs has one over time beside it.
+            figures = self.sections(*names)["training"]["figures"][2::2]
             self.assertEqual(
                 [
                     figure["caption"][: len(caption)]
@@ -451,10 +449,11 @@ class Report(ProgramTest):
             [lags[stage].max() for stage in range(1, 11)],
             data.run.array("simulate/lag_max").values.tolist(),
         )
+        # B reads the weights of its F, though the stage has others by then.
         for method in (
             "ddg",
             "pipedream-2bw",
-        ):  # B reads the weights of its F, though the stage has others by then
+        ):
             self.good(
                 "simulate",
                 "small.yaml",
@@ -547,9 +546,8 @@ class Report(ProgramTest):
         for figure in found["training"]["figures"][::2]:
             axis = figure["views"][""]["layout"]["xaxis"]
             self.assertEqual((axis["title"]["text"], axis["dtick"]), ("epochs trained", 1))
-            self.assertTrue(
-                figure["views"][""]["layout"]["showlegend"]
-            )  # one of two runs: the legend says which
+            # One of two runs: the legend says which.
+            self.assertTrue(figure["views"][""]["layout"]["showlegend"])
         for figure in found["training"]["figures"][1::2]:
             self.assertEqual(
                 figure["views"]["0"]["layout"]["xaxis"]["title"]["text"], "virtual time (s)"
@@ -633,9 +631,8 @@ class Report(ProgramTest):
                     text=True,
                     check=False,
                 )
-                self.assertEqual(
-                    done.returncode, 0, done.stderr
-                )  # it warns of an axis on which all values are equal
+                # It warns of an axis on which all values are equal.
+                self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertIn(drawn, self.read("a.svg").decode())
 
     SPARSE = """\
@@ -848,9 +845,8 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
             for view in figure["views"].values()
         ]
         for view in views:
-            graph_objects.Figure(
-                data=view["traces"], layout=view["layout"]
-            )  # refuses what Plotly does not know
+            # Refuses what Plotly does not know.
+            graph_objects.Figure(data=view["traces"], layout=view["layout"])
             for name in "xaxis", "yaxis":
                 self.assertTrue(view["layout"][name]["title"]["text"])
         self.assertGreater(len(views), 20)
@@ -922,9 +918,8 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
                 result["page"], result["window"], "the page is wider than its window"
             )
             self.assertEqual(len(result["timelines"]), len(views))
-            self.assertIn(
-                "p<i>&amp;, mean", result["legends"]
-            )  # as it stands, though Plotly knows tags and references
+            # As it stands, though Plotly knows tags and references.
+            self.assertIn("p<i>&amp;, mean", result["legends"])
             for view, found in zip(views, result["timelines"]):
                 self.compare_details(view["actions"], found)
 
@@ -1071,9 +1066,8 @@ class Names(ProgramTest):
             "plot_training.py", *self.places, "--table", "-o", os.fsdecode(b"\xff.png")
         )
         self.assertEqual([line.split("  ")[0] for line in table.splitlines()[1:]], SHOWN_NAMES)
-        self.assertEqual(
-            len({texts.columns_of(line) for line in table.splitlines()}), 1
-        )  # the last column ends at one place
+        # The last column ends at one place.
+        self.assertEqual(len({texts.columns_of(line) for line in table.splitlines()}), 1)
         self.run_one("plot_timeline.py", self.places[-1], "-o", "timeline.png")
         for place in self.places:
             self.run_here("plot_timeline.py", place, "-o", "timeline.png")
@@ -1203,9 +1197,8 @@ class Names(ProgramTest):
         runs = {
             run["run"] for run in json.loads(self.run_one(PETRA, "list", "runs", "--json"))["runs"]
         }
-        self.assertEqual(
-            runs, {"runs/" + name for name in [*NAMES[:-2], r"\xff", "n\new"]}
-        )  # JSON has an escape for a control of its own
+        # JSON has an escape for a control of its own.
+        self.assertEqual(runs, {"runs/" + name for name in [*NAMES[:-2], r"\xff", "n\new"]})
         for place, name in zip(self.places[-2:], SHOWN_NAMES[-2:]):
             out = self.run_one(PETRA, "compare", place, "runs/_x")
             self.assertIn(f"A  runs/{name}: ", out)

@@ -33,6 +33,7 @@ KILLS = int(os.environ.get("PETRA_TEST_KILLS", "10"))
 # Of checkpoints.
 PERIODS = ["1", "3 microbatches", "7 microbatches", "0.003 minutes"]
 
+# A stage with maps of 1 x 1 stores graphs.
 METHODS = [
     ["method.name=backprop"],
     ["method.name=reversible"],
@@ -152,7 +153,7 @@ METHODS = [
     ],
     ["method.name=zb-h1", "method.keep_precision=qsgd:5", "cluster.message.up=bf16"],
     ["method.name=delayed", "method.head=split", "model.stem=imagenet"],
-]  # a stage with maps of 1 x 1 stores graphs
+]
 
 
 def contents(path):
@@ -299,9 +300,8 @@ class Resume(ProgramTest):
             with subprocess.Popen(command, cwd=self.folder) as process:
                 try:
                     self.assertEqual(process.wait(generator.uniform(0, seconds)), 0)
-                    self.same(
-                        "whole", "killed", longer
-                    )  # it came to its end: from the beginning again
+                    # It came to its end: from the beginning again.
+                    self.same("whole", "killed", longer)
                     subprocess.run(["rm", "-rf", self.path("killed")], check=True)
                     ends += 1
                 except subprocess.TimeoutExpired:
@@ -502,10 +502,11 @@ class Resume(ProgramTest):
             "--resume",
             overwrite=False,
         )
+        # Before all that starts together.
         last = [
             "run.max_microbatches=3",
             "run.checkpoint_every=0.000001 minutes",
-        ]  # before all that starts together
+        ]
         self.train("drained", last)
         shutil.copytree(self.path("drained"), self.path("again"))
         os.remove(self.path("again/run.h5"))
@@ -682,9 +683,8 @@ class Resume(ProgramTest):
         longer = ["--set", "run.epochs=3"]
         self.good(*run)
         before = files()
-        self.assertEqual(
-            list(before), ["config.yaml", "run.h5", "weights.h5"]
-        )  # no checkpoint is kept
+        # No checkpoint is kept.
+        self.assertEqual(list(before), ["config.yaml", "run.h5", "weights.h5"])
         for command in "train", "simulate":
             self.bad(
                 2,
@@ -735,9 +735,8 @@ class Resume(ProgramTest):
         self.good("simulate", *run[1:], "--overwrite")  # nothing is left of the training
         before = files()
         self.assertEqual(list(before), ["config.yaml", "run.h5"])
-        self.bad(
-            2, "out: contains a simulation (run.h5)", *run, "--resume"
-        )  # whose log is complete, too
+        # Whose log is complete, too.
+        self.bad(2, "out: contains a simulation (run.h5)", *run, "--resume")
         self.assertEqual(files(), before)
 
     def test_a_run_of_one_epoch_has_no_checkpoint_to_keep(self):
@@ -785,9 +784,8 @@ class Resume(ProgramTest):
         self.train("full", wide + ["run.epochs=2"])
         before = self.checkpoint("full")
         largest = max(len(content) for name, content in before.items() if name != "checkpoint.h5")
-        limit = (
-            largest - 10000
-        )  # the largest part does not fit, run.h5 and what reserves room for it do
+        # The largest part does not fit, run.h5 and what reserves room for it do.
+        limit = largest - 10000
         self.assertGreater(limit, os.path.getsize(self.path("full/run.h5")) + (1 << 20))
 
         def no_space():

@@ -273,9 +273,8 @@ class Runs(ProgramTest):
                 header,
                 ["microbatch", "epoch", "loss [nat]", "lr", "top1", "virtual_s [s]", "wall_s [s]"],
             )
-            self.assertEqual(
-                [float(row[2]) for row in rows], list(run["train/loss"])
-            )  # to the last bit
+            # To the last bit.
+            self.assertEqual([float(row[2]) for row in rows], list(run["train/loss"]))
             header, *rows = self.table("memory_by_stage.csv")
             self.assertEqual(
                 header[:2] + header[-1:],

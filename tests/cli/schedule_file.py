@@ -233,9 +233,8 @@ class ScheduleFile(ProgramTest):
             )
             for name in "ab"
         ]
-        self.assertEqual(
-            [one["makespan_s"] for one in found], [2 + 2 + 2 + 2 + 2 + 2 + 2, 12]
-        )  # rounds of F F | B
+        # Rounds of F F | B.
+        self.assertEqual([one["makespan_s"] for one in found], [2 + 2 + 2 + 2 + 2 + 2 + 2, 12])
         for one in found:
             self.assertEqual(sum(one["critical_path"]["ns"].values()), one["makespan_ns"])
             self.assertEqual(one["critical_path"]["ns"]["wait"], 0)

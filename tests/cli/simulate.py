@@ -69,6 +69,7 @@ def revnet_costs(images):
     return costs
 
 
+# Whole flushes of each method.
 LONGER = [
     "--set",
     "method.accumulate=10",
@@ -76,7 +77,7 @@ LONGER = [
     "run.max_microbatches=30",
     "--set",
     "data.limit=160",
-]  # whole flushes of each method
+]
 
 
 class Simulate(ProgramTest):

@@ -257,9 +257,8 @@ class SimulateResults(ProgramTest):
                 )
                 tau = 2 * (len(stages) - 1 - j) if delay else 0
                 batch = 4 * 8 * 3 * 32 * 32 if j == 0 else stages[j - 1]["forward_bytes"]
-                keeps = (
-                    not known["reversible"] and j < len(stages) - 1
-                )  # the head's F and B are one action
+                # The head's F and B are one action.
+                keeps = not known["reversible"] and j < len(stages) - 1
                 self.assertEqual(
                     held["input_buffer"], (tau + 1) * batch if keeps else 0, (method, j)
                 )

@@ -359,9 +359,10 @@ axes:
         self.assertEqual(again, found)
         self.assertEqual(self.runs_of("out/stages=6_name=backprop_seed=2"), 1)
         self.bad(2, ["simulate.json", "max_microbatches"], "sweep", "grid.yaml", "--output", "out")
+        # No model, no memory.
         self.assertEqual(
             [row["stage_peak_bytes"]["count"] for row in found["combinations"]], [0] * 4
-        )  # no model, no memory
+        )
         self.assertNotIn(
             "peak_bytes",
             self.good(
@@ -476,9 +477,8 @@ class Folder(SweepTest):
     def test_not_that_of_a_run(self):
         self.write("small-grid.yaml", "base: small.yaml\nseeds: [1]\n")
         own = ["runs/small: the folder of the base's own run", "small.yaml", "--output"]
-        self.bad(
-            2, own, "sweep", "small-grid.yaml", "--output", "runs/small"
-        )  # which is not there yet
+        # Which is not there yet.
+        self.bad(2, own, "sweep", "small-grid.yaml", "--output", "runs/small")
         self.bad(2, own[1:], "sweep", "small-grid.yaml", "--output", self.path("runs//small/"))
         self.bad(2, own[1:], "sweep", "small-grid.yaml", "--set", "run.name=small-grid")
         self.assertFalse(os.path.exists(self.path("runs")))

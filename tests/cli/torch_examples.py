@@ -10,21 +10,13 @@ import re
 import runpy
 import sys
 
-try:
-    import torch
-except ImportError:
-    print("skipped: this Python has no PyTorch (Debian: python3-torch)")
-    sys.exit(77)
-
 import numpy
 
 from program import PETRA, ProgramTest, main, write_cifar10
+from torch_case import ANALYSIS
 
-ANALYSIS = os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis"))
-sys.path.insert(0, ANALYSIS)
-from petrapipe import Run, StageError  # noqa: E402 - from the folder of the scripts
+from petrapipe import Run, StageError
 
-torch.set_num_threads(1)
 os.environ["PETRA"] = PETRA
 GPT = ("--width", "16", "--context", "16", "--depth", "2", "--dropout", "0.1")
 

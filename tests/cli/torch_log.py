@@ -19,9 +19,9 @@ sys.path.insert(0, os.path.join(ROOT, "analysis"))
 os.environ["PYTHON"] = sys.executable
 from petrapipe import run_schema, seals  # noqa: E402
 from petrapipe.errors import Error  # noqa: E402
-from petrapipe.schedule import Plan  # noqa: E402
 from petrapipe.run_log import RunLog  # noqa: E402
 from petrapipe.runs import Run  # noqa: E402
+from petrapipe.schedule import Plan  # noqa: E402
 
 TYPES = {
     "<i4": "int32",
@@ -201,9 +201,8 @@ class Schema(ProgramTest):
         for row in rows("train"):
             log.train(**row)
         for row in rows("epoch"):
-            log.epoch(
-                **{**row, "samples_per_s": row.pop("tokens_per_s") / 8}
-            )  # 8 tokens a window: a power of two
+            # 8 tokens a window: a power of two.
+            log.epoch(**{**row, "samples_per_s": row.pop("tokens_per_s") / 8})
         for row in rows("trace/actions"):
             log.action(**row)
         for p in range(len(figures["microbatch"])):
@@ -234,9 +233,8 @@ class Schema(ProgramTest):
             }.items():
                 if name != "memory/backend_bytes":
                     numpy.testing.assert_array_equal(file[name][()], values, name)
-            self.assertLessEqual(
-                file.id.get_create_plist().get_version()[0], 1
-            )  # the superblock of the earliest format
+            # The superblock of the earliest format.
+            self.assertLessEqual(file.id.get_create_plist().get_version()[0], 1)
         inspected = [self.good_json("inspect", run) for run in ("theirs", "ours")]
         for one in inspected:
             del one["run"], one["created"]

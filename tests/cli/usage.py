@@ -792,9 +792,8 @@ class Estimate(ProgramTest):
             line.split(" s per microbatch")[1],
             ", from p.h5: all stages in sequence, without data loading and evaluation",
         )
-        self.assertAlmostEqual(
-            float(line.split()[1]), seconds, delta=0.006 * seconds
-        )  # three digits
+        # Three digits.
+        self.assertAlmostEqual(float(line.split()[1]), seconds, delta=0.006 * seconds)
         train = self.good("train", "small.yaml", *sets, "--output", "out")
         self.assertRegex(
             train,

@@ -16,6 +16,7 @@ from program import ProgramTest
 ANALYSIS = os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis"))
 sys.path.insert(0, ANALYSIS)
 import entry  # noqa: E402 - from the folder of the scripts
+
 from petrapipe import weights  # noqa: E402
 
 TORCH = os.environ.get("PETRA_TEST_TORCH_PYTHON")

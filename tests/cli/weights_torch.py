@@ -10,10 +10,11 @@ import sys
 import h5py
 import numpy
 
-import petrapipe  # by the path of weights_case
-from petrapipe import modules, weights, weights_release
 from program import main
 from weights_case import ANALYSIS, FILES, OPTIONS, TOKENS, TORCH, Weights, of_network, of_tokens
+
+import petrapipe  # by the path of weights_case
+from petrapipe import modules, weights, weights_release
 
 NETWORKS = [
     ("revnet", 18, "cifar", "conv"),

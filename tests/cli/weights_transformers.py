@@ -9,9 +9,10 @@ import unittest
 import h5py
 import numpy
 
-from petrapipe import weights_files  # by the path of weights_case
 from program import main
 from weights_case import FILES, HAS_SAFETENSORS, NO_SAFETENSORS, OPTIONS, TOKENS, Weights, of_tokens
+
+from petrapipe import weights_files  # by the path of weights_case
 
 
 class Transformers(Weights):

@@ -23,11 +23,12 @@ import store
 
 TOLERANCE = 1e-10
 BATCH, LR, DECAY, RECORDS = 4, 0.02, 5e-4, 40
+# Family, depth, width, k.
 CASES = [
     ("revnet", 18, 2, 1),
     ("revnet", 18, 1, 3),
     ("resnet", 18, 2, 1),
-]  # family, depth, width, k
+]
 BASE = f"""run: {{epochs: 1000, eval_every: 0}}
 data: {{set: cifar10, batch: {BATCH}, shuffle: false, augment: []}}
 optim: {{lr: {LR}, lr_scaling: none, weight_decay: {DECAY}}}

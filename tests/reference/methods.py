@@ -242,9 +242,8 @@ class Lockstep:
         self.batches, self.lag_error, self.observe, self.trace = batches, lag_error, observe, trace
         self.extra_delay, self.formats = extra_delay, formats or Formats()
         self.up = [{} for _ in blocks]  # stage index -> microbatch -> input streams
-        self.down = [
-            {} for _ in blocks
-        ]  # stage index -> microbatch -> (output streams, their gradients)
+        # Stage index -> microbatch -> (output streams, their gradients)
+        self.down = [{} for _ in blocks]
         self.losses = []
 
     def note(self, what, j, m):
@@ -542,9 +541,8 @@ class ForwardLocked(Lockstep):
             if m >= 0 and (microbatches is None or m < microbatches):
                 self.backward(j, m)
         if more:
-            self.late_head(
-                t, t
-            )  # its forward and its backward are two actions, so that its input is stored
+            # Its forward and its backward are two actions, so that its input is stored.
+            self.late_head(t, t)
         for stage in self.stages:
             stage.update_if_due()
 

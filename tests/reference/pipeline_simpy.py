@@ -78,9 +78,8 @@ class Fair:
             yield simpy.AnyOf(self.env, waits)
             for f in self.flows:
                 f["left"] -= level[id(f)] * (self.env.now - start) * 1e-9
-            for f in [
-                f for f in self.flows if f["left"] / level[id(f)] * 1e9 <= 0.01
-            ]:  # less than 0.01 ns is left
+            # Less than 0.01 ns is left.
+            for f in [f for f in self.flows if f["left"] / level[id(f)] * 1e9 <= 0.01]:
                 self.flows.remove(f)
                 f["ended"].succeed()
             for f in self.coming():

@@ -69,9 +69,8 @@ class Case:
         self.formats = {}
         if self.method not in methods.SEQUENTIAL and r.random() < 0.6:
             self.formats = {name: r.choice(formats.NAMES) for name in run.FORMATS}
-            if (
-                self.optimiser["optimiser"] == "basis-rotation"
-            ):  # whose bases some gradients of few levels do not determine
+            # Whose bases some gradients of few levels do not determine.
+            if self.optimiser["optimiser"] == "basis-rotation":
                 self.optimiser["optimiser"] = "adamw"
 
     def name(self):

@@ -612,9 +612,8 @@ def forward_locked_from_history(batches):
         worst = 0.0
         for m in (7, 12, 20):
             images, labels = batches(m)
-            if (
-                method == "ddg"
-            ):  # all stages forwarded m in round m, and go back with the weights of then
+            # All stages forwarded m in round m, and go back with the weights of then.
+            if method == "ddg":
                 gradients = methods.exact_gradient(blocks, history[m], images, labels)[1]
                 worst = max(worst, apart([seen[j + 1, m] for j in range(above + 1)], gradients))
                 continue

@@ -536,9 +536,8 @@ def make_wrong(plan, rule):
     """Changes the rows of a plan. Returns whether this changes anything."""
     before = plan.weights.copy()
     if rule == "delay":
-        forwards = (plan.kind == "F") | (plan.kind == "B") & (
-            plan.method["keep"] == "graph"
-        )  # a graph has the weights of its forward
+        # A graph has the weights of its forward.
+        forwards = (plan.kind == "F") | (plan.kind == "B") & (plan.method["keep"] == "graph")
         plan.weights[forwards] = np.maximum(plan.weights[forwards] - 1, 0)
     else:
         done = [0] * (plan.stages + 1)

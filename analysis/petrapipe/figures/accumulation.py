@@ -133,7 +133,8 @@ def paths_of(place: str) -> list[str]:
 def read_runs(places: Sequence[str], last: int) -> tuple[list[Point], Figure]:
     """Returns the Points of all complete runs and their Figure. Runs that differ only in the seed
     become one point."""
-    cells, figures = collections.defaultdict(list), {}
+    cells: dict[tuple, list] = collections.defaultdict(list)
+    figures: dict[Figure, str] = {}
     for path in (path for place in places for path in paths_of(place)):
         found = read_run(path, last)
         if found is None:
@@ -169,7 +170,7 @@ def read_runs(places: Sequence[str], last: int) -> tuple[list[Point], Figure]:
 def lines_of(points: Sequence[Point]) -> dict[str, dict[int, Point]]:
     """Returns the points by name and by k. A line is a method; if points of one k differ in further
     keys, it is one value of each."""
-    lines = {}
+    lines: dict[str, dict[int, Point]] = {}
     for method in dict.fromkeys(point.method for point in points):
         mine = [point for point in points if point.method == method]
         parting = []

@@ -216,7 +216,8 @@ def draw_by_stage(run: Probes, epochs: list[int]) -> Figure:
     figure.suptitle(
         "Cosines of gradients by stage, means of the probes of an epoch", fontsize="medium"
     )
-    look.legend_below(figure, *grid.flat[0].get_legend_handles_labels(), 3)
+    handles, labels = grid.flat[0].get_legend_handles_labels()
+    look.legend_below(figure, handles, labels, 3)
     return figure
 
 

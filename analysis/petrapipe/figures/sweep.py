@@ -105,7 +105,7 @@ def read(
             if key not in named or mine[key] == its[key]
         )
     ]
-    lines = {}
+    lines: dict[str, list[tuple[str, float, float | None]]] = {}
     for (combination, keys, row), rest in zip(cells, others):
         name = cell_name(varied, rest) or "all"
         mean, half = row[figure + "_mean"], row[figure + "_interval95"]
@@ -156,9 +156,8 @@ def draw(
             x, means, **(style if numeric else {**style, "linestyle": "none"}), label=drawn(name)
         )
         halves = [float("nan") if half is None else factor * half for _, _, half in points]
-        if any(
-            half is not None for _, _, half in points
-        ):  # Matplotlib 3.6 fails if no bar has a length
+        # Matplotlib 3.6 fails if no bar has a length.
+        if any(half is not None for _, _, half in points):
             axes.errorbar(x, means, halves, fmt="none", ecolor=style["color"], capsize=3)
         if numeric:
             axes.fill_between(

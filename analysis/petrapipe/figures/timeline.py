@@ -126,7 +126,7 @@ def details(
     rest = rest[kind[rest] != KIND_LETTERS.index("U")]
     first = numpy.clip((start[rest] - low) // column, 0, columns - 1).astype(int)
     last = numpy.clip((end[rest] - low) // column, 0, columns - 1).astype(int)
-    shares = {}
+    shares: dict[tuple[int, int, int], dict[int, float]] = {}
     for step in range(int(WIDE) + 2):
         mine = first + step <= last
         at = (first + step)[mine]
@@ -138,7 +138,7 @@ def details(
             if part > 0 or step == 0:
                 cell = shares.setdefault((int(row[i]), int(two and kind[i] > 0), int(c)), {})
                 cell[kind[i]] = cell.get(kind[i], 0.0) + max(part, 0.0) / column
-    narrow = {letter: [] for letter in KINDS}
+    narrow: dict[str, list] = {letter: [] for letter in KINDS}
     for (r, lane, c), cell in shares.items():
         top, room = lanes(two)[lane]
         heights = {k: max(share, LEAST_SHARE) for k, share in sorted(cell.items())}

@@ -166,9 +166,8 @@ def draw(runs: Sequence[Training]) -> Figure:
     left.set_title("Training loss (thin: running mean over 1/20 epoch; points: mean of each epoch)")
     unit = look.loss_unit(run.labels for run in runs)
     left.set_ylabel(f"cross-entropy ({unit})")
-    if (
-        left.dataLim.y0 < 0.5 * left.dataLim.y1
-    ):  # from 0, unless that would press all curves together
+    # From 0, unless that would press all curves together.
+    if left.dataLim.y0 < 0.5 * left.dataLim.y1:
         left.set_ylim(bottom=0)
     estimated = (
         "\n(dashed, open: recalibrated batch-norm statistics)"

@@ -271,7 +271,7 @@ def unlike(runs_found: Sequence[RunData]) -> dict[str, dict[str, list[str]]]:
     found = [properties(run) for run in runs_found]
     result = {}
     for name in dict.fromkeys(name for one in found for name in one):
-        values = {}
+        values: dict[str, list[str]] = {}
         for run, one in zip(runs_found, found):
             if one.get(name) is not None:
                 values.setdefault(str(one[name]), []).append(run.name)
@@ -298,9 +298,8 @@ def lags(data: RunData) -> dict[int, numpy.ndarray] | None:
     stages, firsts = numpy.unique(actions["stage"][order], return_index=True)
     result = {}
     for stage, mine in zip(stages, numpy.split(order, firsts[1:])):
-        updates = numpy.cumsum(
-            actions["kind"][mine] == "U"
-        )  # B itself may read older weights, those of F
+        # B itself may read older weights, those of F.
+        updates = numpy.cumsum(actions["kind"][mine] == "U")
         made = updates[actions["kind"][mine] == "B"]
         forward, backward = mine[actions["kind"][mine] == "F"], mine[actions["kind"][mine] == "B"]
         if len(backward) and not len(forward):

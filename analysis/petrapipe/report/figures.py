@@ -157,7 +157,7 @@ CLOCKS = {"virtual": "virtual time (s)", "wall": "wall time (s)"}
 def curves(runs: Sequence[RunData], clock: str | None) -> dict[str, list[dict]]:
     """Returns the traces of losses, evaluations and accuracies over the epochs, or over the seconds
     of a clock."""
-    found = {"losses": [], "evaluations": [], "accuracies": []}
+    found: dict[str, list[dict]] = {"losses": [], "evaluations": [], "accuracies": []}
     for number, run in enumerate(runs):
         if (
             not numpy.isfinite(run.train["loss"]).any()
@@ -174,7 +174,9 @@ def curves(runs: Sequence[RunData], clock: str | None) -> dict[str, list[dict]]:
         x, y = report_data.loss_curve(run, clock)
         line = lines_of(run, number)
 
-        def over(times, values, line=line, **more):
+        def over(
+            times: numpy.ndarray, values: numpy.ndarray, line: dict = line, **more: Any
+        ) -> list[dict]:
             there = numpy.isfinite(values) & numpy.isfinite(times)
             return (
                 [{**line, **more, "x": rounded(times[there], 7), "y": rounded(values[there])}]
@@ -238,7 +240,13 @@ def training(runs: Sequence[RunData]) -> dict:
             continue
         legend = len(runs) > 1 or name == "accuracies" and len(by_epoch[name]) > 1
 
-        def drawn(traces, x, name=name, y_title=y_title, legend=legend):
+        def drawn(
+            traces: list[dict],
+            x: dict,
+            name: str = name,
+            y_title: str = y_title,
+            legend: bool = legend,
+        ) -> dict:
             more = {"rangemode": from_zero(traces)} if name == "losses" else {}
             return view(traces, x=x, y=axis(y_title, **more), showlegend=legend)
 
@@ -406,7 +414,7 @@ def fidelity(runs: Sequence[RunData]) -> dict:
 def first_pair(runs: Sequence[RunData]) -> int:
     """Returns the number of the first pair of gradients that differ in any of the runs."""
 
-    def differ(run, pair):
+    def differ(run: RunData, pair: str) -> bool:
         cosines = report_data.probes(run, "cosine", pair)["microbatch"][1]
         return (abs(cosines[numpy.isfinite(cosines)] - 1) > 1e-6).any()
 
@@ -531,7 +539,9 @@ def lag(runs: Sequence[RunData]) -> dict:
 
 def memory(runs: Sequence[RunData]) -> dict:
     known = [run for run in runs if run.fullest_stage_bytes()]
-    views, stage_lines, sums = {}, [], {}
+    views: dict[str, dict] = {}
+    stage_lines: list[dict] = []
+    sums: dict[int, dict] = {}
     for r, run in enumerate(known):
         peaks, total = (
             run.run.array("memory/peak_bytes"),
@@ -549,7 +559,8 @@ def memory(runs: Sequence[RunData]) -> dict:
                 }
                 traces.append({**look_of, "x": stages, "y": rounded(values)})
                 one = sums.setdefault(number, {**look_of, "x": [], "y": []})
-                one["x"].append(r), one["y"].append(rounded(float(values.sum())))
+                one["x"].append(r)
+                one["y"].append(rounded(float(values.sum())))
         traces.append({**ALL_TOGETHER, "x": stages, "y": rounded(total)})
         views[str(r)] = view(
             traces,
@@ -620,10 +631,11 @@ def timeline_view(
     size, unit = plot_timeline.unit_of(1e-9 * max(last - first, 1))
     there = [kind for kind in plot_timeline.KINDS if (actions["kind"] == kind).any()]
     traces = []
+    # The narrow ones later, because a wide one may cover a part of their column.
     for part in (
         "wide",
         "narrow",
-    ):  # the narrow ones later, because a wide one may cover a part of their column
+    ):
         for kind in there:
             name, colour, _ = plot_timeline.KINDS[kind]
             if part == "wide" or kind != "U":
@@ -994,7 +1006,7 @@ def reach_table(
     """Returns caption, header, rows and numeric columns of a table of the groups, the fastest
     first. Columns without a value are left out."""
 
-    def cells(row):
+    def cells(row: dict) -> dict[str, Any]:
         found, seconds = plot_reach.reached(row), row["seconds"]
         between = found and found[1] is not None
         return {

@@ -67,16 +67,16 @@ def table(
 ) -> str:
     """Returns a table; the columns in `numbers` are aligned right."""
 
-    def escape(text):
+    def escape(text: str) -> str:
         return html.escape(shown(text))
 
-    def cell(column, text):
+    def cell(column: int, text: str) -> str:
         return f"<td{number_class(column)}>{escape(text)}</td>"
 
-    def head(column, name):
+    def head(column: int, name: str) -> str:
         return f'<th scope="col"{number_class(column)}>{escape(name)}</th>'
 
-    def number_class(column):
+    def number_class(column: int) -> str:
         return ' class="number"' if column in numbers else ""
 
     lines = ["<tr>" + "".join(itertools.starmap(head, enumerate(header))) + "</tr>"]
@@ -180,7 +180,7 @@ def what_was_run(runs: Sequence[RunData]) -> str:
     keys = sorted({key for run in runs for key in run.keys})
     differing = [key for key in keys if len({run.keys.get(key) for run in runs}) > 1]
     if len(runs) == 1:
-        key_rows = list(runs[0].config.items())
+        key_rows: list[Sequence[str]] = list(runs[0].config.items())
         parts.append(
             "<details><summary>Config</summary>"
             + table("Config", ("key", runs[0].name), key_rows)
@@ -208,18 +208,18 @@ def what_was_run(runs: Sequence[RunData]) -> str:
         )
     else:
         parts.append("<p>Their configs are equal in every key.</p>")
-    words = [
+    described = [
         (run.name, *(shown(run.run.attributes[name]) for name in ("network", "optimiser", "data")))
         for run in runs
         if run.run.mode() == "pytorch"
     ]
-    if words:
+    if described:
         parts.append(
             table(
                 "Runs in PyTorch: what they train (the keys of model, optim and data.set do not"
                 " say it)",
                 ("run", "network", "optimiser", "data"),
-                words,
+                described,
             )
         )
         trained = [run for run in runs if run.training]
@@ -257,7 +257,7 @@ def what_was_run(runs: Sequence[RunData]) -> str:
 def left_out(sections: Sequence[dict]) -> list[str]:
     """Returns a line for each reason: sections without figures, and runs that sections with figures
     lack."""
-    lines = {}
+    lines: dict = {}
     for section in sections:
         if section["missing"] or section["without"]:
             of = f" of {', '.join(section['without'])}" if section["without"] else ""

@@ -68,12 +68,12 @@ def report(
     runs = [RunData(path, name) for path, name in zip(paths, run_names(paths))]
     sections = figures.sections(runs, sweeps, reaches)
     title = f"petra: {counts_of(runs, sweeps, reaches)}"
-    write(
-        output,
-        page.page(
-            title, " · ".join(one.name for one in [*runs, *sweeps, *reaches]), runs, sections
-        ),
-    )
+    names = [
+        *(run.name for run in runs),
+        *(sweep.name for sweep in sweeps),
+        *(reach.name for reach in reaches),
+    ]
+    write(output, page.page(title, " · ".join(names), runs, sections))
     return runs, sweeps, reaches, sections
 
 
