@@ -17,6 +17,7 @@ libpetra_a_SOURCES += \
 	sim/observer_critical.c sim/observer_critical.h \
 	sim/observer_memory.c sim/observer_memory.h \
 	sim/cycle.c sim/cycle.h \
+	sim/rank_times.c sim/rank_times.h \
 	sim/roofline.c sim/roofline.h \
 	sim/worker_cost.c sim/worker_cost.h
 EXTRA_DIST += sim/README.md

@@ -4,6 +4,7 @@
 #include "backend/pool.h"
 #include "base/lane.h"
 #include "base/mem.h"
+#include "base/log.h"
 
 #include <assert.h>
 
@@ -120,4 +121,39 @@ void petra_journal_charge(petra_journal *journal, petra_tensor *tensor, petra_ac
 void petra_journal_release(petra_journal *journal, petra_tensor *tensor) {
   const change c = {.kind = RELEASE, .tensor = tensor};
   write_down(journal, tensor->backend, &c);
+}
+
+/* --- deferred work --- */
+
+petra_status petra_deferred_work_init(petra_deferred_work *deferred) {
+  return petra_journal_create(&deferred->journal);
+}
+
+void petra_deferred_work_fini(petra_deferred_work *deferred) {
+  petra_journal_destroy(deferred->journal);
+}
+
+void petra_deferred_work_begin(petra_deferred_work *deferred, petra_backend *backend) {
+  petra_journal_begin(deferred->journal, backend);
+  deferred->status = PETRA_OK;
+  deferred->failure[0] = 0;
+}
+
+void petra_deferred_work_enter(petra_deferred_work *deferred, bool lines) {
+  petra_journal_open(deferred->journal);
+  petra_lane_here()->failure = lines ? deferred->failure : NULL;
+}
+
+void petra_deferred_work_leave(petra_deferred_work *deferred) {
+  petra_lane_here()->failure = NULL;
+  petra_journal_close(deferred->journal);
+}
+
+petra_status petra_deferred_work_end(petra_deferred_work *deferred, petra_status before) {
+  petra_status read_out = petra_journal_apply(deferred->journal);
+  if (before != PETRA_OK)
+    return before;
+  if (deferred->failure[0])
+    petra_log(PETRA_LOG_ERROR, "%s", deferred->failure);
+  return deferred->status != PETRA_OK ? deferred->status : read_out;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/checkpoint_file.h"
+#include "checkpoint/manifest.h"
 
 #include "base/log.h"
 #include "base/mem.h"

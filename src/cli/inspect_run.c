@@ -8,7 +8,8 @@
 #include "cli/command.h"
 #include "cli/run_facts.h"
 #include "record/run_h5_read.h"
-#include "distributed/best_weights.h"
+#include "checkpoint/best_weights.h"
+#include "record/training_log.h"
 #include "record/run_h5_columns.h"
 #include "setup/describe.h"
 #include "run/simulation.h"
@@ -268,7 +269,7 @@ static petra_status print_config_of(const petra_run_h5_summary *summary, const p
 
 /* Prints which weights the run keeps, unless they are its last. */
 static void print_kept(const petra_run_h5_summary *summary, const petra_config *config) {
-  const int64_t row = petra_best_of(summary->epoch, summary->epochs, summary->samples);
+  const int64_t row = petra_best_of(summary->epoch, summary->epochs, summary->samples, NULL);
   if (config->run.keep != PETRA_KEEP_BEST)
     return;
   if (row < 0) {
@@ -277,7 +278,7 @@ static void print_kept(const petra_run_h5_summary *summary, const petra_config *
   }
   const petra_run_h5_epoch *best = &summary->epoch[row];
   const char *file = summary->complete ? "weights.h5" : PETRA_BEST_FILE;
-  if (petra_best_by_loss(summary->samples))
+  if (petra_weights_by_loss(summary->samples))
     printf("weights  of the best evaluation: epoch %d, loss %.4f (%s)\n", best->epoch + 1, best->eval_loss, file);
   else
     printf("weights  of the best evaluation: epoch %d, top-1 %.2f %% (%s)\n", best->epoch + 1, 100 * best->eval_top1,

@@ -136,7 +136,7 @@ typedef struct petra_int_list {
   int word; /* a word in place of the list, for keys that allow words: its index, plus 1; 0: a list */
 } petra_int_list;
 
-/* Mitigations of the delay of a delayed method. The rules are in stage/mitigation.h. */
+/* Mitigations of the delay of a delayed method. The rules are in stage/delay_mitigation.h. */
 typedef struct petra_mitigation {
   int64_t lr_rescheduling;       /* K: updates until the rate reaches its full value; 0: none */
   double discrepancy_correction; /* decay of the average of updates; 0: none */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "distributed/consistency_check.h"
+#include "distributed/execution.h"
 
 #include "base/log.h"
 #include "base/mem.h"

@@ -288,6 +288,55 @@ petra_status petra_ranks_agree(petra_ranks *ranks, petra_status status, const ch
   return (petra_status)verdict;
 }
 
+void petra_ranks_agreement_start(petra_ranks *ranks, int64_t every_ns, int64_t position) {
+  ranks->every_ns = every_ns;
+  ranks->since_ns = petra_clock_ns();
+  if (ranks->progress)
+    petra_agreement_start(ranks->progress, every_ns, position);
+}
+
+bool petra_ranks_agreement_discard(petra_ranks *ranks, bool discards) {
+  ranks->discards = discards;
+  return !ranks->progress || petra_agreement_discard(ranks->progress, discards);
+}
+
+static bool reach_alone(petra_ranks *ranks, int64_t done, petra_agreed *then) {
+  if (petra_stop_signalled())
+    *then = ranks->discards ? PETRA_AGREED_DISCARD : PETRA_AGREED_STOP;
+  const bool due = ranks->every_ns > 0 && ranks->last != done && petra_clock_ns() - ranks->since_ns >= ranks->every_ns;
+  if (!due && *then == PETRA_AGREED_CONTINUE)
+    return false;
+  ranks->last = done;
+  return true;
+}
+
+petra_status petra_ranks_agreement_reach(petra_ranks *ranks, int64_t done, int64_t next, bool *agreed,
+                                         petra_agreed *then, int64_t *waited_ns) {
+  int64_t position = -1;
+  *waited_ns = 0;
+  *then = PETRA_AGREED_CONTINUE;
+  if (!ranks->progress) {
+    *agreed = reach_alone(ranks, done, then);
+    return PETRA_OK;
+  }
+  if (!petra_agreement_may_pass(ranks->progress, next)) {
+    const int64_t began_ns = petra_clock_ns();
+    PETRA_TRY(petra_agreement_wait(ranks->progress, &position, then));
+    *waited_ns = petra_clock_ns() - began_ns;
+  }
+  *agreed = position == done;
+  return PETRA_OK;
+}
+
+void petra_ranks_agreement_leave(petra_ranks *ranks, bool agreed) {
+  ranks->since_ns = petra_clock_ns();
+  if (!ranks->progress)
+    return;
+  if (agreed)
+    petra_agreement_leave(ranks->progress);
+  petra_agreement_restart(ranks->progress);
+}
+
 /* Identifies the running kernel: its processes share the clock. Zeros if it is not known. */
 static void boot_id(char out[BOOT_ID]) {
   memset(out, 0, BOOT_ID);

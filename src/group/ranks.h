@@ -21,10 +21,21 @@ typedef struct petra_ranks {
   double timeout_s;
   bool agreed;       /* all know of a failure: they end together */
   uint64_t gathered; /* how many times rank 0 has gathered */
+  /* The agreement on a checkpoint of a group of one: the period, when it began, the position of the last checkpoint. */
+  int64_t every_ns, since_ns, last;
+  bool discards;
 } petra_ranks;
 
 /* A group of one process, without a launch and without a progress thread: it agrees, gathers and shares with itself. */
-#define PETRA_RANKS_ONE ((petra_ranks){.count = 1})
+#define PETRA_RANKS_ONE ((petra_ranks){.count = 1, .last = -1})
+
+/* What a rank of an executed run did between its first action and the end of the run, by the wall clock. */
+typedef struct petra_rank_summary {
+  char host[64];
+  /* Time in actions without the next two; packing and unpacking messages; waiting for messages and for room; total. */
+  int64_t computing_ns, copying_ns, waiting_ns, wall_ns;
+  int64_t messages, bytes; /* sent to other ranks */
+} petra_rank_summary;
 
 /* Call this before anything is logged. If mpirun or srun started this process as another rank than 0, its lines are
  * kept back, because rank 0 finds the same in the same files. */
@@ -58,6 +69,20 @@ petra_status petra_ranks_gather_rows(petra_ranks *ranks, const void *row, size_t
 
 /* All ranks receive the bytes of rank 0. */
 petra_status petra_ranks_share(petra_ranks *ranks, void *data, size_t size);
+
+/* --- the agreement on a checkpoint (progress_thread.h), which a group of one reaches at once --- */
+
+void petra_ranks_agreement_start(petra_ranks *ranks, int64_t every_ns, int64_t position);
+bool petra_ranks_agreement_discard(petra_ranks *ranks, bool discards);
+
+/* Call this at position `done`, before the rank passes on to `next`. It may wait for the other ranks. *agreed is true if
+ * all ranks write a checkpoint here; *then is what they do afterwards. *waited_ns is the time of waiting. */
+petra_status petra_ranks_agreement_reach(petra_ranks *ranks, int64_t done, int64_t next, bool *agreed,
+                                         petra_agreed *then, int64_t *waited_ns);
+
+/* Measures the time to the next checkpoint from now; with `agreed` this rank has written one on which the ranks
+ * agreed. */
+void petra_ranks_agreement_leave(petra_ranks *ranks, bool agreed);
 
 /* Identifies this host: its name and its running kernel, because hosts may share a name. */
 void petra_ranks_host_id(const petra_ranks *ranks, char *text, size_t size);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/status.h"
+#include "config/config.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,6 +26,16 @@ typedef struct petra_weights_moment {
   bool by_loss;  /* what was compared: the evaluation's mean loss, else its top-1 accuracy */
   double value;  /* the value that was compared: a loss in nats, or an accuracy as a fraction */
 } petra_weights_moment;
+
+/* Evaluations are compared by loss, else by accuracy. */
+static inline bool petra_weights_by_loss(petra_sample_kind samples) {
+  return samples == PETRA_SAMPLE_TOKENS;
+}
+
+/* Returns true if the evaluation of `moment` is better than that of `best`, which came before it (epoch 0: none). */
+static inline bool petra_weights_moment_beats(const petra_weights_moment *moment, const petra_weights_moment *best) {
+  return best->epoch == 0 || (moment->by_loss ? moment->value < best->value : moment->value > best->value);
+}
 
 /* Gets values of tensors that lie elsewhere: `get` sets those of weights[index]. */
 typedef struct petra_weights_source {

@@ -2,7 +2,7 @@
 #include "predict/memory.h"
 
 #include "base/mem.h"
-#include "distributed/transport_ranks.h"
+#include "exec/transport.h"
 #include "exec/worker_replicas.h"
 
 #include <string.h>
@@ -43,9 +43,9 @@ static void add_buffers(const petra_plan *plan, const int32_t *rank_of, petra_me
     petra_plan_stage_summary(plan, j, &low);
     petra_plan_stage_summary(plan, j + 1, &high);
     stages[j].base[PETRA_MEMORY_MESSAGES] +=
-        petra_transport_ranks_bytes_out(low.forward_capacity) + petra_transport_ranks_bytes_in(high.backward_bytes);
+        petra_transport_bytes_out(low.forward_capacity) + petra_transport_bytes_in(high.backward_bytes);
     stages[j + 1].base[PETRA_MEMORY_MESSAGES] +=
-        petra_transport_ranks_bytes_in(low.forward_capacity) + petra_transport_ranks_bytes_out(high.backward_bytes);
+        petra_transport_bytes_in(low.forward_capacity) + petra_transport_bytes_out(high.backward_bytes);
   }
   for (int32_t rank = 0; rank < plan->stages && plan->config->cluster.replicas > 1; rank++)
     add_exchange(plan, rank_of, rank, stages);

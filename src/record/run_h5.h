@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "config/config.h"
 #include "base/status.h"
+#include "group/ranks.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -105,18 +106,11 @@ typedef struct petra_run_h5_backend {
 } petra_run_h5_backend;
 petra_status petra_run_h5_backends(petra_run_h5 *log, const petra_run_h5_backend *rows, int32_t count);
 
-/* Summary of a rank of an executed run, with wall-clock times between its first action and the end of the run. */
-enum { PETRA_RUN_H5_RANK_TIMES = 4, PETRA_RUN_H5_RANK_SENT = 2 };
-typedef struct petra_run_h5_rank {
-  char host[64];
-  /* Time in actions without the next two; packing and unpacking messages; waiting for messages and for room; total. */
-  int64_t computing_ns, copying_ns, waiting_ns, wall_ns;
-  int64_t messages, bytes; /* sent to other ranks */
-} petra_run_h5_rank;
+enum { PETRA_RUN_H5_RANK_TIMES = 4, PETRA_RUN_H5_RANK_SENT = 2 }; /* of petra_rank_summary */
 
 /* Writes /ranks, once per run: the rows of `ranks` ranks, and the rank (from 0) of each stage of replica 0. Every
  * replica has `places` ranks, one after the other. */
-petra_status petra_run_h5_ranks(petra_run_h5 *log, const petra_run_h5_rank *rows, int32_t ranks, int32_t places,
+petra_status petra_run_h5_ranks(petra_run_h5 *log, const petra_rank_summary *rows, int32_t ranks, int32_t places,
                                 const int32_t *of_stage, int32_t stages);
 
 /* The columns of /pace: how fast an executed run went, and what was predicted; NaN if one is not known. Low and high:

@@ -39,7 +39,7 @@ typedef struct petra_run_h5_summary {
   int32_t places;    /* ranks of each replica, one after the other; without replicas all */
   int32_t placed;    /* number of stages of of_stage; a run of cluster.stages has no /model/stages */
   int64_t *of_stage; /* (placed): the rank of each stage of replica 0, from 0 */
-  int64_t *time_ns;  /* (ranks, PETRA_RUN_H5_RANK_TIMES): as in petra_run_h5_rank */
+  int64_t *time_ns;  /* (ranks, PETRA_RUN_H5_RANK_TIMES): as in petra_rank_summary */
   int64_t *sent;     /* (ranks, PETRA_RUN_H5_RANK_SENT) */
 
   /* Microbatches of a simulation; NULL, like the next two, for other runs. */

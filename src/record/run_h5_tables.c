@@ -222,7 +222,7 @@ petra_status petra_run_h5_pace_write(petra_run_h5 *log, const petra_run_h5_pace 
                .extents = {[PETRA_DIMENSION_STAGE] = pace->stages, [PETRA_DIMENSION_RANK] = pace->ranks}});
 }
 
-petra_status petra_run_h5_ranks(petra_run_h5 *log, const petra_run_h5_rank *rows, int32_t ranks, int32_t places,
+petra_status petra_run_h5_ranks(petra_run_h5 *log, const petra_rank_summary *rows, int32_t ranks, int32_t places,
                                 const int32_t *of_stage, int32_t stages) {
   enum { TIMES = PETRA_RUN_H5_RANK_TIMES, SENT = PETRA_RUN_H5_RANK_SENT };
   int64_t(*times)[TIMES] = NULL, (*sent)[SENT] = NULL;
@@ -234,7 +234,7 @@ petra_status petra_run_h5_ranks(petra_run_h5 *log, const petra_run_h5_rank *rows
   PETRA_TRY_GOTO(status, petra_allocate(&hosts, (size_t)ranks, sizeof *hosts), done);
   PETRA_TRY_GOTO(status, petra_allocate(&replica, (size_t)ranks, sizeof *replica), done);
   for (int32_t r = 0; r < ranks; r++) {
-    const petra_run_h5_rank *row = &rows[r];
+    const petra_rank_summary *row = &rows[r];
     memcpy(times[r], (int64_t[TIMES]){row->computing_ns, row->copying_ns, row->waiting_ns, row->wall_ns},
            sizeof *times);
     memcpy(sent[r], (int64_t[SENT]){row->messages, row->bytes}, sizeof *sent);

@@ -5,9 +5,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
-#include "checkpoint/checkpoint_file.h"
+#include "checkpoint/best_weights.h"
 #include "checkpoint/manifest.h"
-#include "distributed/best_weights.h"
 #include "io/file.h"
 #include "record/run_h5_read.h"
 

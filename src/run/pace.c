@@ -4,6 +4,7 @@
 #include "run/run_private.h"
 
 #include "base/mem.h"
+#include "distributed/execution.h"
 
 #include <math.h>
 
@@ -36,7 +37,7 @@ static void put_column(pace_writer *p, petra_pace_column column, const petra_ran
 static petra_status predict_column(pace_writer *p, const petra_plan *plan, petra_rank_simulation *simulation,
                                    petra_profile_statistic statistic, petra_pace_column column) {
   petra_rank_times times;
-  PETRA_TRY(petra_rank_times_init(&times, plan));
+  PETRA_TRY(petra_rank_times_init(&times, &plan->program));
   const petra_status status = petra_rank_simulation_run(simulation, statistic, &times);
   if (status == PETRA_OK)
     put_column(p, column, &times);
@@ -101,6 +102,6 @@ petra_status petra_run_write_pace(petra_run *run) {
                    .pace = {.stages = run->plan.stages, .ranks = run->placement.places}};
   if (run->placement.replica > 0)
     petra_rank_times_forget(&run->times);
-  PETRA_TRY(petra_rank_times_gather(&run->times, run->ranks));
+  PETRA_TRY(petra_execution_gather_times(&run->times, run->ranks));
   return run->folder.run_h5 ? write_pace(&p, &run->times, run->folder.run_h5) : PETRA_OK;
 }

@@ -39,7 +39,7 @@ petra_status petra_run_place(petra_run *run) {
     return PETRA_OK;
   petra_placement_describe(&run->placement, &run->plan, stages, sizeof stages);
   petra_ranks_rename(run->ranks, stages);
-  return petra_rank_times_init(&run->times, &run->plan);
+  return petra_rank_times_init(&run->times, &run->plan.program);
 }
 
 petra_status petra_run_begin(petra_run *run, petra_run_h5_about *about) {

@@ -3,6 +3,7 @@
 #include "run/run_private.h"
 
 #include "io/file.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
@@ -10,7 +11,7 @@
 #include "base/utf8.h"
 #include "exec/worker_stage.h"
 #include "data/dataset.h"
-#include "checkpoint/checkpoint_file.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/checkpoints.h"
 
 #include <math.h>
@@ -128,13 +129,26 @@ static petra_status follow_files(petra_run *run) {
                                      (int)run->config->cluster.replicas);
 }
 
+/* All ranks resume from the checkpoint that rank 0 found, whose file has this digest; 0: from the beginning. Afterwards
+ * *digest is the same on all ranks. */
+static petra_status share_resumed(petra_run *run, uint64_t *digest) {
+  struct {
+    uint64_t digest;
+    int64_t now_ns;
+  } first = {*digest, petra_clock_ns()};
+  PETRA_TRY(petra_ranks_share(run->ranks, &first, sizeof first));
+  *digest = first.digest;
+  run->resumed_ns = first.now_ns;
+  return run->best ? petra_best_resume(run->best) : PETRA_OK;
+}
+
 /* Finds on all ranks the checkpoint that rank 0 resumes from. */
 static petra_status follow_checkpoint(petra_run *run) {
   petra_checkpoint_header header;
   uint64_t digest = 0, found = 0;
   petra_status status = run->resume ? petra_seal_get_digest(run->checkpoint.path, &digest) : PETRA_OK;
-  PETRA_TRY(petra_execution_agree_on(run->execution, status));
-  PETRA_TRY(petra_execution_resume(run->execution, &digest));
+  PETRA_TRY(petra_ranks_agree(run->ranks, status, NULL));
+  PETRA_TRY(share_resumed(run, &digest));
   if (run->resume || digest == 0)
     return PETRA_OK;
   PETRA_TRY(identify_data(run));
@@ -163,7 +177,7 @@ static petra_status write_memory(petra_run *run) {
   for (int32_t j = 0; j < run->plan.stages; j++)
     if (run->main.network.stage[j])
       accounts[j] = *petra_stage_account(run->main.network.stage[j]);
-  petra_status status = petra_execution_accounts(run->execution, accounts);
+  petra_status status = petra_network_gather(&run->main.network, 1, accounts, sizeof *accounts);
   if (status == PETRA_OK && run->options.files)
     status = petra_run_h5_memory(run->folder.run_h5, accounts, run->plan.stages);
   petra_free(accounts);
@@ -217,8 +231,11 @@ done:
 static petra_status write_weights(petra_run *run) {
   int64_t epochs;
   const petra_run_h5_epoch *rows = petra_training_log_epochs(run->log, &epochs);
-  if (petra_run_keeps_best(run))
-    return petra_best_finish(run->best, rows, epochs);
+  if (petra_run_keeps_best(run)) {
+    petra_weights_moment best;
+    petra_best_of(rows, epochs, petra_sample_kind_of(run->config), &best);
+    return petra_best_finish(run->best, &best);
+  }
   return petra_network_write_weights(&run->main.network, run->weights_path);
 }
 
@@ -244,7 +261,7 @@ static petra_status write_probe_memory(petra_run *run) {
 }
 
 static petra_status write_rows(const petra_run *run) {
-  petra_run_h5_rank *rows;
+  petra_rank_summary *rows;
   PETRA_TRY(petra_allocate(&rows, (size_t)run->ranks->count, sizeof *rows));
   petra_status status = petra_ranks_gather_rows(run->ranks, &run->this_rank, sizeof run->this_rank, rows);
   if (status == PETRA_OK && run->folder.run_h5)

@@ -6,14 +6,15 @@
 #include "run/run.h"
 
 #include "record/action_log.h"
-#include "distributed/best_weights.h"
+#include "checkpoint/best_weights.h"
 #include "checkpoint/manifest.h"
 #include "setup/virtual_cluster.h"
 #include "distributed/execution.h"
 #include "run/folder.h"
 #include "exec/pipeline.h"
+#include "exec/stage_observer.h"
 #include "run/rank_simulation.h"
-#include "probe/probe_log.h"
+#include "run/probe_log.h"
 
 /* The functions of a kind of run. `compare` to `follow` may be NULL; all but `destroy` are called in this order. */
 typedef struct petra_run_ops {
@@ -57,7 +58,7 @@ struct petra_run {
   const petra_account *(*account)(const void *run, int32_t stage);
   petra_placement placement;
   petra_rank_times times;       /* times of the actions of this rank, if the run is executed */
-  petra_run_h5_rank this_rank;  /* row of this rank */
+  petra_rank_summary this_rank; /* row of this rank */
   petra_simulation *simulation; /* NULL for a training */
   /* --- of a training --- */
   petra_pipeline main;                       /* of this process; with replicas in an emulated run that of replica 0 */
@@ -66,7 +67,8 @@ struct petra_run {
   petra_dataset *train_opened, *eval_opened; /* opened by the run */
   const petra_dataset *train_set, *eval_set; /* eval_set NULL: no evaluation */
   petra_lr lr;
-  petra_execution *execution;
+  petra_worker *replicas;     /* in front of the workers of the replicas; NULL: there is one replica */
+  petra_execution *execution; /* NULL: this process is alone */
   /* Files. */
   char *held_path; /* file of weights for which there is room on the disk (io/file.h); NULL: none */
   char *weights_path;
@@ -75,6 +77,7 @@ struct petra_run {
   petra_archive *resume; /* the checkpoint that the run resumes from; NULL: none */
   int64_t data[2];       /* fingerprints of the splits, if checkpoints are written or one is read */
   int64_t first;         /* the first microbatch that stage 1 reads */
+  int64_t resumed_ns;    /* the clock of rank 0 when the run was resumed */
   /* Observers. */
   petra_training_log *log;
   petra_probe *probe;
@@ -84,6 +87,7 @@ struct petra_run {
   petra_observer *checkpoints;
   petra_stage_observer **stage_observers; /* of each replica that is here */
   petra_stage_observer *loss_observers;   /* notified of losses and evaluations, wherever the last stage is */
+  petra_replica_losses *losses;           /* of the replicas that are all here; NULL: `execution`, or one replica */
   petra_worker *(*wrap)(void *context, petra_worker *worker);
   void *wrap_context;
 };
@@ -113,6 +117,15 @@ petra_status petra_run_place(petra_run *run);
 
 /* Begins run.h5 and config.yaml in the open folder, with the stages of a model. */
 petra_status petra_run_begin(petra_run *run, petra_run_h5_about *about);
+
+/* --- run_checkpoints.c --- */
+
+/* Creates the checkpoints and reads the one that the run resumes from; *worker is for the executor. */
+petra_status petra_run_create_checkpoints(petra_run *run, petra_worker **worker);
+
+/* Waits until the observers know all losses, evaluations and references so far, and best.h5 is written. All ranks call
+ * this at the same position of the schedule; `run` is the run. */
+petra_status petra_run_drain(void *run);
 
 /* --- run_files.c --- */
 

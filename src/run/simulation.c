@@ -79,7 +79,7 @@ static petra_status watch_clock(petra_run *run) {
   if (run->options.files && run->options.overwrite)
     PETRA_OBSERVERS_ADD(petra_observer, &run->observers, &s->stops);
   for (int i = 0; i <= PETRA_PROFILE_QUARTILE3; i++)
-    PETRA_TRY(petra_rank_times_init(&s->times[i], &run->plan));
+    PETRA_TRY(petra_rank_times_init(&s->times[i], &run->plan.program));
   PETRA_OBSERVERS_ADD(petra_observer, &run->observers, &s->times[PETRA_PROFILE_MEAN].base);
   return PETRA_OK;
 }

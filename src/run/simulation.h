@@ -4,7 +4,7 @@
 
 #include "schedule/observer.h"
 #include "record/run_h5.h"
-#include "distributed/rank_times.h"
+#include "sim/rank_times.h"
 #include "run/run.h"
 #include "schedule/schedule.h"
 #include "sim/executor_virtual.h"

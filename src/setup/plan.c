@@ -323,7 +323,7 @@ void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_sum
     shared += petra_block_parameters(&plan->model, block) + statistics_of(block);
     out->forward_flops += petra_block_flops(block);
   }
-  /* The size in a message (exec/tensor_bytes.h). */
+  /* The size in a message (exec/transport.h). */
   const bool wide = petra_plan_element_bytes(plan, PETRA_TENSOR_VECTOR) > (int64_t)sizeof(float);
   out->gradient_bytes = shared * (int64_t)(wide ? sizeof(double) : sizeof(float));
   if (stage > 0 && !plan->method.program->local)

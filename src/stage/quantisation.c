@@ -3,7 +3,7 @@
  * the rules: docs/semantics/quantisation.md. */
 #include "backend/ops.h"
 #include "base/mem.h"
-#include "stage/archive.h"
+#include "stage/stage_archive.h"
 #include "stage/stage_private.h"
 
 /* Tensors that a block quantises have places of their own among the random draws: those of the message up after it, of

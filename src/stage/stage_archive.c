@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "stage/archive.h"
+#include "stage/stage_archive.h"
 
 #include "base/log.h"
 #include "base/mem.h"

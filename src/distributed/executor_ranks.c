@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "distributed/executor_arrival.h"
+#include "distributed/execution_private.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "distributed/transport_ranks.h"
 #include "exec/worker_stage.h"
 #include "schedule/arrival.h"
 
@@ -30,8 +29,8 @@ typedef struct stage_state {
 
 typedef struct executor_arrival {
   petra_executor base;
-  petra_executor_arrival_options options;
-  petra_executor_arrival_times took;
+  petra_executor_ranks_options options;
+  petra_executor_ranks_times took;
   int32_t first, last; /* of the stages that are here */
   /* State of the run in progress. */
   const petra_program_options *program;
@@ -40,9 +39,9 @@ typedef struct executor_arrival {
   stage_state *state; /* per stage of the network, from 0 */
   petra_arrival_source source;
   int64_t limit;               /* microbatches up to the next cut, or to the end */
-  bool awaits_place;           /* stage 1 reads nothing until the place of a meeting is known */
-  bool meets;                  /* the next cut is a meeting */
-  petra_meeting_end end;       /* of that meeting */
+  bool awaits_position;        /* stage 1 reads nothing until the ranks agree on the position of a checkpoint */
+  bool agreed;                 /* the ranks have agreed on the next cut */
+  petra_agreed then;           /* what they do after it */
   int64_t free_since_ns;       /* stage 1: the end of its last action */
   int64_t last_end_ns;         /* of an action, by the executor's clock; kept after a run */
   int64_t evaluated;           /* evaluations that are over here */
@@ -92,7 +91,7 @@ static arrived first_message(const executor_arrival *x, int32_t stage, bool back
   if (own)
     return own->count > 0 ? own->items[0] : found;
   if (stage == 1 && !backward)
-    return x->source.offered < x->limit && !x->awaits_place && petra_arrival_offers(&x->source, x->program)
+    return x->source.offered < x->limit && !x->awaits_position && petra_arrival_offers(&x->source, x->program)
                ? (arrived){x->source.offered, x->free_since_ns}
                : found;
   petra_transport_ranks_first(x->options.transport, stage, backward ? PETRA_MESSAGE_BACKWARD : PETRA_MESSAGE_FORWARD,
@@ -205,8 +204,8 @@ static bool reads(const executor_arrival *x, const petra_action *action) {
 }
 
 static petra_status perform(executor_arrival *x, const petra_action *action) {
-  x->awaits_place = reads(x, action) && !petra_progress_thread_may_go(x->options.progress, x->source.offered + 1);
-  if (x->awaits_place)
+  x->awaits_position = reads(x, action) && !petra_agreement_may_pass(x->options.progress, x->source.offered + 1);
+  if (x->awaits_position)
     return PETRA_OK;
   petra_trace_row row = {.action = *action, .start_ns = petra_clock_ns() - x->options.origin_ns};
   take(x, action);
@@ -257,22 +256,22 @@ static bool is_done(const executor_arrival *x) {
   return true;
 }
 
-/* No rank has read more than the place of a meeting. A meeting at the next cut, or at the end, comes after it on all
- * ranks, however late they receive the message. */
-static void look_for_meeting(executor_arrival *x) {
-  const int64_t place = petra_progress_thread_meeting(x->options.progress, &x->end);
-  if (place < 0 || place >= x->limit)
+/* No rank has read more than the position on which the ranks agree. If that is the next cut, or the end, the agreed
+ * checkpoint comes after it on all ranks, however late they receive the message. */
+static void look_for_agreement(executor_arrival *x) {
+  const int64_t position = petra_agreement_position(x->options.progress, &x->then);
+  if (position < 0 || position >= x->limit)
     return;
-  x->limit = place;
-  x->meets = true;
-  x->awaits_place = false;
+  x->limit = position;
+  x->agreed = true;
+  x->awaits_position = false;
 }
 
 static petra_status run_to_limit(executor_arrival *x) {
   for (;;) {
     int64_t events;
     PETRA_TRY(petra_progress_thread_look(x->options.progress, &events));
-    look_for_meeting(x);
+    look_for_agreement(x);
     if (is_done(x))
       return PETRA_OK;
     if (x->options.between)
@@ -288,9 +287,9 @@ static petra_status run_to_limit(executor_arrival *x) {
 /* The ranks wait for each other meanwhile; that counts as waiting between actions. */
 static petra_status cut(executor_arrival *x) {
   const int64_t waited_ns = petra_progress_thread_counts_now(x->options.progress).wait_ns;
-  PETRA_TRY(x->options.cuts.write(x->options.cuts.context, x->limit, petra_clock_ns() - x->options.origin_ns, x->meets,
-                                  x->meets ? x->end : PETRA_MEETING_GO_ON));
-  x->meets = false;
+  PETRA_TRY(x->options.cuts.write(x->options.cuts.context, x->limit, petra_clock_ns() - x->options.origin_ns, x->agreed,
+                                  x->agreed ? x->then : PETRA_AGREED_CONTINUE));
+  x->agreed = false;
   x->took.waiting_ns += petra_progress_thread_counts_now(x->options.progress).wait_ns - waited_ns;
   x->free_since_ns = petra_clock_ns();
   return PETRA_OK;
@@ -349,7 +348,7 @@ static void destroy(petra_executor *base) {
   petra_free(base);
 }
 
-petra_status petra_executor_arrival_create(const petra_executor_arrival_options *options, petra_executor **out) {
+petra_status petra_executor_ranks_create(const petra_executor_ranks_options *options, petra_executor **out) {
   static const petra_executor_ops ops = {.run = run, .now_ns = now_ns, .destroy = destroy};
   executor_arrival *x;
   PETRA_TRY(petra_allocate(&x, 1, sizeof *x));
@@ -361,6 +360,6 @@ petra_status petra_executor_arrival_create(const petra_executor_arrival_options 
   return PETRA_OK;
 }
 
-petra_executor_arrival_times petra_executor_arrival_took(const petra_executor *base) {
+petra_executor_ranks_times petra_executor_ranks_took(const petra_executor *base) {
   return ((const executor_arrival *)base)->took;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/evaluate.h"
+#include "exec/evaluation.h"
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/deferred_work.h"
+#include "backend/journal.h"
 #include "exec/feed.h"
 
 #include <math.h>

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/transport_local.h"
+#include "exec/transport.h"
 
+#include "backend/ops.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "stage/archive.h"
+#include "group/progress_thread.h"
+#include "stage/stage_archive.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* --- within a process --- */
 
 typedef struct mail {
   int64_t number;
@@ -62,7 +66,7 @@ static petra_status post(petra_transport *base, const petra_address *to, petra_m
   return put(box, to->number, message);
 }
 
-/* Returns the place of the message in the mailbox; the number of messages if it is not there. */
+/* Returns the index of the message in the mailbox; the number of messages if it is not there. */
 static int64_t find(const mailbox *box, int64_t number) {
   int64_t i = 0;
   while (i < box->count && box->mail[i].number != number)
@@ -146,4 +150,49 @@ petra_status petra_transport_local_create(const petra_stages *stages, petra_tran
   t->stages = *stages;
   *out = &t->base;
   return PETRA_OK;
+}
+
+/* --- between processes --- */
+
+static petra_host_type type_of(const petra_backend *backend, petra_tensor_kind kind) {
+  if (kind == PETRA_TENSOR_QUANTISED)
+    return PETRA_HOST_U8;
+  return backend->element_bytes[kind] > sizeof(float) ? PETRA_HOST_F64 : PETRA_HOST_F32;
+}
+
+size_t petra_packed_bytes(const petra_backend *backend, petra_tensor_kind kind, int64_t elements) {
+  static const size_t bytes[] = {
+      [PETRA_HOST_F32] = sizeof(float), [PETRA_HOST_F64] = sizeof(double), [PETRA_HOST_U8] = 1};
+  return (size_t)elements * bytes[type_of(backend, kind)];
+}
+
+petra_status petra_pack(const petra_tensor *tensor, void *to) {
+  return petra_op_download(tensor->backend, tensor, to, type_of(tensor->backend, tensor->kind));
+}
+
+petra_status petra_unpack(petra_tensor *tensor, const void *from) {
+  return petra_op_upload(tensor->backend, tensor, from, type_of(tensor->backend, tensor->kind));
+}
+
+void petra_message_parts(petra_message *message, petra_tensor **parts[PETRA_MESSAGE_PARTS]) {
+  for (int i = 0; i < 2; i++) {
+    parts[i] = &message->streams.tensor[i];
+    parts[2 + i] = &message->gradients.tensor[i];
+  }
+}
+
+const char *petra_address_describe(const petra_address *address, char text[PETRA_ADDRESS_TEXT]) {
+  static const char *const channels[] = {"forward message", "backward message", "evaluation's message"};
+  snprintf(text, PETRA_ADDRESS_TEXT, "the %s %lld of stage %d", channels[address->kind], (long long)address->number,
+           address->stage);
+  return text;
+}
+
+int64_t petra_transport_bytes_out(int64_t message_bytes) {
+  return petra_channel_bytes_out(sizeof(petra_message_shapes) + (size_t)message_bytes);
+}
+
+int64_t petra_transport_bytes_in(int64_t message_bytes) {
+  return petra_channel_bytes_in(sizeof(petra_message_shapes) + (size_t)message_bytes,
+                                PETRA_TRANSPORT_AHEAD + 1); /* one more is being unpacked */
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "stage/mitigation.h"
+#include "stage/delay_mitigation.h"
 
 #include <math.h>
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures the speed of an executed run by the wall clock: each rank adds up its own actions, and rank 0 receives the
- * sum of all. */
+/* Measures the speed of a run: it adds up the times of actions, by the virtual clock or by the wall clock of a rank. */
 #pragma once
 
 #include "schedule/observer.h"
-#include "setup/plan.h"
-#include "group/ranks.h"
+#include "schedule/program.h"
 
 typedef struct petra_rank_times {
   petra_observer base; /* of an executor on the virtual clock: adds every action that ends */
@@ -20,8 +18,8 @@ typedef struct petra_rank_times {
   int64_t *backward_ns, *passes;            /* per stage: time in all others but E; B's done */
 } petra_rank_times;
 
-/* `plan` has its program. Call petra_rank_times_fini after PETRA_OK. */
-petra_status petra_rank_times_init(petra_rank_times *times, const petra_plan *plan);
+/* Call petra_rank_times_fini after PETRA_OK. */
+petra_status petra_rank_times_init(petra_rank_times *times, const petra_program_options *program);
 void petra_rank_times_fini(petra_rank_times *times);
 
 /* Adds an action between two moments of a clock that all ranks share. For `busy_ns` nanoseconds of the action the rank
@@ -35,8 +33,13 @@ void petra_rank_times_pause(petra_rank_times *times, int64_t ns);
 /* Resets all sums: in a rank of a replica whose times are not reported. */
 void petra_rank_times_forget(petra_rank_times *times);
 
-/* Adds up the times of all ranks on rank 0; all ranks call this, each with its own. */
-petra_status petra_rank_times_gather(petra_rank_times *times, petra_ranks *ranks);
+/* For the sum over all ranks: the numbers of this rank as `petra_rank_times_numbers` values. Adds the numbers of another
+ * rank; the times of the steady state remain those of rank 0, which has stage 1. */
+static inline size_t petra_rank_times_numbers(const petra_rank_times *times) {
+  return 2 + 4 * (size_t)times->stages;
+}
+void petra_rank_times_pack(const petra_rank_times *times, int64_t *numbers);
+void petra_rank_times_add_rank(petra_rank_times *sum, const int64_t *numbers);
 
 /* Returns the time between the first start and the last end, without the pauses between them; not positive if nothing
  * was done. */

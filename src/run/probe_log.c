@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "probe/probe_log.h"
+#include "run/probe_log.h"
 
 #include "backend/ops.h"
 #include "base/mem.h"

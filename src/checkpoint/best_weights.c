@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "distributed/best_weights.h"
+#include "checkpoint/best_weights.h"
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/file.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,20 +41,15 @@ static int32_t epoch_of(const petra_best *best, int64_t microbatch) {
 }
 
 static petra_weights_moment moment_of(const petra_best *best, int64_t microbatch, const petra_evaluation *evaluation) {
-  const bool by_loss = petra_best_by_loss(petra_sample_kind_of(best->network->plan->config));
+  const bool by_loss = petra_weights_by_loss(petra_sample_kind_of(best->network->plan->config));
   return (petra_weights_moment){
       .epoch = epoch_of(best, microbatch), .by_loss = by_loss, .value = by_loss ? evaluation->loss : evaluation->top1};
-}
-
-/* Returns true if `moment` replaces `best`, which came before it. */
-static bool beats(const petra_weights_moment *moment, const petra_weights_moment *best) {
-  return best->epoch == 0 || (moment->by_loss ? moment->value < best->value : moment->value > best->value);
 }
 
 /* Writes better weights at once, in one process. */
 static petra_status write_better(petra_best *best, const petra_weights_moment *moment,
                                  petra_snapshot *const *snapshots) {
-  if (!beats(moment, &best->moment))
+  if (!petra_weights_moment_beats(moment, &best->moment))
     return PETRA_OK;
   PETRA_TRY(petra_network_write_snapshots(best->network, snapshots, moment, best->path));
   best->moment = *moment;
@@ -91,7 +85,7 @@ static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch
   best->first = c->next;
   if (!best->first)
     best->last = &best->first;
-  if (!beats(&moment, &best->moment)) {
+  if (!petra_weights_moment_beats(&moment, &best->moment)) {
     destroy_copy(c);
     return PETRA_OK;
   }
@@ -191,37 +185,15 @@ petra_stage_observer *petra_best_observer(petra_best *best) {
   return &best->base;
 }
 
-static petra_weights_moment moment_of_row(const petra_run_h5_epoch *row, petra_sample_kind samples) {
-  const bool by_loss = petra_best_by_loss(samples);
-  return (petra_weights_moment){
-      .epoch = row->epoch + 1, .by_loss = by_loss, .value = by_loss ? row->eval_loss : row->eval_top1};
-}
-
-int64_t petra_best_of(const petra_run_h5_epoch *rows, int64_t count, petra_sample_kind samples) {
-  petra_weights_moment best = {0};
-  int64_t found = -1;
-  for (int64_t e = 0; e < count; e++) {
-    const petra_weights_moment moment = moment_of_row(&rows[e], samples);
-    if (isnan(moment.value) || !beats(&moment, &best))
-      continue;
-    best = moment;
-    found = e;
-  }
-  return found;
-}
-
-petra_status petra_best_finish(petra_best *best, const petra_run_h5_epoch *rows, int64_t count) {
+petra_status petra_best_finish(petra_best *best, const petra_weights_moment *logged) {
   if (!best->path)
     return PETRA_OK;
-  const petra_sample_kind samples = petra_sample_kind_of(best->network->plan->config);
-  const int64_t row = petra_best_of(rows, count, samples);
-  const petra_weights_moment logged = row < 0 ? (petra_weights_moment){0} : moment_of_row(&rows[row], samples);
-  if (row < 0 || best->moment.epoch != logged.epoch || best->moment.value != logged.value)
+  if (logged->epoch == 0 || best->moment.epoch != logged->epoch || best->moment.value != logged->value)
     return petra_fail(
         PETRA_DATA,
         "%s: has the weights of epoch %d, but the best evaluation of this run is that of epoch %d; expected a folder "
         "that nothing else wrote to, and a run that resumes with the same bits (device.threads)",
-        best->path, best->moment.epoch, logged.epoch);
+        best->path, best->moment.epoch, logged->epoch);
   if (best->in_weights)
     return PETRA_OK;
   return rename(best->path, best->weights_path) == 0

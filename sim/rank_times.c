@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "distributed/rank_times.h"
+#include "sim/rank_times.h"
 
 #include "base/mem.h"
 #include "sim/cycle.h"
@@ -33,15 +33,15 @@ static void state(petra_observer *base, petra_cycle *cycle) {
   times->skipped_microbatches += cycle->skipped_microbatches;
 }
 
-petra_status petra_rank_times_init(petra_rank_times *times, const petra_plan *plan) {
+petra_status petra_rank_times_init(petra_rank_times *times, const petra_program_options *program) {
   static const petra_observer_ops ops = {.ended = ended, .state = state};
-  const size_t stages = (size_t)plan->stages;
+  const size_t stages = (size_t)program->stages;
   int64_t *values;
   PETRA_TRY(petra_allocate(&values, PER_STAGE * stages, sizeof *values));
   *times = (petra_rank_times){.base.ops = &ops,
-                              .stages = plan->stages,
-                              .quarter = petra_program_part(&plan->program, 4),
-                              .half = petra_program_part(&plan->program, 2),
+                              .stages = program->stages,
+                              .quarter = petra_program_part(program, 4),
+                              .half = petra_program_part(program, 2),
                               .quarter_ns = -1,
                               .half_ns = -1,
                               .first_ns = INT64_MAX,
@@ -94,35 +94,17 @@ void petra_rank_times_add(petra_rank_times *times, const petra_action *action, i
     times->half_ns = end_ns - times->paused_ns;
 }
 
-/* Rank 0 has stage 1, and so the times of the steady state. */
-static petra_status add_rank(void *context, int rank, const void *data, size_t size) {
-  petra_rank_times *sum = context;
-  int64_t first_ns, last_ns;
-  (void)size;
-  if (rank == 0)
-    return PETRA_OK;
-  memcpy(&first_ns, data, sizeof first_ns);
-  memcpy(&last_ns, (const char *)data + sizeof first_ns, sizeof last_ns);
-  sum->first_ns = first_ns < sum->first_ns ? first_ns : sum->first_ns;
-  sum->last_ns = last_ns > sum->last_ns ? last_ns : sum->last_ns;
-  for (int32_t i = 0; i < PER_STAGE * sum->stages; i++) {
-    int64_t value;
-    memcpy(&value, (const char *)data + (size_t)(2 + i) * sizeof value, sizeof value);
-    sum->forward_ns[i] += value;
-  }
-  return PETRA_OK;
+void petra_rank_times_pack(const petra_rank_times *times, int64_t *numbers) {
+  numbers[0] = times->first_ns;
+  numbers[1] = times->last_ns;
+  memcpy(numbers + 2, times->forward_ns, PER_STAGE * (size_t)times->stages * sizeof *numbers);
 }
 
-petra_status petra_rank_times_gather(petra_rank_times *times, petra_ranks *ranks) {
-  const size_t count = 2 + PER_STAGE * (size_t)times->stages;
-  int64_t *values;
-  PETRA_TRY(petra_allocate(&values, count, sizeof *values));
-  values[0] = times->first_ns;
-  values[1] = times->last_ns;
-  memcpy(values + 2, times->forward_ns, PER_STAGE * (size_t)times->stages * sizeof *values);
-  petra_status status = petra_ranks_gather(ranks, values, count * sizeof *values, add_rank, times);
-  petra_free(values);
-  return status;
+void petra_rank_times_add_rank(petra_rank_times *sum, const int64_t *numbers) {
+  sum->first_ns = numbers[0] < sum->first_ns ? numbers[0] : sum->first_ns;
+  sum->last_ns = numbers[1] > sum->last_ns ? numbers[1] : sum->last_ns;
+  for (int32_t i = 0; i < PER_STAGE * sum->stages; i++)
+    sum->forward_ns[i] += numbers[2 + i];
 }
 
 int64_t petra_rank_times_span_ns(const petra_rank_times *times) {
