@@ -4,10 +4,8 @@ libpetra_a_SOURCES += \
 	src/run/banner.c src/run/banner.h \
 	src/run/earlier_run.c \
 	src/run/folder.c src/run/folder.h \
-	src/run/overlap.c src/run/overlap.h \
 	src/run/pace.c \
 	src/run/probe_log.c src/run/probe_log.h \
-	src/run/rank_simulation.c src/run/rank_simulation.h \
 	src/run/run.c src/run/run.h \
 	src/run/run_checkpoints.c \
 	src/run/run_files.c \

@@ -13,7 +13,7 @@
 #include "run/folder.h"
 #include "exec/pipeline.h"
 #include "exec/stage_observer.h"
-#include "run/rank_simulation.h"
+#include "setup/rank_simulation.h"
 #include "run/probe_log.h"
 
 /* The functions of a kind of run. `compare` to `follow` may be NULL; all but `destroy` are called in this order. */
