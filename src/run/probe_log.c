@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "run/probe_log.h"
+#include "run/run_private.h"
 
 #include "backend/ops.h"
 #include "base/mem.h"
