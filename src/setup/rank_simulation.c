@@ -174,44 +174,30 @@ static void add_messages(const petra_rank_simulation *p, int32_t stage, petra_st
   }
 }
 
-/* Scales a duration of the cluster (the profile's mean at the speed of a device) to a quartile. */
-static int64_t at_quartile(int64_t ns, int64_t mean_ns, int64_t quartile_ns) {
-  return mean_ns > 0 ? llround((double)ns * (double)quartile_ns / (double)mean_ns) : quartile_ns;
+/* Scales a duration of the cluster (the profile's mean at the speed of a device) to another duration of the profile. */
+static int64_t scaled_ns(int64_t ns, int64_t mean_ns, int64_t other_ns) {
+  return mean_ns > 0 ? llround((double)ns * (double)other_ns / (double)mean_ns) : other_ns;
 }
 
-static petra_status to_quartile(const petra_rank_simulation *p, int j, petra_profile_statistic statistic,
-                                petra_stage_cost *cost) {
-  petra_stage_cost mean = {0}, quartile = {0};
-  PETRA_TRY(petra_plan_profile_statistic(p->plan, j, PETRA_PROFILE_MEAN, &mean));
-  PETRA_TRY(petra_plan_profile_statistic(p->plan, j, statistic, &quartile));
-  cost->forward_ns = at_quartile(cost->forward_ns, mean.forward_ns, quartile.forward_ns);
-  cost->backward_ns = at_quartile(cost->backward_ns, mean.backward_ns, quartile.backward_ns);
-  cost->reconstruct_ns = at_quartile(cost->reconstruct_ns, mean.reconstruct_ns, quartile.reconstruct_ns);
-  cost->weight_gradient_ns =
-      at_quartile(cost->weight_gradient_ns, mean.weight_gradient_ns, quartile.weight_gradient_ns);
+/* Scales the costs of stage j, from 0, to a statistic of the profile, mixed with a share of the mean: 0 for quartiles,
+ * and for PETRA_PROFILE_ALONE the share of the other ranks that compute. */
+static petra_status scale_cost(const petra_rank_simulation *p, int j, petra_profile_statistic statistic, double share,
+                               petra_stage_cost *cost) {
+  petra_stage_cost mean = {0}, other = {0};
+  PETRA_TRY(petra_plan_profile_cost(p->plan, j, PETRA_PROFILE_MEAN, &mean));
+  PETRA_TRY(petra_plan_profile_cost(p->plan, j, statistic, &other));
+  const struct {
+    int64_t *ns, mean_ns, other_ns;
+  } all[] = {{&cost->forward_ns, mean.forward_ns, other.forward_ns},
+             {&cost->backward_ns, mean.backward_ns, other.backward_ns},
+             {&cost->reconstruct_ns, mean.reconstruct_ns, other.reconstruct_ns},
+             {&cost->weight_gradient_ns, mean.weight_gradient_ns, other.weight_gradient_ns},
+             {&cost->update_ns, mean.update_ns, other.update_ns}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    *all[i].ns = scaled_ns(*all[i].ns, all[i].mean_ns,
+                           all[i].other_ns + llround(share * (double)(all[i].mean_ns - all[i].other_ns)));
   if (cost->weight_gradient_ns > cost->backward_ns)
     cost->weight_gradient_ns = cost->backward_ns;
-  cost->update_ns = at_quartile(cost->update_ns, mean.update_ns, quartile.update_ns);
-  return PETRA_OK;
-}
-
-/* Scales a duration that was measured while all ranks compute to one while a share of the others does. */
-static int64_t at_share(int64_t ns, int64_t together_ns, int64_t alone_ns, double share) {
-  return at_quartile(ns, together_ns, alone_ns + llround(share * (double)(together_ns - alone_ns)));
-}
-
-static petra_status to_share(const petra_rank_simulation *p, int j, double share, petra_stage_cost *cost) {
-  petra_stage_cost together = {0}, alone = {0};
-  PETRA_TRY(petra_plan_profile_statistic(p->plan, j, PETRA_PROFILE_MEAN, &together));
-  PETRA_TRY(petra_plan_profile_statistic(p->plan, j, PETRA_PROFILE_ALONE, &alone));
-  cost->forward_ns = at_share(cost->forward_ns, together.forward_ns, alone.forward_ns, share);
-  cost->backward_ns = at_share(cost->backward_ns, together.backward_ns, alone.backward_ns, share);
-  cost->reconstruct_ns = at_share(cost->reconstruct_ns, together.reconstruct_ns, alone.reconstruct_ns, share);
-  cost->weight_gradient_ns =
-      at_share(cost->weight_gradient_ns, together.weight_gradient_ns, alone.weight_gradient_ns, share);
-  if (cost->weight_gradient_ns > cost->backward_ns)
-    cost->weight_gradient_ns = cost->backward_ns;
-  cost->update_ns = at_share(cost->update_ns, together.update_ns, alone.update_ns, share);
   return PETRA_OK;
 }
 
@@ -224,9 +210,9 @@ static petra_status set_costs(petra_rank_simulation *p, petra_profile_statistic 
   for (int32_t j = 0; j < stages; j++) {
     costs[j] = given->costs[given->cost_count == 1 ? 0 : j];
     if (statistic != PETRA_PROFILE_MEAN)
-      PETRA_TRY(to_quartile(p, j, statistic, &costs[j]));
+      PETRA_TRY(scale_cost(p, j, statistic, 0, &costs[j]));
     if (p->shares)
-      PETRA_TRY(to_share(p, j, p->shares[p->rank_of[j]], &costs[j]));
+      PETRA_TRY(scale_cost(p, j, PETRA_PROFILE_ALONE, p->shares[p->rank_of[j]], &costs[j]));
   }
   for (int32_t stage = 1; stage <= stages && p->device_of && profile && profile->messages > 0; stage++)
     add_messages(p, stage, costs);
