@@ -3,7 +3,7 @@
  * gradients of a probe. */
 #pragma once
 
-#include "nn/graph.h"
+#include "nn/block.h"
 
 /* X(NAME, name in files, meaning) */
 #define PETRA_GRADIENT_LIST(X)                                                                                         \

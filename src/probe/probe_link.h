@@ -6,7 +6,7 @@
 
 #include "config/config.h"
 #include "nn/model.h"
-#include "nn/graph.h"
+#include "nn/block.h"
 #include "group/progress_thread.h"
 
 typedef enum petra_probe_message {
