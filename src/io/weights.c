@@ -282,7 +282,7 @@ petra_status petra_weights_read_model(const char *path, char **out) {
 
 /* --- comparing two files --- */
 
-/* A tensor, its values as this machine has them: float where the file has 4 bytes each, else double. */
+/* A tensor, its values as this machine has them: float if the file has 4 bytes for each, else double. */
 typedef struct tensor {
   char *name; /* below /parameters */
   int rank;

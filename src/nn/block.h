@@ -78,8 +78,9 @@ petra_status petra_tensor_set_clone(const petra_compute *compute, const petra_te
 void petra_tensor_set_release(petra_tensor_set *set);
 
 /* The initial value of a parameter (statistics: of a statistic): U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for weights and the
- * head's bias (Kaiming-uniform with a = sqrt 5); N(0, deviation^2) where the spec has one; else the constant of the
- * spec. `values` has spec.elements entries, each representable as a float. A function of (seed, block, index) alone. */
+ * head's bias (Kaiming-uniform with a = sqrt 5); N(0, deviation^2) if the spec has a deviation; else the constant of
+ * the spec. `values` has spec.elements entries, each representable as a float. A function of (seed, block, index)
+ * alone. */
 void petra_initial_values(const petra_tensor_spec *spec, uint64_t seed, const petra_block *block, int index,
                           double *values);
 

@@ -252,7 +252,7 @@ static petra_status grow(pair *memory, size_t bytes) {
 
 petra_status cuda_begin_upload(cuda_backend *cuda, size_t bytes, void **pinned, void **device) {
   slot *s = &cuda->transfer->up[cuda->transfer->next];
-  if (s->due) /* all slots are due: the segment has many uploads, and goes on in another one */
+  if (s->due) /* all slots are due: the segment has many uploads, and continues in another segment */
     PETRA_TRY(cuda_submit(cuda));
   PETRA_TRY(cuda_wait_for(cuda, s->lane, s->used));
   PETRA_TRY(grow(&s->memory, bytes));
