@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "cli/command.h"
-#include "cli/schedule_json.h"
+#include "run/replay.h"
 #include "setup/plan.h"
 #include "setup/schedule_file.h"
 #include "run/simulation.h"
