@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra schedule: the orders of a method's actions, or those of a file, as text, as a chart or as JSON. The orders of a
- * file are checked first. */
+/* petra schedule: the orders of a method's actions, or the orders of a file, as text, as a chart or as JSON. The orders
+ * of a file are checked first. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/progress.h"
