@@ -15,6 +15,7 @@ petrapipedir = $(analysisdir)/petrapipe
 dist_petrapipe_DATA = \
   analysis/petrapipe/__init__.py \
   analysis/petrapipe/__main__.py \
+  analysis/petrapipe/alike.py \
   analysis/petrapipe/arguments.py \
   analysis/petrapipe/checkpoints.py \
   analysis/petrapipe/command.py \
@@ -25,7 +26,10 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/export.py \
   analysis/petrapipe/facts.py \
   analysis/petrapipe/grids.py \
+  analysis/petrapipe/guard.py \
+  analysis/petrapipe/hdf5_file.py \
   analysis/petrapipe/log_check.py \
+  analysis/petrapipe/log_summary.py \
   analysis/petrapipe/microbatches.py \
   analysis/petrapipe/mitigations.py \
   analysis/petrapipe/modules.py \
@@ -36,6 +40,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/probe.py \
   analysis/petrapipe/program.py \
   analysis/petrapipe/protocols.py \
+  analysis/petrapipe/run_facts.py \
   analysis/petrapipe/run_log.py \
   analysis/petrapipe/run_schema.py \
   analysis/petrapipe/runs.py \
@@ -50,15 +55,20 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/tensorboard.py \
   analysis/petrapipe/text.py \
   analysis/petrapipe/trainer.py \
+  analysis/petrapipe/trainings.py \
   analysis/petrapipe/transformers.py \
   analysis/petrapipe/weights.py \
+  analysis/petrapipe/weights_difference.py \
   analysis/petrapipe/weights_files.py \
   analysis/petrapipe/weights_release.py \
   analysis/petrapipe/weights_transformers.py
 commandsdir = $(petrapipedir)/commands
 dist_commands_DATA = \
   analysis/petrapipe/commands/__init__.py \
+  analysis/petrapipe/commands/compare.py \
   analysis/petrapipe/commands/export.py \
+  analysis/petrapipe/commands/inspect.py \
+  analysis/petrapipe/commands/list.py \
   analysis/petrapipe/commands/report.py
 examplesdir = $(analysisdir)/examples
 dist_examples_SCRIPTS = analysis/examples/nanogpt.py analysis/examples/resnet.py analysis/examples/unet.py

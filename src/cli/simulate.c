@@ -8,7 +8,6 @@
 #include "cli/command.h"
 #include "cli/requests.h"
 #include "cli/rows.h"
-#include "cli/run_facts.h"
 #include "setup/describe.h"
 #include "profile/fit.h"
 #include "run/simulation.h"
@@ -97,6 +96,15 @@ static json_t *critical_json(const petra_simulated *result) {
                    (json_int_t)result->path.messages);
 }
 
+/* Returns the peaks of a stage: one per category, and all together. */
+static json_t *peaks_json(const int64_t bytes[PETRA_MEMORY_CATEGORIES], int64_t total) {
+  json_t *object = json_object();
+  for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+    petra_json_set(&object, petra_memory_category_name((petra_memory_category)c), json_integer(bytes[c]));
+  petra_json_set(&object, "total", json_integer(total));
+  return object;
+}
+
 /* Adds stage j, from 0. The table has a column of devices only if a device has several stages. */
 static void add_stage(petra_rows *rows, const petra_simulated *result, int32_t j) {
   const petra_run_h5_simulation *f = &result->figures;
@@ -121,7 +129,7 @@ static void add_stage(petra_rows *rows, const petra_simulated *result, int32_t j
     petra_row_integer(rows, NULL, "critical_ns", f->critical_stage_ns[j]);
   petra_row_megabytes(rows, account ? "peak MB" : NULL, NULL, account ? account->total_peak_bytes : 0);
   petra_row_member(rows, "peak_bytes",
-                   account ? petra_peaks_json(account->peak_bytes, account->total_peak_bytes) : json_object());
+                   account ? peaks_json(account->peak_bytes, account->total_peak_bytes) : json_object());
 }
 
 /* Returns where the times of messages between ranks come from; NULL: there are no ranks. */
