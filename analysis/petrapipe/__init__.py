@@ -34,6 +34,8 @@ _MODULE_OF = {
     "half_interval": "statistics",
     "read_summary": "sweeps",
     "Plan": "plan",
+    "compare": "commands.compare",
+    "list_runs": "commands.list",
     "reach": "reaching",
     # These need torch.
     "Chain": "trainer",

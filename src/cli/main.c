@@ -302,7 +302,7 @@ petra_status petra_arguments_config(const petra_arguments *arguments, const char
 
 /* Refuses a command that would write and supports only one process. */
 static petra_status check_launch(const petra_command *command, const petra_arguments *arguments) {
-  const bool writes = command->writes || arguments->output || arguments->trace || arguments->chakra || arguments->csv;
+  const bool writes = command->writes || arguments->output || arguments->trace || arguments->chakra;
   if (command->ranks || !writes || arguments->cell || arguments->slurm)
     return PETRA_OK;
   petra_ranks_hold_lines();

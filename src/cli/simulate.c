@@ -7,7 +7,6 @@
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/requests.h"
-#include "cli/run_facts.h"
 #include "setup/describe.h"
 #include "profile/fit.h"
 #include "run/simulation.h"
@@ -96,6 +95,15 @@ static json_t *critical_json(const petra_simulated *result) {
                    (json_int_t)result->path.messages);
 }
 
+/* Returns the peaks of a stage: one per category, and all together. */
+static json_t *peaks_json(const int64_t bytes[PETRA_MEMORY_CATEGORIES], int64_t total) {
+  json_t *object = json_object();
+  for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+    petra_json_set(&object, petra_memory_category_name((petra_memory_category)c), json_integer(bytes[c]));
+  petra_json_set(&object, "total", json_integer(total));
+  return object;
+}
+
 static json_t *stage_json(const petra_simulated *result, int32_t j) {
   const petra_run_h5_simulation *f = &result->figures;
   const petra_account *account = result->accounts ? &result->accounts[j] : NULL;
@@ -110,7 +118,7 @@ static json_t *stage_json(const petra_simulated *result, int32_t j) {
   if (f->critical_kinds)
     petra_json_set(&object, "critical_ns", json_integer(f->critical_stage_ns[j]));
   petra_json_set(&object, "peak_bytes",
-                 account ? petra_peaks_json(account->peak_bytes, account->total_peak_bytes) : json_object());
+                 account ? peaks_json(account->peak_bytes, account->total_peak_bytes) : json_object());
   return object;
 }
 

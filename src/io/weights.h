@@ -51,18 +51,3 @@ petra_status petra_weights_read_model(const char *path, char **out);
  * opened or read; PETRA_DATA: not an HDF5 file, no /parameters; a tensor is missing or has another shape
  * (file, tensor, found, expected), the file holds a tensor that is not asked for, a value is not finite. */
 petra_status petra_weights_read(const char *path, petra_weight *weights, int count);
-
-/* Two files of weights, tensor by tensor and bit by bit. */
-
-typedef struct petra_weights_difference {
-  int64_t tensors;   /* of the first file */
-  int64_t differing; /* of these: the second file has another type, shape or other bits, or has none of this name */
-  int64_t shapes; /* of those that differ: the second file has another shape, or none of this name; not in `largest` */
-  int64_t more;   /* tensors that the second file alone has */
-  char first[64]; /* name of the first one that differs, "02/conv1/weight"; "" where none does */
-  double largest; /* of |a - b| over tensors of equal shape; not finite where a value is not */
-} petra_weights_difference;
-
-/* Compares the values of /parameters of `a` and `b`. Two files are bit-identical in their values if differing = more =
- * 0. PETRA_IO: cannot be opened or read; PETRA_DATA: no file of weights. */
-petra_status petra_weights_compare(const char *a, const char *b, petra_weights_difference *out);

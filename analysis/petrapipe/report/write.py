@@ -12,7 +12,7 @@ from ..errors import Error, Unreadable, Unwritable
 from ..figures.reach import Reach
 from ..modules import modules
 from ..runs import log_path, run_names
-from . import data, figures, page
+from . import figures, page
 from .data import RunData, SweepData
 
 
