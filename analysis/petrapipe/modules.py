@@ -12,7 +12,7 @@ from .errors import MissingModule
 # Debian's packages of modules. The others are not in Debian 12.
 DEBIAN = {
     name: f"python3-{name}"
-    for name in ("h5py", "matplotlib", "numpy", "pandas", "plotly", "torch", "xxhash")
+    for name in ("h5py", "matplotlib", "numpy", "pandas", "plotly", "scipy", "torch", "xxhash")
 }
 
 

@@ -46,9 +46,9 @@ def find() -> str:
         path = os.path.normpath(os.path.join(package, beside))
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
-    path = shutil.which("petra")
-    if path:
-        return path
+    found = shutil.which("petra")
+    if found:
+        return found
     raise Unreadable(
         "no program petra beside this package or on PATH; expected its path in the environment variable PETRA_PROGRAM"
     )

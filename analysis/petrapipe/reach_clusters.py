@@ -7,102 +7,22 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Sequence
+from typing import Any
+
+import numpy
 
 from .alike import are_alike, unlike_text
 from .errors import Error, Unreadable
-from .log_reader import numpy
-from .program import (
-    PetraError,
-    Program,
-    check,
-    failure,
-    file_layer,
-    plain,
-    set_layer,
-    text_layer,
-)
+from .program import Program, failure, plain
 from .reach_groups import Curve, Group, Groups, ReachRun
-from .statistics import Geometric, Ratio, geometric_of, interval_of, ratio_of
+from .reach_places import Place
+from .statistics import Geometric, Ratio, geometric_of, intervals_of, plain_sum, ratio_of
 from .text import shown
 
 POINTS = 500  # maximum number of points of a band
 UNKNOWN_RATIO = Ratio(False, False, math.nan, math.nan, math.nan)
-# A run is simulated as all devices of its plan execute it, whatever processes have executed it.
-OF_ONE_PROCESS = ["run.mode=emulate", "cluster.placement=[]", "run.trace_actions=false"]
-# A model has messages of its own; a run in PyTorch has the bytes of its messages in its config.
-WITH_A_MODEL = [
-    "cluster.stages=0",
-    "cluster.message.forward_bytes=0",
-    "cluster.message.backward_bytes=0",
-    "cluster.message.gradient_bytes=0",
-]
-# For each section a key that shows whether the keys of the section are read one by one.
-EXAMPLES = ("cluster.engines", "model.width", "data.batch", "stages.count")
-NOT_OF_CLUSTER = (
-    "cluster.message.up",
-    "cluster.message.down",
-    "cluster.replicas",
-    "cluster.stages",
-    "cluster.placement",
-    "cluster.gpus",
-    "cluster.transport",
-    "cluster.timeout_s",
-)
-NOT_OF_MODEL = ("model.weights", "model.new_head")
-ALSO_OF_MODEL = (
-    "data.set",
-    "data.path",
-    "data.batch",
-    "data.vocabulary",
-    "data.image_size",
-    "stages.partition",
-    "stages.count",
-    "stages.blocks",
-)
-IGNORED_BYTES = 399
-
-
-@dataclass(frozen=True)
-class Place:
-    """The files whose keys replace those of the runs: a cluster and a model."""
-
-    on: str | None = None
-    model: str | None = None
-    model_set: str | None = None  # a setting that follows from the model
-
-    @property
-    def is_logged(self) -> bool:
-        """Whether the seconds are those of the logs."""
-        return self.on is None and self.model is None
-
-    def layers(self, run: ReachRun, more: str | None = None) -> list[dict[str, Any]]:
-        """Returns the config of a run at this place; `more` is a setting of --over."""
-        found = [text_layer(run.log, run.texts["config"] or "")]
-        if self.on is not None:
-            found.append(file_layer(self.on, "cluster"))
-        if self.model is not None:
-            found.append(file_layer(self.model, "model"))
-        settings = [*OF_ONE_PROCESS, *(WITH_A_MODEL if run.of_pytorch and self.model else [])]
-        settings += [text for text in (self.model_set, more) if text is not None]
-        return [*found, set_layer(settings, "--over")]
-
-    def named(self, error: PetraError) -> PetraError:
-        """Names the file of --as or --on if the error does not."""
-        line = str(error)
-        if self.model is not None and self.model not in line:
-            return PetraError(f"with --as {self.model}: {line}", error.status)
-        if self.model is None and self.on is not None and self.on not in line:
-            return PetraError(f"with --on {self.on}: {line}", error.status)
-        return error
-
-    def checked(self, answer: dict) -> dict:
-        """Returns an answer of the program; raises its error with the file that it is about."""
-        try:
-            return check(answer)
-        except PetraError as error:
-            raise self.named(error) from None
 
 
 @dataclass
@@ -139,11 +59,11 @@ class Row:
 
     answer: dict[str, Any]  # of the program about the config of its first run there
     ends: list[End]
+    band: Band
     updates: Geometric
     samples: Geometric
     seconds: Geometric
     bytes: Geometric
-    band: Band
     to_best: Ratio = UNKNOWN_RATIO  # its seconds over those of the best group, if the two are alike
     # Costs and gains of delay, against the best group without delay that is alike, of the same optimiser if there is one.
     reference: int = -1  # -1: the group has no delay, or there is nothing to compare it with
@@ -168,93 +88,6 @@ class Cluster:
     differs: str | None = None  # the first key of the cluster in which the groups differ
 
 
-# --- the files of --on and --as ---
-
-
-def is_of_cluster(key: str) -> bool:
-    return key.startswith("cluster.") and key not in NOT_OF_CLUSTER
-
-
-def is_of_model(key: str) -> bool:
-    return (key.startswith("model.") and key not in NOT_OF_MODEL) or key in ALSO_OF_MODEL
-
-
-class Files:
-    """The files of --on and --as: which keys they set."""
-
-    def __init__(self, inspector: Program) -> None:
-        self.inspector, self.found = inspector, {}
-
-    def read(self, place: Place) -> dict[str, dict[str, Any]]:
-        """Returns the keys that the file of a place sets."""
-        path = place.on if place.on is not None else place.model
-        assert path is not None
-        if path not in self.found:
-            self.inspector.send({"config": [file_layer(path)], "keys": True})
-            keys = place.checked(self.inspector.receive())["keys"]
-            self.found[path] = {key: one for key, one in keys.items() if one["set"]}
-        return self.found[path]
-
-    def check_cluster(self, path: str, runs: Sequence[ReachRun]) -> None:
-        keys = self.read(Place(on=path))
-        stages, replicas = keys.get("cluster.stages"), keys.get("cluster.replicas")
-        if stages and stages["value"] != "0":
-            raise failure(
-                "cluster.stages",
-                stages["label"],
-                f"{stages['value']} stages without a model, but the runs have their own; expected 0",
-            )
-        for run in runs if replicas else ():
-            own = run.keys["cluster.replicas"]
-            if replicas and own != replicas["value"]:
-                raise failure(
-                    "cluster.replicas",
-                    replicas["label"],
-                    f"{replicas['value']}, but {run.log} was trained with {own}, which its updates depend on; expected no "
-                    "cluster.replicas",
-                )
-
-    def model_place(self, path: str | None) -> Place:
-        """Returns the place of a model. Its vocabulary is the one that its file states."""
-        if path is None:
-            return Place()
-        place = Place(model=path)
-        keys = self.read(place)
-        vocabulary, data = keys.get("data.vocabulary"), keys.get("data.set")
-        if vocabulary and vocabulary["value"] != "0" and not data:
-            return Place(model=path, model_set="data.set=tokens")
-        if data and data["value"] != "tokens" and not vocabulary:
-            return Place(model=path, model_set="data.vocabulary=0")
-        return place
-
-    def warn_ignored(self, place: Place, with_model: bool) -> None:
-        """Names the keys of the files that are not read, a section of which no key is read once."""
-        both = place.on == place.model
-        for option, path in (("on", place.on), ("as", place.model if with_model else None)):
-            if path is None:
-                continue
-            of_cluster = option == "on"
-            takes = is_of_cluster if of_cluster else is_of_model
-            also = is_of_model if of_cluster else is_of_cluster
-
-            def is_read(key: str, takes=takes, also=also) -> bool:
-                return takes(key) or (both and also(key))
-
-            read_sections = {key.partition(".")[0] for key in EXAMPLES if is_read(key)}
-            ignored: dict[str, None] = {}
-            for key in self.read(Place(on=path)):
-                section = key.partition(".")[0]
-                checked = of_cluster and key in ("cluster.replicas", "cluster.stages")
-                if not is_read(key) and not checked:
-                    ignored[key if section in read_sections else section] = None
-            words = ", ".join(ignored)
-            if words:
-                warnings.warn(
-                    f"{path}: no effect in a file of --{option}: {words[:IGNORED_BYTES]}; they stay those of the runs",
-                    stacklevel=2,
-                )
-
-
 # --- simulations ---
 
 
@@ -275,7 +108,7 @@ def is_random(keys: dict[str, Any]) -> bool:
 def share_times(a: ReachRun, b: ReachRun) -> bool:
     """Returns whether two runs of a group have the same times: nothing is drawn, and both have the same length."""
     lengths = [
-        (run.batches, run.count, run.keys["run.epochs"], run.keys["run.max_microbatches"])
+        (run.summary.batches, run.count, run.keys["run.epochs"], run.keys["run.max_microbatches"])
         for run in (a, b)
     ]
     return not is_random(a.keys) and lengths[0] == lengths[1]
@@ -367,7 +200,7 @@ class Simulator:
                 "config": place.layers(run, more),
                 "losses": count,
                 "losses_of": asked,
-                "training": {"batches": run.batches, "losses": run.count},
+                "training": {"batches": run.summary.batches, "losses": run.count},
             }
         )
         losses = place.checked(self.program.receive())["losses"]
@@ -428,22 +261,33 @@ def mean_of(ends: Sequence[End], name: str) -> Geometric:
     return geometric_of([getattr(end, name) for end in ends], [not end.reached for end in ends])
 
 
+def seconds_of(run: ReachRun, clock: Clock | None, logged: bool, rows: numpy.ndarray):
+    """Returns the seconds of losses."""
+    if logged:
+        return run.entries["virtual_s"][rows]
+    microbatches = run.entries["microbatch"][rows].tolist()
+    return numpy.array(
+        [clock.start_s.get(m, math.nan) if clock else math.nan for m in microbatches]
+    )
+
+
 def band_of(group: Group, clocks: Sequence[Clock | None], logged: bool) -> Band:
-    band = Band()
-    first = group.first
-    for point in shown_points(group):
-        values, seconds = [], 0.0
-        for run, clock in zip(group.runs, clocks):
-            values.append(float(curve(run).values[point]))
-            seconds += seconds_at(run, clock, logged, int(curve(run).rows[point]))
-        interval = interval_of(values)
-        microbatch = int(first.entries["microbatch"][curve(first).rows[point]])
-        band.microbatch.append(microbatch)
-        band.updates.append(microbatch // first.accumulate)
-        band.seconds.append(seconds / len(group.runs))
-        band.mean.append(interval.mean)
-        band.half.append(interval.half)
-    return band
+    points, first = shown_points(group), group.first
+    if not points:
+        return Band()
+    seconds = plain_sum(
+        seconds_of(run, clock, logged, curve(run).rows[points])
+        for run, clock in zip(group.runs, clocks)
+    )
+    means, halves = intervals_of([curve(run).values[points] for run in group.runs])
+    microbatches = first.entries["microbatch"][curve(first).rows[points]]
+    return Band(
+        microbatches.tolist(),
+        (microbatches // first.accumulate).tolist(),
+        (seconds / len(group.runs)).tolist(),
+        means.tolist(),
+        halves.tolist(),
+    )
 
 
 # --- the rows ---
@@ -483,11 +327,15 @@ class Clusters:
         ends = [
             find_end(run, clock, samples, place.is_logged) for run, clock in zip(group.runs, clocks)
         ]
+        band = band_of(group, clocks, place.is_logged)
         return Row(
             answer,
             ends,
-            *(mean_of(ends, name) for name in ("updates", "samples", "seconds", "bytes")),
-            band=band_of(group, clocks, place.is_logged),
+            band,
+            updates=mean_of(ends, "updates"),
+            samples=mean_of(ends, "samples"),
+            seconds=mean_of(ends, "seconds"),
+            bytes=mean_of(ends, "bytes"),
         )
 
     @staticmethod
@@ -608,8 +456,8 @@ class Clusters:
         """Returns the network of a group with its size."""
         row, first = cluster.rows[number], self.groups.groups[number].first
         text = row.answer["words"]["network"]
-        if first.of_pytorch and cluster.place.model is None:
-            text = shown(f"{first.texts['network'] or 'not in the log'} (PyTorch)")
+        if first.summary.of_pytorch and cluster.place.model is None:
+            text = shown(f"{first.summary.network or 'not in the log'} (PyTorch)")
         parameters, vocabulary = row.size["parameters"], row.size["vocabulary"]
         if vocabulary > 0:
             text += f", vocabulary {vocabulary}"

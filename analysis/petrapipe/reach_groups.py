@@ -8,19 +8,22 @@ import json
 import math
 import os
 import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Iterator, Sequence
+from typing import Any
+
+import numpy
 
 from . import trainings
 from .errors import Error, Unreadable
-from .log_reader import LogReader, numpy
+from .guard import guarded
+from .log_summary import TRAIN, Reader, Summary
 from .program import Program, check, plain, text_layer
+from .run_facts import joined, warn_of_aside
 from .statistics import moving_means
 
-SIMULATED = "none: costs only"
 LABEL_BYTES = 159
-ENTRIES = {"microbatch": int, "epoch": int, "loss": float, "top1": float, "virtual_s": float}
-EVALUATIONS = {"epoch": int, "eval_loss": float, "eval_top1": float}
+ENTRIES = ("microbatch", "epoch", "loss", "top1", "virtual_s")  # columns of /train
 # Readers know these by their value alone.
 KNOWN_BY_VALUE = ("method.name", "optim.name", "network", "optimiser")
 FORMATS = ("cluster.message.up", "cluster.message.down")
@@ -51,18 +54,11 @@ class ReachRun:
     """A trained run: what its log says, and what the program says about its config."""
 
     log: str
-    row: (
-        str | None
-    )  # name of its combination in the sweep that it comes from; None: it was given alone
-    complete: bool
-    texts: dict[str, str | None]
-    batches: int  # microbatches of an epoch
+    row: str | None  # name of its combination in its sweep; None: it was given alone
+    summary: Summary
     entries: dict[str, numpy.ndarray]  # columns of /train
-    evaluations: dict[str, numpy.ndarray]  # columns of /epoch
     keys: dict[str, str] = field(default_factory=dict)  # values of its config as YAML
-    results: dict[str, str] = field(
-        default_factory=dict
-    )  # those that decide results, without the seed
+    results: dict[str, str] = field(default_factory=dict)  # of what decides results but the seed
     training: dict[str, str] = field(default_factory=dict)  # lines of `training` without seeds
     optimiser: str = ""
     curve: Curve | None = None
@@ -72,16 +68,13 @@ class ReachRun:
     def count(self) -> int:
         return len(self.entries["loss"])
 
-    @property
-    def of_pytorch(self) -> bool:
-        return (self.texts["backend"] or "").startswith("PyTorch ")
-
     def word(self, name: str) -> str:
         """Returns a description in the log; "" if it has none."""
-        return self.texts[name] or ""
+        return getattr(self.summary, name) or ""
 
-    def number(self, key: str) -> Any:
-        return plain(self.keys[key])
+    def layer(self) -> dict[str, Any]:
+        """Returns its config as a layer of a request."""
+        return text_layer(self.log, self.summary.config)
 
     @property
     def seed(self) -> int:
@@ -93,7 +86,7 @@ class ReachRun:
 
     def counts(self, key: str) -> bool:
         """Returns whether a key of the config decides something in this run."""
-        return trainings.has_key(self.texts["training"], key)
+        return trainings.has_key(self.summary.training, key)
 
 
 @dataclass
@@ -124,36 +117,28 @@ class Groups:
 # --- the logs ---
 
 
+def read_whole(path: str) -> tuple[Summary, dict[str, numpy.ndarray]]:
+    with Reader(path) as reader:
+        return reader.summary(), reader.columns("train", TRAIN, wanted=ENTRIES)
+
+
 def read_log(log: str, row: str | None) -> ReachRun:
     """Reads the log of a run."""
-    with LogReader(log) as reader:
-        texts: dict[str, str | None] = {
-            name: reader.text(name) for name in ("petra_version", "backend", "config")
-        }
-        for name in ("network", "optimiser", "data", "training"):
-            texts[name] = reader.optional_text(name)
-        return ReachRun(
-            log=log,
-            row=row,
-            complete=reader.whole("complete", 0) == 1,
-            texts=texts,
-            batches=reader.whole("microbatches_per_epoch", 0),
-            entries=reader.columns("train", ENTRIES),
-            evaluations=reader.columns("epoch", EVALUATIONS),
-        )
+    summary, entries = guarded(log, read_whole)
+    return ReachRun(log, row, summary, entries)
 
 
 def check_run(run: ReachRun) -> None:
-    trains = run.keys["cluster.stages"] == "0" or run.of_pytorch
-    if run.texts["backend"] == SIMULATED or not trains:
+    trains = run.keys["cluster.stages"] == "0" or run.summary.of_pytorch
+    if run.summary.is_simulated or not trains:
         raise Error(
             f"{run.log}: nothing was trained in this run; expected a run of petra train with a model"
         )
     if run.count == 0:
         raise Error(f"{run.log}: has no loss yet; expected a run with losses")
-    if run.batches == 0:
+    if run.summary.batches == 0:
         raise Error(
-            f"{run.log}: does not say how many microbatches an epoch has (petra {run.texts['petra_version']} wrote it); expected "
+            f"{run.log}: does not say how many microbatches an epoch has (petra {run.summary.petra_version} wrote it); expected "
             "the log of a newer version"
         )
     losses, microbatches = run.entries["loss"], run.entries["microbatch"]
@@ -165,11 +150,13 @@ def check_run(run: ReachRun) -> None:
         )
 
 
-class Reader:
+class Collector:
     """Reads the logs of places in their order. The program looks at the config of a run while the next log is read."""
 
     def __init__(self, program: Program) -> None:
-        self.program, self.runs, self.pending = program, [], None
+        self.program = program
+        self.runs: list[ReachRun] = []
+        self.pending: ReachRun | None = None
 
     def add(self, log: str, row: str | None) -> None:
         """Adds the run of a log; `row` is None for a run that was given alone."""
@@ -177,8 +164,7 @@ class Reader:
             run = read_log(log, row)
         finally:  # an error of the run before it comes first
             self.finish()
-        config = [text_layer(log, run.texts["config"] or "")]
-        self.program.send({"config": config, "keys": True})
+        self.program.send({"config": [run.layer()], "keys": True})
         self.pending = run
         self.runs.append(run)
 
@@ -194,12 +180,14 @@ class Reader:
             for key, one in keys.items()
             if one["decides"] == "results" and key != "run.seed"
         }
-        lines = trainings.lines_of(run.texts["training"])
+        lines = trainings.lines_of(run.summary.training)
         run.training = {key: value for key, value in lines.items() if not key.endswith("seed")}
-        name = run.word("optimiser") if run.of_pytorch else str(plain(run.keys["optim.name"]))
+        name = (
+            run.word("optimiser") if run.summary.of_pytorch else str(plain(run.keys["optim.name"]))
+        )
         run.optimiser = name.split(",", 1)[0]
         check_run(run)
-        if run.row is None and not run.complete:
+        if run.row is None and not run.summary.complete:
             warnings.warn(
                 f"{run.log}: this run is not complete, and counts as far as its log goes",
                 stacklevel=2,
@@ -207,10 +195,6 @@ class Reader:
 
 
 # --- the places ---
-
-
-def joined(folder: str, name: str) -> str:
-    return folder + ("" if folder.endswith("/") else "/") + name
 
 
 def elements(value: Any) -> list:
@@ -266,7 +250,7 @@ def warn_left_out(place: str, failed: int, open_ones: int, cells: int) -> None:
     warnings.warn(f"{place}: {count} of {cells} cells {why}", stacklevel=2)
 
 
-def add_sweep(reader: Reader, place: str, path: str) -> None:
+def add_sweep(reader: Collector, place: str, path: str) -> None:
     """Adds the complete cells of a sweep. Its summary names the folders as they were when it ran; here they are in `place`."""
     failed = open_ones = cells = complete = 0
     try:
@@ -286,18 +270,18 @@ def add_sweep(reader: Reader, place: str, path: str) -> None:
     warn_left_out(place, failed, open_ones, cells)
 
 
-def add_place(reader: Reader, place: str) -> None:
+def add_place(reader: Collector, place: str) -> None:
     if not os.path.isdir(place):
         reader.add(place, None)
         return
+    reader.finish()
+    warn_of_aside(place)
     log, summary = joined(place, "run.h5"), joined(place, "summary.json")
     if os.path.exists(log):
         reader.add(log, None)
     elif os.path.exists(summary):
-        reader.finish()
         add_sweep(reader, place, summary)
     else:
-        reader.finish()
         raise Unreadable(
             f"{place}: has neither run.h5 nor summary.json; expected the folder of a run or of a sweep"
         )
@@ -309,8 +293,8 @@ def add_place(reader: Reader, place: str) -> None:
 def check_data(a: ReachRun, b: ReachRun) -> None:
     """Losses on different data are not comparable. data.limit may differ: the data are the same."""
     expected = "expected runs on the same data"
-    if a.of_pytorch != b.of_pytorch:
-        first, second = (a, b) if a.of_pytorch else (b, a)
+    if a.summary.of_pytorch != b.summary.of_pytorch:
+        first, second = (a, b) if a.summary.of_pytorch else (b, a)
         raise Error(
             f"{first.log} was trained in PyTorch, {second.log} by petra, and the log of the first does not say on which files; "
             f"{expected}"
@@ -319,7 +303,7 @@ def check_data(a: ReachRun, b: ReachRun) -> None:
         raise Error(
             f"{a.log} is trained on '{a.word('data')}', {b.log} on '{b.word('data')}'; {expected}"
         )
-    if a.of_pytorch:
+    if a.summary.of_pytorch:
         return
     tokens = a.keys["data.set"] in ("text", "tokens", "grammar")
     keys = {"data.set", "data.vocabulary" if tokens else "model.classes"}
@@ -372,8 +356,7 @@ def make_groups(runs: list[ReachRun], program: Program) -> list[Group]:
     for number in range(count):
         members = [run for run in runs if run.group == number]
         first = members[0]
-        config = [text_layer(first.log, first.texts["config"] or "")]
-        answer = program.ask({"config": config, "size": True, "method": True})
+        answer = program.ask({"config": [first.layer()], "size": True, "method": True})
         groups.append(Group(members, **answer["method"], size=answer["size"]))
         for before, run in zip(members, members[1:]):
             if in_order(before) == in_order(run):
@@ -401,9 +384,9 @@ def collect_keys(groups: Sequence[Group]) -> dict[str, list[str]]:
         values = [first.results[key] for first in firsts]
         if any(value != values[0] for value in values) and any(one.counts(key) for one in firsts):
             keys[key] = [without_quotes(value) for value in values]
-    for key, values in trainings.differences([first.texts["training"] for first in firsts]):
+    for key, found in trainings.differences([first.summary.training for first in firsts]):
         if not key.endswith("seed"):
-            keys[key] = [without_quotes(value) for value in values]
+            keys[key] = [without_quotes(value) for value in found]
     for name in ("network", "optimiser"):
         words = [first.word(name) for first in firsts]
         if any(word != words[0] for word in words):
@@ -451,7 +434,7 @@ def label_groups(groups: Sequence[Group], keys: dict[str, list[str]]) -> None:
 def read_groups(places: Sequence[str], program: Program) -> Groups:
     """Reads the runs of places: folders or logs of runs, and folders of sweeps, of which all complete cells count. Raises Error
     if a run does not fit: a simulation, other data than those of the first run, two runs with one seed, no loss."""
-    reader = Reader(program)
+    reader = Collector(program)
     for place in places:
         add_place(reader, place)
     reader.finish()
@@ -473,8 +456,8 @@ def curve_of(target: Target, run: ReachRun) -> Curve:
     Evaluations are few and large, so they are not smoothed; one counts at the last loss of its epoch."""
     if target.metric == "eval":
         name = "eval_top1" if target.quantity == "top1" else "eval_loss"
-        values = run.evaluations[name]
-        rows = numpy.searchsorted(run.entries["epoch"], run.evaluations["epoch"], "right") - 1
+        values = run.summary.epochs[name]
+        rows = numpy.searchsorted(run.entries["epoch"], run.summary.epochs["epoch"], "right") - 1
         kept = numpy.isfinite(values) & (rows >= 0)
         curve = Curve(rows[kept], values[kept])
     else:

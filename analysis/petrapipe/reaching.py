@@ -8,15 +8,17 @@ petrapipe.reach("sweep", loss=2.9, over="cluster.link.latency_s")   # seconds of
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any
 
 from .errors import Error
 from .modules import modules
 from .program import Program
-from .reach_clusters import Cluster, Clusters, Files
+from .reach_clusters import Cluster, Clusters
 from .reach_groups import Groups, Target, make_curves, read_groups
 from .reach_over import Over, Variation, real
+from .reach_places import Files
 
 if TYPE_CHECKING:
     import pandas
@@ -121,9 +123,10 @@ def fill_clusters(options: Options, clusters: Clusters, files: Files) -> list[Cl
     for path in options.on:
         files.check_cluster(path, clusters.groups.runs)
     place = files.model_place(options.model)
-    found = []
-    for path in options.on or [None]:
-        cluster = clusters.fill(replace(place, on=path))
+    found: list[Cluster] = []
+    places = [replace(place, on=path) for path in options.on] or [place]
+    for one in places:
+        cluster = clusters.fill(one)
         clusters.warn_different(cluster)
         files.warn_ignored(cluster.place, with_model=not found)
         found.append(cluster)
@@ -137,10 +140,9 @@ def find(options: Options) -> Reach:
         make_curves(options.target, groups.runs)
         clusters = Clusters(groups, options.compare_unlike, inspector, simulator)
         filled = fill_clusters(options, clusters, Files(inspector))
-        over = [
-            Variation(clusters, cluster, options.over).fill()
-            for cluster in (filled if options.over is not None else [])
-        ]
+        key, over = options.over, []
+        if key is not None:
+            over = [Variation(clusters, cluster, key).fill() for cluster in filled]
     if options.of_bytes:
         check_bytes(groups)
     return Reach(options, groups, filled, over, clusters)

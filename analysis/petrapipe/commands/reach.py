@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable
 
 from ..command import INPUTS_MAX, Command, Option, Usage
 from ..text import shown
@@ -302,7 +303,7 @@ def untold_line(reach: Reach) -> str:
     from ..trainings import is_missing
 
     runs = reach.groups.runs
-    count = sum(is_missing(run.texts["backend"] or "", run.texts["training"]) for run in runs)
+    count = sum(is_missing(run.summary.backend, run.summary.training) for run in runs)
     if not count:
         return ""
     return (
@@ -553,6 +554,7 @@ not delayed, of the same optimiser if there is one: how many more updates it nee
 takes. Ratios are those of groups with the same number of devices and of samples per update on the same
 cluster; a line above the table names groups that are not alike. --compare-unlike prints all ratios.""",
     inputs=(1, INPUTS_MAX),
+    needs=("h5py", "numpy", "scipy", "xxhash"),
     options=(
         Option("loss", "X", "the target: a loss in nats", 1),
         Option("top1", "P", "the target: a top-1 accuracy, 0 .. 1", 1),
