@@ -11,7 +11,6 @@ libpetra_a_SOURCES += \
 	src/record/run_h5_columns.c src/record/run_h5_columns.h \
 	src/record/run_h5_tables.c \
 	src/record/trace.c \
-	src/record/training.c src/record/training.h \
 	src/record/training_log.c src/record/training_log.h
 
 # One of the two: the writer of Chakra's files, or none. protoc-c makes the code of the messages.
