@@ -25,6 +25,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/evaluation.py \
   analysis/petrapipe/export.py \
   analysis/petrapipe/facts.py \
+  analysis/petrapipe/fit.py \
   analysis/petrapipe/grids.py \
   analysis/petrapipe/guard.py \
   analysis/petrapipe/hdf5_file.py \
@@ -67,9 +68,21 @@ dist_commands_DATA = \
   analysis/petrapipe/commands/__init__.py \
   analysis/petrapipe/commands/compare.py \
   analysis/petrapipe/commands/export.py \
+  analysis/petrapipe/commands/fit.py \
   analysis/petrapipe/commands/inspect.py \
   analysis/petrapipe/commands/list.py \
-  analysis/petrapipe/commands/report.py
+  analysis/petrapipe/commands/report.py \
+  analysis/petrapipe/commands/sweep.py
+sweepdir = $(petrapipedir)/sweep
+dist_sweep_DATA = \
+  analysis/petrapipe/sweep/__init__.py \
+  analysis/petrapipe/sweep/cells.py \
+  analysis/petrapipe/sweep/children.py \
+  analysis/petrapipe/sweep/files.py \
+  analysis/petrapipe/sweep/pool.py \
+  analysis/petrapipe/sweep/slurm.py \
+  analysis/petrapipe/sweep/summary.py \
+  analysis/petrapipe/sweep/sweep.py
 examplesdir = $(analysisdir)/examples
 dist_examples_SCRIPTS = analysis/examples/nanogpt.py analysis/examples/resnet.py analysis/examples/unet.py
 figuresdir = $(petrapipedir)/figures

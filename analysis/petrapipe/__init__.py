@@ -33,6 +33,7 @@ _MODULE_OF = {
     "read_config": "configs",
     "half_interval": "statistics",
     "read_summary": "sweeps",
+    "run_sweep": "sweep.sweep",
     "Plan": "plan",
     "compare": "commands.compare",
     "list_runs": "commands.list",

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Iterable, Sequence
 
 LEVEL = 0.95  # probability of every interval
 
 
+@functools.cache
 def student(freedom: float, level: float = LEVEL) -> float:
     """Returns t of Student's distribution: a value lies within -t .. t with the probability `level`.
 
@@ -180,9 +182,9 @@ def moving_means(values: Sequence[float], width: int):
     """
     import numpy
 
-    values = numpy.asarray(values, dtype=float)
-    count = max(0, len(values) - width + 1)
+    numbers = numpy.asarray(values, dtype=float)
+    count = max(0, len(numbers) - width + 1)
     sums = numpy.zeros(count)
     for i in range(width if count else 0):
-        sums += values[i : i + count]
+        sums += numbers[i : i + count]
     return sums / width

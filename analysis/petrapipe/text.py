@@ -6,7 +6,6 @@ from __future__ import annotations
 import codecs
 import html
 import unicodedata
-from typing import Iterable
 
 
 def is_shown(code: int) -> bool:
@@ -144,35 +143,3 @@ def cell(text: object) -> str:
     a\|b
     """
     return shown(text).replace("|", r"\|")
-
-
-def edit_distance(a: str, b: str) -> int:
-    """Returns the number of letters to change, add, leave out or exchange with the next one that makes `a` from `b`.
-
-    >>> edit_distance("trian", "train"), edit_distance("bse", "base")
-    (1, 1)
-    """
-    cost = [[i + j if i * j == 0 else 0 for j in range(len(b) + 1)] for i in range(len(a) + 1)]
-    for i in range(1, len(a) + 1):
-        for j in range(1, len(b) + 1):
-            moved = min(cost[i - 1][j], cost[i][j - 1]) + 1
-            cost[i][j] = min(moved, cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]))
-            if i > 1 and j > 1 and a[i - 1] == b[j - 2] and a[i - 2] == b[j - 1]:
-                cost[i][j] = min(cost[i][j], cost[i - 2][j - 2] + 1)
-    return cost[-1][-1]
-
-
-def nearest_hint(word: str, names: Iterable[str], before: str = "") -> str:
-    """Returns "; did you mean NAME?" for the name that a misspelled word most likely means, or "".
-
-    >>> nearest_hint("trian", ("train", "simulate"))
-    '; did you mean train?'
-    """
-    found, given = "", word.lower()
-    best = 2 + (len(word) - 1) // 4  # too far: one mistake in four letters, two in five
-    for name in names if 2 <= len(word) <= 63 else ():
-        near = name.lower()
-        distance = 1 if near.startswith(given) else edit_distance(given, near)
-        if distance < best:
-            best, found = distance, name
-    return f"; did you mean {before}{found}?" if found else ""

@@ -19,6 +19,8 @@ const petra_command petra_command_compare = {
     .name = "compare", .summary = "compares runs: configs (key by key), results, and losses and weights (bit by bit)"};
 const petra_command petra_command_export = {.name = "export",
                                             .summary = "writes the tables of a run's log as CSV files"};
+const petra_command petra_command_sweep = {
+    .name = "sweep", .summary = "runs a grid of configs with several seeds and summarises it; can be resumed"};
 const petra_command petra_command_report = {.name = "report",
                                             .summary = "draws runs and sweeps on one page for a browser"};
 
@@ -57,12 +59,12 @@ static void set_environment(void) {
   const int size = petra_launcher_size(&name);
   if (own_path(own))
     setenv("PETRA_PROGRAM", own, 1);
-  if (size == 1) {
+  snprintf(launched, sizeof launched, "%d %s %d", size, size > 1 ? name : "", petra_launcher_rank());
+  if (size > 1)
+    setenv("PETRA_LAUNCHED", launched, 1);
+  else
     unsetenv("PETRA_LAUNCHED");
-    return;
-  }
-  snprintf(launched, sizeof launched, "%d %s %d", size, name, petra_launcher_rank());
-  setenv("PETRA_LAUNCHED", launched, 1);
+  petra_launcher_forget(); /* a run that Python starts has one process */
 }
 
 static bool is_set(const char *name, const char **out) {

@@ -38,6 +38,11 @@ petra_status petra_config_apply_text(petra_config *config, const petra_config_te
 petra_status petra_config_apply_sets(petra_config *config, const petra_config_sets *sets);
 petra_status petra_config_apply_part(petra_config *config, const petra_config_part *part);
 
+/* Check settings alone, one after the other, so that a key may have several values; the YAML of a text that is no
+ * config, such as a grid. */
+petra_status petra_config_check_sets(const petra_config_sets *sets);
+petra_status petra_config_check_yaml(const petra_config_text *text);
+
 /* The YAML document that a config is loaded from. */
 typedef struct petra_config_loader {
   petra_config *config;

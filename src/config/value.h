@@ -8,6 +8,7 @@
 typedef struct petra_config_origin {
   const char *file; /* name in messages; with `set`: origin of the setting, NULL: --set */
   const char *set;  /* the setting, "key.path=value" */
+  int before;       /* number of lines of the file before the text that is read */
 } petra_config_origin;
 
 /* One scalar as it was written. */

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "setup/plan.h"
 #include "schedule/method.h"
-#include "sweep/sweep.h"
+#include "reach/interval.h"
 
 #include <math.h>
 #include <string.h>

@@ -36,3 +36,15 @@ typedef struct petra_reach_ratio {
 } petra_reach_ratio;
 
 petra_reach_ratio petra_reach_ratio_of(const petra_reach_estimate *a, const petra_reach_estimate *b);
+
+/* The mean of a few repetitions and its uncertainty. */
+typedef struct petra_interval {
+  int count;        /* number of finite values; others are ignored */
+  double mean;      /* NaN if count is 0 */
+  double deviation; /* sqrt(sum (x - mean)^2 / (count - 1)); NaN if count < 2 */
+  double half;      /* Student's t interval is mean -+ half, half = t deviation / sqrt(count); NaN if count < 2 */
+} petra_interval;
+
+/* `level` is the probability of the interval, such as 0.95: t is the (1 + level) / 2 quantile of Student's
+ * distribution with count - 1 degrees of freedom. */
+petra_interval petra_interval_of(const double *values, int count, double level);
