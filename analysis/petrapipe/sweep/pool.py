@@ -8,7 +8,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .. import program
@@ -97,7 +97,7 @@ class Pool:
             if pid != child.pid:
                 continue
             self.children[slot] = None
-            self.attempt(lambda: end_child(self.sweep, child, status, self.stopped is not None))
+            self.attempt(end_child, self.sweep, child, status, self.stopped is not None)
             self.ended += 1
             self.stale = True
             if self.sweep.talks:
@@ -126,10 +126,10 @@ class Pool:
         end = time.monotonic()
         self.next_summary_s = start + max(SUMMARY_S, SUMMARY_SHARE * (end - start))
 
-    def attempt(self, act: Any) -> None:
+    def attempt(self, act: Callable[..., None], *arguments: Any) -> None:
         """A failure of the sweep itself (such as a full disk) ends the running cells and is the result."""
         try:
-            act()
+            act(*arguments)
         except Error as error:
             self.error = self.error or error
 
