@@ -9,7 +9,7 @@ dist_analysis_SCRIPTS = \
   analysis/plot_accumulation_gnuplot analysis/plot_probe_gnuplot analysis/plot_timeline_gnuplot analysis/plot_training_gnuplot
 dist_analysis_DATA = analysis/README.md analysis/entry.py analysis/petra_python.py analysis/plot_gnuplot.sh \
   analysis/plot_accumulation.gp analysis/plot_common.gp analysis/plot_probe.gp analysis/plot_timeline.gp analysis/plot_training.gp
-EXTRA_DIST += analysis/pyproject.toml
+EXTRA_DIST += analysis/pyproject.toml analysis/petrapipe/chakra.proto
 
 petrapipedir = $(analysisdir)/petrapipe
 dist_petrapipe_DATA = \
@@ -17,6 +17,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/__main__.py \
   analysis/petrapipe/alike.py \
   analysis/petrapipe/arguments.py \
+  analysis/petrapipe/chakra.py \
   analysis/petrapipe/checkpoints.py \
   analysis/petrapipe/command.py \
   analysis/petrapipe/configs.py \
@@ -66,6 +67,7 @@ dist_petrapipe_DATA = \
 commandsdir = $(petrapipedir)/commands
 dist_commands_DATA = \
   analysis/petrapipe/commands/__init__.py \
+  analysis/petrapipe/commands/chakra.py \
   analysis/petrapipe/commands/compare.py \
   analysis/petrapipe/commands/export.py \
   analysis/petrapipe/commands/fit.py \

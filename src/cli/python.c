@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The subcommands that are written in Python (analysis/petrapipe/commands/): their names, and how they are started. */
+#define _GNU_SOURCE /* pipe2 */
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/command.h"
 #include "group/launcher.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* Only the name and the summary, for petra --help: the module of the subcommand has its options and its help. */
@@ -116,4 +120,43 @@ petra_status petra_python_start(char *const *arguments) {
   }
   petra_free(script);
   return status;
+}
+
+/* The one child. */
+static FILE *to_child;
+static pid_t child;
+
+petra_status petra_python_open(char *const *arguments, FILE **out) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    return petra_fail(PETRA_IO, "Python cannot be started: %s", strerror(errno));
+  fflush(stdout);
+  signal(SIGPIPE, SIG_IGN); /* a child that has failed reads no more */
+  child = fork();
+  if (child == 0) {
+    signal(SIGPIPE, SIG_DFL);
+    dup2(ends[0], 0);
+    _exit(petra_status_exit_code(petra_python_start(arguments)));
+  }
+  close(ends[0]);
+  to_child = child > 0 ? fdopen(ends[1], "w") : NULL;
+  if (!to_child) {
+    close(ends[1]);
+    return petra_fail(PETRA_IO, "Python cannot be started: %s", strerror(errno));
+  }
+  *out = to_child;
+  return PETRA_OK;
+}
+
+petra_status petra_python_end(void) {
+  int status = 0;
+  if (!to_child)
+    return PETRA_OK;
+  fclose(to_child);
+  to_child = NULL;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+    continue;
+  if (WIFSIGNALED(status))
+    return petra_fail(PETRA_CHILD, "Python was ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  return WEXITSTATUS(status) == 0 ? PETRA_OK : WEXITSTATUS(status) == 2 ? PETRA_USAGE : PETRA_IO;
 }

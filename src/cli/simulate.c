@@ -301,23 +301,44 @@ static petra_status fit(const petra_arguments *arguments) {
   return status;
 }
 
+/* The arguments of the writer of --chakra, which is written in Python; a run has one. */
+static char *chakra_words[6];
+
+static petra_status start_chakra(FILE **out) {
+  return petra_python_open(chakra_words, out);
+}
+
+static void name_chakra(const petra_arguments *arguments) {
+  static char name[] = "chakra", output[] = "--output", overwrite[] = "--overwrite";
+  int count = 0;
+  chakra_words[count++] = name;
+  chakra_words[count++] = output;
+  chakra_words[count++] = (char *)(uintptr_t)arguments->chakra;
+  if (arguments->overwrite)
+    chakra_words[count++] = overwrite;
+  chakra_words[count] = NULL;
+}
+
 static petra_status run(const petra_arguments *arguments) {
   const petra_run_options options = {.kind = PETRA_RUN_SIMULATE,
                                      .files = arguments->output != NULL,
                                      .output = arguments->output,
                                      .trace = arguments->trace,
-                                     .chakra = arguments->chakra,
+                                     .read_actions = arguments->chakra ? start_chakra : NULL,
+                                     .end_actions = petra_python_end,
                                      .command_line = arguments->command_line,
                                      .overwrite = arguments->overwrite,
                                      .memory = arguments->memory,
                                      .critical_path = arguments->critical_path};
   petra_config *config;
   petra_run *simulation = NULL;
-  petra_status status;
+  petra_status status, ended;
   if (arguments->requests)
     return petra_requests_simulate(arguments);
   if (arguments->fit || arguments->vary)
     return fit(arguments);
+  if (arguments->chakra)
+    name_chakra(arguments);
   PETRA_TRY(petra_arguments_config(arguments, "simulate", &config));
   if (arguments->overwrite && arguments->output) {
     petra_stop_catch();
@@ -329,6 +350,9 @@ static petra_status run(const petra_arguments *arguments) {
   status = report(arguments, simulation);
 done:
   petra_run_destroy(simulation);
+  ended = petra_python_end();
+  if (status == PETRA_CHILD && ended != PETRA_OK)
+    status = ended;
   if (status == PETRA_STOPPED)
     petra_stop_report();
   petra_config_destroy(config);
@@ -371,7 +395,7 @@ const petra_command petra_command_simulate = {
             PETRA_OPTION("chakra", "DIR", chakra,
                          "writes MLCommons Chakra execution traces, the workloads of ASTRA-sim: DIR/petra.N.et for "
                          "device N, counted from 0 (docs/formats.md). Existing files of these names are an error; "
-                         "--overwrite replaces them. Needs a build with protobuf-c."),
+                         "--overwrite replaces them."),
             PETRA_OPTION("critical-path", NULL, critical_path,
                          "prints the actions and messages that determine the makespan; stores every action in memory. "
                          "It prints the nanoseconds of forward, backward, weight gradient, update, and of "
