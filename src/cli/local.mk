@@ -21,7 +21,6 @@ petra_SOURCES = \
 	src/cli/rows.c src/cli/rows.h \
 	src/cli/schedule.c src/cli/schedule_json.c \
 	src/cli/simulate.c \
-	src/cli/sweep.c \
 	src/cli/train.c
 petra_LDADD = $(PETRA_LDADD)
 # Where an installed petra finds its subcommands in Python, and the Python that configure found for them.
