@@ -34,8 +34,8 @@ _MODULE_OF = {
     "half_interval": "sweeps",
     "read_summary": "sweeps",
     "Plan": "plan",
-    "compare": "commands.compare",
-    "list_runs": "commands.list",
+    "compare": "comparison",
+    "list_runs": "run_list",
     # These need torch.
     "Chain": "trainer",
     "Trainer": "trainer",
