@@ -38,8 +38,8 @@ _MODULE_OF = {
     "run_sweep": "sweep.sweep",
     "Plan": "schedule",
     "reach": "reaching",
-    "compare": "commands.compare",
-    "list_runs": "commands.list",
+    "compare": "comparison",
+    "list_runs": "run_list",
     # These need torch.
     "Chain": "chain",
     "Trainer": "trainer",
