@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/best_weights.h"
+#include "checkpoint/checkpoints.h"
 
 #include "base/log.h"
 #include "base/mem.h"

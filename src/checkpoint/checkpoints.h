@@ -8,6 +8,9 @@
 #include "sim/executor_virtual.h"
 #include "checkpoint/manifest.h"
 #include "exec/pipeline.h"
+#include "config/config.h"
+#include "exec/stage_observer.h"
+#include "exec/network.h"
 
 /* What the run adds to its checkpoints, mostly from its observers. `context` is the first argument of each function. */
 typedef struct petra_checkpoint_run {
@@ -20,7 +23,8 @@ typedef struct petra_checkpoint_run {
   void (*pause)(void *context);
   void (*unpause)(void *context, int64_t ns);
   void (*waited)(void *context, int64_t ns);
-  /* On rank 0: gets the image of run.h5, to free with petra_free. Reads or writes the training log, in checkpoint.h5. */
+  /* On rank 0: gets the image of run.h5, to free with petra_free. Reads or writes the training log, in
+   * checkpoint.h5. */
   petra_status (*image)(void *context, char **image, size_t *bytes);
   petra_status (*log)(void *context, petra_archive *archive);
   /* Reads or writes what observers store for a stage (from 1) of a replica that is here, in the part of the stage.
@@ -58,7 +62,7 @@ typedef struct petra_checkpoints_options {
   petra_worker *worker;   /* for the executor */
   petra_worker *counting; /* counts the actions that the checkpoint has done; NULL: these are counted by their costs */
   petra_period every;     /* between two checkpoints; 0: none, not even after a signal */
-  const bool *aside;      /* an earlier run is set aside: a signal restores it, unless this one has a checkpoint */
+  const bool *aside;      /* an earlier run is kept: a signal restores it, unless this run has a checkpoint */
   const char *command;    /* with which the user resumes the run */
   bool by_arrival;        /* the executor uses petra_checkpoints_cuts */
   bool measure;           /* the worker measures durations, which are stored */
@@ -81,3 +85,41 @@ int64_t petra_checkpoints_every(const petra_period *every, int64_t batches);
 /* By arrival: returns where the executor must write checkpoints. */
 petra_pipeline_cuts petra_checkpoints_cuts(petra_observer *observer);
 void petra_checkpoints_destroy(petra_observer *observer); /* NULL is allowed */
+
+/* --- best_weights.c ---
+ * run.keep: best. Keeps the weights of the evaluation with the highest top-1 accuracy or, of tokens, with the lowest
+ * mean loss, the first of equals. They are in best.h5 of the run's folder until the run is complete, then in
+ * weights.h5.
+ *
+ * One process writes them as soon as the evaluation is done. In an executed run every process copies the weights of its
+ * stages to the host at each evaluation, before it knows the result. When the result arrives it keeps or drops its copy
+ * by the same rule; nobody waits for it. At a checkpoint, and at the end, all ranks send the copies of the best
+ * evaluation to rank 0, which writes best.h5. Replicas other than 0 do not evaluate, and keep nothing. */
+
+typedef struct petra_best petra_best;
+
+#define PETRA_BEST_FILE "best.h5"
+
+/* Call this on all ranks of the network. `folder` is the folder of the run in the process that writes it, else NULL; it
+ * is not changed yet. A resumed run has `logged` epochs and starts from its best.h5, or from weights.h5 if a complete
+ * run becomes longer; -1: a run begins. PETRA_CONFIG if the file contains the weights of an epoch that the run does not
+ * reach. PETRA_DATA if neither file exists, but there was an evaluation. All arguments are borrowed. */
+petra_status petra_best_create(const petra_network *network, const char *folder, int64_t logged, petra_best **out);
+void petra_best_destroy(petra_best *best); /* NULL is allowed */
+
+/* Receives the evaluations of the run, and their weights. */
+petra_stage_observer *petra_best_observer(petra_best *best);
+
+/* Call this in a resumed run, on all ranks, before the first action: distributes what rank 0 found in the files. */
+petra_status petra_best_resume(petra_best *best);
+
+/* Call this on all ranks, at the same position of the schedule, when all know the results so far. Afterwards best.h5
+ * contains the weights of the best evaluation. */
+petra_status petra_best_save(petra_best *best);
+
+/* Ends the run: best.h5, if it exists, becomes weights.h5. PETRA_DATA if it does not contain the weights of the best
+ * evaluation in the log of this run (epoch 0: none). */
+petra_status petra_best_finish(petra_best *best, const petra_weights_moment *logged);
+
+/* Returns PETRA_CONFIG if a run with this config and `epochs` whole epochs has no evaluation. */
+petra_status petra_best_check(const petra_config *config, int64_t epochs);

@@ -8,7 +8,7 @@
 #include "cli/command.h"
 #include "cli/run_facts.h"
 #include "record/run_h5_read.h"
-#include "checkpoint/best_weights.h"
+#include "checkpoint/checkpoints.h"
 #include "record/training_log.h"
 #include "record/run_h5_columns.h"
 #include "setup/describe.h"

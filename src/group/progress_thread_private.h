@@ -7,7 +7,8 @@
 
 #include <pthread.h>
 
-/* Tags are those of the progress thread itself, then two per channel: for messages, and for acknowledgements. */
+/* The first tags belong to the progress thread itself; then there are two per channel: for messages, and for
+ * acknowledgements. */
 enum { PETRA_TAG_CONTROL, PETRA_TAG_PUT, PETRA_TAGS_OWN };
 
 enum { PETRA_PROGRESS_THREAD_NAME = 200, PETRA_PROGRESS_THREAD_LINE = 800 };

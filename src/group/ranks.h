@@ -75,8 +75,8 @@ petra_status petra_ranks_share(petra_ranks *ranks, void *data, size_t size);
 void petra_ranks_agreement_start(petra_ranks *ranks, int64_t every_ns, int64_t position);
 bool petra_ranks_agreement_discard(petra_ranks *ranks, bool discards);
 
-/* Call this at position `done`, before the rank passes on to `next`. It may wait for the other ranks. *agreed is true if
- * all ranks write a checkpoint here; *then is what they do afterwards. *waited_ns is the time of waiting. */
+/* Call this at position `done`, before the rank passes on to `next`. It may wait for the other ranks. *agreed is true
+ * if all ranks write a checkpoint here; *then is what they do afterwards. *waited_ns is the time of waiting. */
 petra_status petra_ranks_agreement_reach(petra_ranks *ranks, int64_t done, int64_t next, bool *agreed,
                                          petra_agreed *then, int64_t *waited_ns);
 
@@ -93,7 +93,7 @@ petra_status petra_ranks_hosts(petra_ranks *ranks, int32_t *out);
 /* Names the stages of this rank in messages: "rank 1 (host, stages 4 .. 6)". */
 void petra_ranks_rename(petra_ranks *ranks, const char *stages);
 
-/* Returns the clock (base/clock.h) of this rank at the moment when that of rank 0 is 0: exact on one host, else
+/* Returns the clock (base/clock.h) of this rank at the moment when the clock of rank 0 is 0: exact on one host, else
  * estimated from echoes. */
 petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns);
 

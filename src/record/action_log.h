@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Records the actions of a run, for /trace/actions of run.h5 and for traces. Under the virtual clock it is an observer
- * and writes rows during the run. By the wall clock each process adds rows of its own actions, and rank 0 gathers them
+ * and writes rows during the run. By the wall clock each process adds rows of its actions, and rank 0 gathers them
  * when the run is over. */
 #pragma once
 
@@ -9,6 +9,7 @@
 #include "record/run_h5.h"
 #include "group/ranks.h"
 #include "schedule/program.h"
+#include "base/mem.h"
 
 typedef struct petra_action_log petra_action_log;
 
@@ -41,8 +42,35 @@ petra_status petra_action_log_gather(petra_action_log *log, petra_ranks *ranks, 
                                      petra_observer *trace);
 
 /* Puts the actions of several processes in one order: the actions of each process in the order of that process, every
- * pass after the pass whose message it took, and otherwise by the time of the start. Clocks of hosts differ: by time alone a message could
- * be taken before it was sent. Process p of `count` has rows first[p] .. first[p + 1] - 1, in the order in which it did
- * them. PETRA_INTERNAL, logged, if there is no such order; then `rows` are unchanged. */
+ * pass after the pass whose message it took, and otherwise by the time of the start. Clocks of hosts differ: by time
+ * alone a message could be taken before it was sent. Process p of `count` has rows first[p] .. first[p + 1] - 1, in the
+ * order in which it did them. PETRA_INTERNAL, logged, if there is no such order; then `rows` are unchanged. */
 petra_status petra_merge_actions(petra_trace_row *rows, const int64_t *first, int count,
                                  const petra_program_options *program);
+
+/* --- trace.c ---
+ * An observer that writes a trace for the viewers of Chrome and Perfetto (JSON in the Trace Event Format) during a run.
+ * The trace has one process per device, named after its stages, with the threads F, B (for B, W and U) and
+ * communication. It has arrows from an action to the action that uses its message, if the trace has both and both take
+ * time; and two counters for each stage, of the microbatches that it holds between F and B and of its memory. Times are
+ * nanoseconds of the virtual clock, given as microseconds with three decimals. The file appears at `path` when it is
+ * complete. */
+
+typedef struct petra_trace_observer_options {
+  const char *path;
+  const petra_program_options *program; /* borrowed */
+  bool split_backward;                  /* W is a separate action, and ends what a stage holds */
+  /* The account of a stage (from 1), asked for when an action of it or of a neighbour has started. NULL: memory is not
+   * known. */
+  const petra_account *(*account)(const void *context, int32_t stage);
+  const void *context;
+} petra_trace_observer_options;
+
+/* PETRA_IO, logged, if the file cannot be made. Warns if the trace may exceed 500 MB. */
+petra_status petra_trace_observer_create(const petra_trace_observer_options *options, petra_observer **out);
+
+/* Call this after the run: ends the file and renames it. */
+petra_status petra_trace_observer_finish(petra_observer *observer);
+
+/* Discards the file if it was not finished. NULL is allowed. */
+void petra_trace_observer_destroy(petra_observer *observer);

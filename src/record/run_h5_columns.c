@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "record/run_h5_columns.h"
 
-#include "record/run_h5_probe.h" /* circle: as run_h5.h */
-
 #include <hdf5.h>
 
 #include <stdio.h>

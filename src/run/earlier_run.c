@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
-#include "checkpoint/best_weights.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/manifest.h"
 #include "io/file.h"
 #include "record/run_h5_read.h"

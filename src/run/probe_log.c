@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The rows of the probes in run.h5. */
 #include "run/run_private.h"
 
 #include "backend/ops.h"

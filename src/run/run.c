@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "record/trace.h"
+#include "record/action_log.h"
 
 #include <unistd.h>
 

@@ -6,23 +6,13 @@
 #include "run/run.h"
 
 #include "record/action_log.h"
-#include "checkpoint/best_weights.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/manifest.h"
 #include "setup/virtual_cluster.h"
 #include "distributed/execution.h"
 #include "run/folder.h"
 #include "exec/pipeline.h"
 #include "exec/stage_observer.h"
-#include "record/run_h5_probe.h"
-
-/* The rows of a run's probes in run.h5. */
-typedef struct petra_probe_log {
-  const petra_network *network;
-  petra_run_h5_probe *log; /* NULL: nothing was begun */
-  petra_run_h5_parameter *parameters;
-  const petra_probe_row *row;   /* the row that is being written */
-  const petra_tensor **tensors; /* its gradients, [gradient][parameter] */
-} petra_probe_log;
 
 /* The functions of a kind of run. `compare` to `follow` may be NULL; all but `destroy` are called in this order. */
 typedef struct petra_run_ops {
@@ -49,6 +39,15 @@ typedef struct petra_run_ops {
 extern const petra_run_ops petra_run_training, petra_run_simulating;
 
 typedef struct petra_simulation petra_simulation;
+
+/* The rows of a run's probes in run.h5 (probe_log.c). */
+typedef struct petra_probe_log {
+  const petra_network *network;
+  petra_run_h5_probe *log; /* NULL: nothing was begun */
+  petra_run_h5_parameter *parameters;
+  const petra_probe_row *row;   /* the row that is being written */
+  const petra_tensor **tensors; /* its gradients, [gradient][parameter] */
+} petra_probe_log;
 
 struct petra_run {
   const petra_config *config;
