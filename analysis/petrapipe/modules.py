@@ -12,19 +12,20 @@ from .errors import MissingModule
 # Debian's packages of modules. The others are not in Debian 12.
 DEBIAN = {
     name: f"python3-{name}"
-    for name in ("h5py", "matplotlib", "numpy", "pandas", "plotly", "torch", "xxhash")
+    for name in ("h5py", "matplotlib", "numpy", "pandas", "plotly", "scipy", "torch", "xxhash")
 }
 
 
 def modules(*names: str) -> list[ModuleType]:
-    """Returns the modules with these names. Otherwise raises MissingModule: which are missing in which Python, and what to install.
+    """Returns the modules with these names. Otherwise raises MissingModule: which are missing in
+    which Python, and what to install.
 
     >>> json, = modules("json")
     >>> json.dumps([1])
     '[1]'
     >>> modules("no_such_module")
     Traceback (most recent call last):
-    petrapipe.errors.MissingModule: ... cannot load the module no_such_module; expected a Python that can: ...
+    petrapipe.errors.MissingModule: ... cannot load the module no_such_module; expected ...
     """
     found, missing, why = [], [], ""
     for name in names:
@@ -47,8 +48,9 @@ def modules(*names: str) -> list[ModuleType]:
             else []
         )
         raise MissingModule(
-            f"{sys.executable} cannot load the module{s} {', '.join(missing)}{why}; expected a Python that can: another by its path in "
-            f"PETRA_PYTHON, or this one after {sys.executable} -m pip install {' '.join(missing)} (Debian's /usr/bin/python3: "
-            f"{'; '.join(debian)})"
+            f"{sys.executable} cannot load the module{s} {', '.join(missing)}{why}; expected a"
+            " Python that can: another by its path in PETRA_PYTHON, or this one after"
+            f" {sys.executable} -m pip install {' '.join(missing)} (Debian's /usr/bin/python3:"
+            f" {'; '.join(debian)})"
         )
     return found

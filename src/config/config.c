@@ -4,9 +4,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "config/document.h"
 #include "config/optimiser.h"
-#include "config/value.h"
+#include "config/config_private.h"
 
 #include <string.h>
 #include <yaml.h>
@@ -153,7 +152,8 @@ static petra_status load_file(petra_config *config, const petra_config_text *tex
   if (!text->text)
     PETRA_TRY(petra_config_read(text->path, &origin, &read, &size));
   for (int i = 0; !from && i < petra_config_key_count; i++) /* line 0: keys that are in no file keep their defaults */
-    PETRA_TRY_GOTO(status, petra_config_remember(config, i, &origin, 0), done);
+    if (!config->labels[i])
+      PETRA_TRY_GOTO(status, petra_config_remember(config, i, &origin, 0), done);
   PETRA_TRY_GOTO(status, petra_config_document_load(&origin, read ? read : text->text, size, &document), done);
   const petra_config_loader in = {config, &origin, &document};
   const yaml_node_t *root = yaml_document_get_root_node(&document);
@@ -189,8 +189,8 @@ static petra_status share_label(petra_config *config, int from, int to) {
   return PETRA_OK;
 }
 
-/* Handles a layer that sets another optimiser: those of its keys that the layer does not set get the defaults of that
- * optimiser. */
+/* Handles a layer that sets another optimiser: the keys of the optimiser that the layer does not set get their
+ * defaults. */
 static petra_status apply_optimiser(petra_config *config) {
   const petra_optimiser_kind kind = petra_optimiser_find(config->optim.name);
   const int name = petra_config_key_find("optim.name"), lr = petra_config_key_find("optim.lr");
@@ -203,9 +203,9 @@ static petra_status apply_optimiser(petra_config *config) {
         config->optim.name);
   for (int i = 0; i < petra_config_key_count; i++) {
     const petra_config_key *key = &petra_config_keys[i];
-    bool some;
-    const char *value = petra_optimiser_default(kind, key->path, &some);
-    if (config->fresh[i] || (!some && i != lr))
+    bool known;
+    const char *value = petra_optimiser_default(kind, key->path, &known);
+    if (config->fresh[i] || (!known && i != lr))
       continue;
     PETRA_TRY(load_value(config, &(petra_config_origin){"default", NULL}, i, value ? value : key->default_value));
     PETRA_TRY(share_label(config, name, i));
@@ -297,7 +297,7 @@ petra_status petra_config_resolve(const petra_config_origin *origin, int line, c
     return petra_config_fail_at(origin, line, path, "a section; expected a key in it, one of %s",
                                 petra_config_children(path, names, sizeof names));
   }
-  if (index < 0) { /* the names to choose from are those of the innermost section that exists */
+  if (index < 0) { /* the names to choose from are the names in the innermost section that exists */
     snprintf(section, sizeof section, "%s", path);
     do {
       char *dot = strrchr(section, '.');
@@ -327,14 +327,10 @@ static petra_status apply_set(petra_config *config, const char *where, const cha
   return load_value(config, &origin, index, equals + 1);
 }
 
-static petra_status apply_layer(petra_config *config, const petra_config_sets *layer) {
+petra_status petra_config_apply_sets(petra_config *config, const petra_config_sets *layer) {
   for (int i = 0; i < layer->count; i++)
     PETRA_TRY(apply_set(config, layer->where, layer->sets[i]));
   return petra_config_end_layer(config);
-}
-
-petra_status petra_config_apply_sets(petra_config *config, const char *const *sets, int count) {
-  return apply_layer(config, &(petra_config_sets){NULL, sets, count});
 }
 
 /* All zeros, which are never a config in use. */
@@ -391,7 +387,7 @@ petra_status petra_config_load_layers(const petra_config_text *text, const petra
   if (text->path)
     PETRA_TRY_GOTO(status, petra_config_apply_text(config, text), fail);
   for (int i = 0; i < count; i++)
-    PETRA_TRY_GOTO(status, apply_layer(config, &layers[i]), fail);
+    PETRA_TRY_GOTO(status, petra_config_apply_sets(config, &layers[i]), fail);
   *out = config;
   return PETRA_OK;
 fail:
@@ -462,7 +458,7 @@ static bool takes_all(const char *key) {
   return true;
 }
 
-/* Labels of keys that a file does not set are those of line 0. */
+/* A key that a file does not set has the label of line 0. */
 static bool is_set(const petra_config *config, int key) {
   static const char ending[] = " (default)";
   const char *label = config->labels[key];
@@ -497,7 +493,7 @@ static petra_status check_part(const petra_config *alone, const petra_config_par
 }
 
 /* Checks all keys of the file by loading it alone, too. */
-static petra_status apply_part(petra_config *config, const petra_config_part *part) {
+petra_status petra_config_apply_part(petra_config *config, const petra_config_part *part) {
   const petra_config_text text = {.path = part->path};
   petra_config *alone;
   config->takes = part->takes;
@@ -519,8 +515,8 @@ petra_status petra_config_load_parts(const petra_config_text *text, const petra_
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_config_load_text(text, NULL, 0, &config));
   for (int i = 0; i < part_count; i++)
-    PETRA_TRY_GOTO(status, apply_part(config, &parts[i]), fail);
-  PETRA_TRY_GOTO(status, apply_layer(config, sets), fail);
+    PETRA_TRY_GOTO(status, petra_config_apply_part(config, &parts[i]), fail);
+  PETRA_TRY_GOTO(status, petra_config_apply_sets(config, sets), fail);
   *out = config;
   return PETRA_OK;
 fail:
@@ -547,9 +543,9 @@ void petra_config_destroy(petra_config *config) {
   petra_free(config);
 }
 
-/* Bandwidths are those of the standard or the data sheet, in each direction, not what a program achieves. No vendor
+/* Bandwidths are from the standard or the data sheet, in each direction, not what a program achieves. No vendor
  * states the latency from program to program, so that latencies without a source are assumptions, in round numbers. The
- * order is that of the key's choices (keys.c). */
+ * order is the order of the key's choices (keys.c). */
 static const char assumed[] = "assumption";
 static const petra_link_preset presets[] = {
     {"none", 0, 0, "ideal", "ideal"},

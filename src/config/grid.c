@@ -2,7 +2,7 @@
 /* The cells of a grid: their names and configs. */
 #include "config/grid.h"
 
-#include "config/document.h"
+#include "config/config_private.h"
 #include "config/grid_private.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -317,7 +317,7 @@ petra_status petra_grid_config(const petra_grid *grid, int cell, const char *con
     PETRA_TRY_GOTO(
         status, petra_config_apply_root(&to, &(petra_config_file){.path = grid->path}, grid->config, grid->config_line),
         fail);
-  PETRA_TRY_GOTO(status, petra_config_apply_sets(to.config, sets, set_count), fail);
+  PETRA_TRY_GOTO(status, petra_config_apply_sets(to.config, &(petra_config_sets){NULL, sets, set_count}), fail);
   if (cell >= 0)
     PETRA_TRY_GOTO(status, apply_cell(grid, cell, &to), fail);
   *out = to.config;

@@ -13,7 +13,7 @@
 #include "exec/stage_observer.h"
 #include "schedule/method.h"
 #include "group/progress_thread.h"
-#include "nn/partition.h"
+#include "nn/model.h"
 #include "stage/stage.h"
 
 /* --- gradient_cosine.c ---

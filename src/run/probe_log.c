@@ -2,7 +2,7 @@
 /* The rows of the probes in run.h5. */
 #include "run/run_private.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/mem.h"
 
 #include <stdio.h>
