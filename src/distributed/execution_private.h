@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of an execution (execution.h): the links between the ranks, the relay of losses, the worker and the executor
- * of a rank. */
+/* The parts of an execution (execution.h): the links between the ranks, the relay of losses, the worker and the
+ * executor of a rank. */
 #pragma once
 
 #include "backend/backend.h"
@@ -30,8 +30,8 @@ typedef struct petra_rank_links {
 petra_peer_link petra_rank_links_peers(petra_rank_links *links);
 
 /* All ranks call this together, after they agreed. Rank 0 chooses by cluster.transport, the same for all, and
- * neighbours connect. `id` is that of a channel of the progress thread that nobody else uses. PETRA_CONFIG or a failure
- * on all ranks, with one line. Call petra_rank_links_fini even on failure. */
+ * neighbours connect. `id` is the id of a channel of the progress thread that nobody else uses. PETRA_CONFIG or a
+ * failure on all ranks, with one line. Call petra_rank_links_fini even on failure. */
 petra_status petra_rank_links_init(petra_rank_links *links, const petra_placement *placement, const petra_plan *plan,
                                    petra_backend *backend, int id);
 
@@ -43,9 +43,9 @@ void petra_rank_links_fini(petra_rank_links *links);
 
 /* --- loss_relay.c ---
  * Sends the losses and evaluations of a run from the process with the last stage (of each replica) to the observers of
- * other processes. Rank 0 receives all of them. With `keeps_best` every rank of replica 0 receives the
- * evaluations. They are messages on ordinary channels of the progress thread. What a process observes itself goes to its
- * own observers directly. */
+ * other processes. Rank 0 receives all of them. With `keeps_best` every rank of replica 0 receives the evaluations.
+ * They are messages on ordinary channels of the progress thread. What a process observes itself goes to its own
+ * observers directly. */
 
 typedef struct petra_loss_relay petra_loss_relay;
 
@@ -67,9 +67,9 @@ petra_status petra_loss_relay_drain(petra_loss_relay *relay);
 
 /* --- worker_ranks.c ---
  * The worker of a rank. It receives the actions of all stages, in the one order that the schedule has under the virtual
- * clock, the same on every rank. The worker of the stages performs the actions of the stages that are here, and waits for
- * the messages of other ranks; the actions of other stages are counted. So the order, and what depends on it (evaluations, the end), is the
- * same everywhere without communication. */
+ * clock, the same on every rank. The worker of the stages performs the actions of the stages that are here, and waits
+ * for the messages of other ranks; the actions of other stages are counted. So the order, and what depends on it
+ * (evaluations, the end), is the same everywhere without communication. */
 
 /* All is borrowed. */
 typedef struct petra_worker_ranks_options {
@@ -82,7 +82,7 @@ typedef struct petra_worker_ranks_options {
   petra_observer *actions;         /* a list, or NULL; notified (ended) of the actions here, by the wall clock */
   int64_t origin_ns;               /* of the wall clock (base/clock.h): times of rows are relative to it */
   petra_progress_thread *progress; /* of the transport */
-  petra_rank_times *times;         /* notified of its own actions */
+  petra_rank_times *times;         /* notified of the actions here */
   /* Is called now and then, between actions; may be NULL. */
   petra_status (*between)(void *context);
   void *context;
@@ -95,7 +95,7 @@ void petra_worker_ranks_destroy(petra_worker *worker);
  * before any other. Valid as long as the worker. */
 petra_worker *petra_worker_ranks_counting(petra_worker *worker);
 
-/* Nanoseconds spent so far in its own actions, and the parts spent waiting, and converting tensors to messages and
+/* Nanoseconds spent so far in the actions here, and the parts spent waiting, and converting tensors to messages and
  * back. */
 typedef struct petra_worker_ranks_times {
   int64_t busy_ns, waited_ns, copied_ns;

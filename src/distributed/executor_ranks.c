@@ -76,8 +76,8 @@ static void drop_first(queue *q) {
 
 /* --- what can be done --- */
 
-/* Returns the queue of a pass whose message comes from this rank itself: for B of a split head, from its own F. NULL if
- * the message comes from another rank, or from the source. */
+/* Returns the queue of a pass whose message comes from this rank itself: for B of a split head, from the F there. NULL
+ * if the message comes from another rank, or from the source. */
 static queue *own_queue(const executor_arrival *x, int32_t stage, bool backward) {
   if (backward)
     return stage == x->program->stages || here(x, stage + 1) ? &state_of(x, stage)->backward : NULL;

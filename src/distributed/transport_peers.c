@@ -87,7 +87,7 @@ static petra_status receive(petra_transport_peers *p, const petra_address *to, i
   return status;
 }
 
-/* Makes it an action of its own, so that storage and launches repeat in the order of microbatches. */
+/* Makes it a separate action, so that storage and launches repeat in the order of microbatches. */
 petra_status petra_transport_peers_coming(petra_transport_peers *p, const petra_address *to) {
   petra_backend *backend = p->options.backend;
   petra_message message;

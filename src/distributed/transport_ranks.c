@@ -56,7 +56,7 @@ static size_t bytes_of(const petra_tensor *tensor) {
 }
 
 /* Returns how many messages the receiver must have finished with before the next one is sent. By the order, all
- * messages of an evaluation that were sent so far have been taken, because the ranks evaluate at one place of it. */
+ * messages of an evaluation that were sent so far have been taken, because the ranks evaluate at one position of it. */
 static int64_t awaited(transport_ranks *t, int32_t stage, petra_message_kind kind) {
   const boundary *b = boundary_of(t, stage, kind);
   if (t->options.by_arrival)

@@ -23,11 +23,12 @@
 #include "group/progress_thread.h"
 
 /* --- transport_peers.c: the part that sends from device to device ---
- * Used (backend/peers.h) if all ranks have such a backend. Every rank goes through the one schedule of all stages, so the receiver knows when a message is sent. At that place
- * of the schedule it creates the tensors, whose shapes follow from the network, begins to receive them, and puts them
- * into the mailbox of the stage. All operations of one group of actions go to the device as one group. So both ends of
- * every connection name its messages in the order of the schedule. No rank waits for ever, no host waits for a message,
- * and a rank stores what the schedule requires and nothing more: docs/adr/0018. */
+ * Used (backend/peers.h) if all ranks have such a backend. Every rank goes through the one schedule of all stages, so
+ * the receiver knows when a message is sent. At that place of the schedule it creates the tensors, whose shapes follow
+ * from the network, begins to receive them, and puts them into the mailbox of the stage. All operations of one group of
+ * actions go to the device as one group. So both ends of every connection name its messages in the order of the
+ * schedule. No rank waits for ever, no host waits for a message, and a rank stores what the schedule requires and
+ * nothing more: docs/adr/0018. */
 
 /* Sends tensors to another device. */
 typedef struct petra_peer_link {
@@ -62,7 +63,7 @@ void petra_transport_peers_destroy(petra_transport_peers *peers); /* NULL is all
 petra_status petra_transport_peers_post(petra_transport_peers *peers, const petra_address *to, petra_message *message);
 petra_status petra_transport_peers_take(petra_transport_peers *peers, const petra_address *at, petra_message *out);
 
-/* Call this when the schedule reaches the place at which a stage elsewhere sends this message, of a microbatch, to a
+/* Call this when the schedule reaches the position at which a stage elsewhere sends this message, of a microbatch, to a
  * stage that is here. */
 petra_status petra_transport_peers_coming(petra_transport_peers *peers, const petra_address *to);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Probes of gradient fidelity: for chosen update windows they compare the gradient that a stage's update takes with two
  * exact ones (docs/semantics/gradient-fidelity.md). The worker notifies the probe of what it does. The probe copies
- * weights and images, which count in its own account, and changes nothing of the training: results are bit-identical.
+ * weights and images, which count in the account of the probe, and changes nothing of the training: results are
+ * bit-identical.
  *
- * Every process of a run has a probe, which computes the part of its own stages. All of them decide from the order of
- * the actions of all stages which references they compute next and with which versions, so that they decide alike
+ * Every process of a run has a probe, which computes the part of its stages. All of them decide from the order of the
+ * actions of all stages which references they compute next and with which versions, so that they decide alike
  * (docs/adr/0025). A process with all stages is the case of one. */
 #pragma once
 
@@ -134,8 +135,8 @@ petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tenso
  * under an account that the archive knows. */
 petra_status petra_probe_archive_stage(petra_probe *probe, int replica, int32_t stage, petra_tensor_archive *tensors);
 
-/* All processes call this at the same place of the order. Afterwards all references that were begun are computed, and
- * rank 0 has delivered the rows of all complete windows. NULL: no probe. */
+/* All processes call this at the same position of the order. Afterwards all references that were begun are computed,
+ * and rank 0 has delivered the rows of all complete windows. NULL: no probe. */
 petra_status petra_probe_drain(petra_probe *probe);
 
 /* Returns the account of the probe of this process. */

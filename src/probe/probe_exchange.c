@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the probes of the processes of a run send each other: streams and gradients between neighbouring stages, the
  * gradients of other replicas, the results of a window. The messages use channels of the progress thread that nothing
- * else uses. They go through the hosts, even if training messages go from device to device. Buffers count as messages of
- * the probe's account. */
+ * else uses. They go through the hosts, even if training messages go from device to device. Buffers count as messages
+ * of the probe's account. */
 #include "probe/probe_private.h"
 
 #include "base/log.h"
@@ -51,8 +51,8 @@ static int keys_of(const petra_probe *probe, message_kind kind) {
   return 0;
 }
 
-/* Every stage has a channel up and one down. The processes at one place share one number, and so do all that send to
- * rank 0. */
+/* Every stage has a channel up and one down. The processes with the same stages of all replicas share one number, and
+ * so do all processes that send to rank 0. */
 static int channel_of(const petra_probe *probe, message_kind kind, int key) {
   const int stages = probe->options.partition->stages;
   static const int behind[] = {[MESSAGE_MEAN] = 0, [MESSAGE_FOUND] = 1};
@@ -68,8 +68,8 @@ static void charge(petra_probe *probe, link_end *end) {
 
 /* --- messages --- */
 
-/* Returns a buffer for the next message of a kind. Upwards a sender is at most two messages ahead of its receiver; on the
- * other channels it only waits for one of its two buffers. */
+/* Returns a buffer for the next message of a kind. Upwards a sender is at most two messages ahead of its receiver; on
+ * the other channels it only waits for one of its two buffers. */
 static petra_status room(petra_probe *probe, message_kind kind, int key, void **buffer) {
   link_end *end = &probe->exchange->ends[kind][key];
   PETRA_TRY(petra_channel_buffer(end->channel, kind == MESSAGE_UP ? end->count - PETRA_TRANSPORT_AHEAD : 0,
@@ -345,8 +345,9 @@ petra_status petra_probe_add_replicas(petra_probe *probe, petra_probe_wave *wave
 }
 
 /* --- results ---
- * A message contains all figures of the window, of which those of the sender's stages count, and the reconstruction
- * errors of its replica. If gradients were requested, those of its parameters follow, as separate messages. */
+ * A message contains all figures of the window, of which the figures of the sender's stages count, and the
+ * reconstruction errors of its replica. If gradients were requested, the gradients of its parameters follow, as
+ * separate messages. */
 
 /* Visits the parameters of a stage, in the order of a row. */
 static petra_status each_gradient(petra_probe *probe, petra_probe_window *window, int rank, int32_t j,

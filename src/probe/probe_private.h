@@ -122,7 +122,7 @@ static inline petra_probe_slot *petra_probe_slot_of(const petra_probe_window *wi
   return &window->slots[microbatch - window->first];
 }
 
-/* Counts the numbers of a window: those of `stage` and the arrays after it. */
+/* Counts the numbers of a window: `stage` and the arrays after it. */
 static inline size_t petra_probe_numbers(const petra_probe *probe) {
   const size_t stages = (size_t)probe->stages, measures = PETRA_MEASURES * PETRA_PAIRS;
   return (measures + PETRA_PAIRS + 1) * stages + measures * (size_t)probe->parameters;

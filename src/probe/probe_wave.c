@@ -76,7 +76,8 @@ petra_status petra_probe_wave_add(const petra_probe *probe, const petra_probe_wa
   return PETRA_OK;
 }
 
-/* Adds the gradients, or sends them to the process with the same stages of replica 0, which adds those of all. */
+/* Adds the gradients, or sends them to the process with the same stages of replica 0, which adds the gradients of all
+ * replicas. */
 static petra_status give(petra_probe *probe, const petra_probe_wave *wave, int32_t j, int b,
                          const petra_tensor_set *gradients) {
   for (int i = 0; i < gradients->count && petra_probe_wave_wants(wave, j); i++)
@@ -85,8 +86,8 @@ static petra_status give(petra_probe *probe, const petra_probe_wave *wave, int32
   return PETRA_OK;
 }
 
-/* *gradients, of the block's outputs, becomes that of its inputs. The filters' gradients are not computed for a block
- * that the wave only passes through. */
+/* *gradients, of the block's outputs, become the gradients of its inputs. The filters' gradients are not computed for a
+ * block that the wave only passes through. */
 static petra_status back_block(petra_probe *probe, petra_probe_wave *wave, int32_t j, int b) {
   const petra_block *block = &probe->model->blocks[b];
   petra_block_graph *graph = &wave->graphs[b];

@@ -114,7 +114,7 @@ extern const petra_dimension_facts petra_dimension_table[PETRA_DIMENSIONS];
 /* The labels of the memory categories, then of their total. */
 extern const char *const petra_run_h5_categories[PETRA_MEMORY_CATEGORIES + 1];
 
-/* Counts the dimensions of a column, without that of the rows. */
+/* Counts the dimensions of a column, without the dimension of the rows. */
 int petra_column_rank(const petra_column *column);
 
 /* Returns the value of a column of reals in a row. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A run from a config: open it, run it to its end, close it. A training, in one process or several, and a simulation
- * are assembled alike, and differ in their worker and executor. The command line, tests and benches create runs here. */
+ * are assembled alike, and differ in their worker and executor. The command line, tests and benches create runs
+ * here. */
 #pragma once
 
 #include "schedule/executor.h"

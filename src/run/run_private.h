@@ -13,7 +13,6 @@
 #include "run/folder.h"
 #include "exec/pipeline.h"
 #include "exec/stage_observer.h"
-#include "setup/rank_simulation.h"
 #include "record/run_h5.h"
 
 /* The functions of a kind of run. `compare` to `follow` may be NULL; all but `destroy` are called in this order. */
@@ -58,7 +57,10 @@ struct petra_run {
   petra_ranks *ranks, one; /* those of the options, else &one */
   petra_plan plan;
   petra_cluster cluster;
-  petra_rank_simulation *rank_simulation; /* replaces the plan's program and cluster for the executor; NULL: these */
+  /* What the executor runs, set by `prepare`: of the plan, or of a simulation over ranks. */
+  const petra_program_ops *program;
+  const petra_program_options *program_options;
+  const petra_executor_virtual_options *clock;
   petra_executor *executor;
   petra_folder folder;       /* without a path nothing is written */
   petra_action_log *actions; /* NULL: not requested */

@@ -184,8 +184,8 @@ static petra_status write_memory(petra_run *run) {
   return status;
 }
 
-/* Adds the losses of the stages that are here, of all replicas, to `sums`: by stage and epoch the loss, the hits and the
- * labels. */
+/* Adds the losses of the stages that are here, of all replicas, to `sums`: by stage and epoch the loss, the hits and
+ * the labels. */
 static void add_losses(const petra_run *run, int64_t epochs, double *sums) {
   for (int i = 0; i < run->placement.replicas; i++)
     for (int32_t j = 0; run->pipelines[i] && j < run->plan.stages; j++) {

@@ -141,7 +141,7 @@ static petra_status archive_log(void *context, petra_archive *archive) {
   return petra_training_log_archive(((petra_run *)context)->log, archive);
 }
 
-/* Reads or writes the recorded actions of a stage. The times become those of a run without a pause. */
+/* Reads or writes the recorded actions of a stage. The times become the times of a run without a pause. */
 static petra_status archive_actions(petra_run *run, int32_t stage, int64_t written_ns, petra_archive *archive) {
   bool there;
   PETRA_TRY(petra_action_log_archive(run->execution ? run->actions : NULL, stage,
