@@ -5,6 +5,7 @@ libpetra_a_SOURCES += \
 	src/record/chakra.c src/record/chakra.h \
 	src/record/chakra_file.h \
 	src/record/libraries.c \
+	src/record/probe_log.c src/record/probe_log.h \
 	src/record/replay.c src/record/replay.h \
 	src/record/run_h5.c src/record/run_h5.h \
 	src/record/run_h5_read.c src/record/run_h5_read.h \

@@ -6,7 +6,6 @@ libpetra_a_SOURCES += \
 	src/run/folder.c src/run/folder.h \
 	src/run/overlap.c src/run/overlap.h \
 	src/run/pace.c \
-	src/run/probe_log.c \
 	src/run/rank_simulation.c src/run/rank_simulation.h \
 	src/run/run.c src/run/run.h \
 	src/run/run_checkpoints.c \

@@ -174,7 +174,7 @@ static void destroy(petra_run *run) {
   petra_run_drop_worker(run);
   petra_checkpoint_destroy(run->resume);
   petra_probe_destroy(run->probe);
-  petra_probe_log_fini(&run->probe_log);
+  petra_probe_log_destroy(run->probe_log);
   petra_training_log_destroy(run->log);
   petra_checkpoint_files_fini(&run->checkpoint);
   petra_free(run->weights_path);
