@@ -151,7 +151,7 @@ static petra_status start(petra_run *run, petra_worker **worker) {
   if (!petra_run_by_arrival(run))
     return PETRA_OK;
   const petra_pipeline_cuts cuts = petra_checkpoints_cuts(run->checkpoints);
-  return petra_execution_executor(run->execution, run->main.worker, &run->main.network, &cuts, &run->executor);
+  return petra_execution_executor(run->execution, run->main.worker, &cuts, &run->executor);
 }
 
 static petra_status finish(petra_run *run, petra_status status) {
