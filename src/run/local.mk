@@ -4,14 +4,11 @@ libpetra_a_SOURCES += \
 	src/run/banner.c src/run/banner.h \
 	src/run/earlier_run.c \
 	src/run/folder.c src/run/folder.h \
-	src/run/overlap.c src/run/overlap.h \
 	src/run/pace.c \
-	src/run/rank_simulation.c src/run/rank_simulation.h \
 	src/run/run.c src/run/run.h \
-	src/run/run_checkpoints.c \
-	src/run/run_files.c \
-	src/run/run_observers.c \
 	src/run/run_private.h \
 	src/run/simulation.c src/run/simulation.h \
-	src/run/training.c
+	src/run/training.c \
+	src/run/training_files.c \
+	src/run/training_observers.c
 EXTRA_DIST += src/run/README.md

@@ -4,6 +4,8 @@
 #include "run/run_private.h"
 
 #include "base/mem.h"
+#include "distributed/execution.h"
+#include "setup/rank_simulation.h"
 
 #include <math.h>
 

@@ -86,6 +86,9 @@ static petra_status prepare(petra_run *run) {
   if (petra_run_executes(run))
     PETRA_TRY(petra_execution_create(&run->placement, &run->plan, &run->times, &run->execution));
   PETRA_TRY(open_networks(run));
+  run->program = run->plan.method.program;
+  run->program_options = &run->plan.program;
+  run->clock = &run->cluster.executor;
   return petra_cluster_init(&run->cluster, &run->plan);
 }
 
