@@ -56,8 +56,8 @@ petra_worker *petra_execution_counting(petra_execution *execution);
 
 /* Creates the executor of a program without an order (`arrival`), for the worker of petra_execution_worker; `stages` is
  * the worker of worker_stage. All ranks call this. The caller owns it, and destroys it after petra_execution_finish. */
-petra_status petra_execution_executor(petra_execution *execution, petra_worker *stages, const petra_network *network,
-                                      const petra_pipeline_cuts *cuts, petra_executor **out);
+petra_status petra_execution_executor(petra_execution *execution, petra_worker *stages, const petra_pipeline_cuts *cuts,
+                                      petra_executor **out);
 
 /* Call this after the executor. Calls drain(context), which waits for what other ranks still send, and completes the
  * summary of this rank. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Carries messages between stages. The worker computes a message and names its receiver; the transport knows where the
  * receiver is and how the message gets there. The local transport works within this process, with mailboxes;
- * distributed/transport_ranks.h works between processes. */
+ * distributed/transport_ranks.c works between processes. */
 #pragma once
 
 #include "backend/tensor_archive.h"

@@ -194,7 +194,7 @@ static petra_status archive_found(const stage_part *part, petra_probe_window *wi
   PETRA_TRY(archive_columns(part->archive, "stage", window->stage, measures, probe->stages, j, 1));
   PETRA_TRY(archive_columns(part->archive, "concatenated", window->concatenated, PETRA_PAIRS, probe->stages, j, 1));
   PETRA_TRY(archive_columns(part->archive, "parameter", window->parameter, measures, probe->parameters, first, count));
-  const bool released = window->compared[j] && !probe->options.config->probe.gradients;
+  const bool released = window->compared[j] && !probe->plan->config->probe.gradients;
   for (int g = 0; g < PETRA_GRADIENTS; g++)
     for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++) {
       char name[48];
@@ -282,7 +282,7 @@ static petra_status archive_peaks(const stage_part *part) {
 }
 
 static petra_status check_version(const stage_part *part) {
-  const int64_t made = petra_stage_version(petra_stages_get(&part->probe->options.stages, part->stage + 1));
+  const int64_t made = petra_stage_version(petra_stages_get(&part->probe->stages_here, part->stage + 1));
   const int64_t said = part->probe->versions[part->stage];
   return made == said ? PETRA_OK
                       : petra_archive_refuse(part->archive, "versions", "stage %d has made %lld updates, not %lld",

@@ -4,6 +4,7 @@ libpetra_a_SOURCES += \
 	src/record/action_log.c src/record/action_log.h \
 	src/record/action_stream.c src/record/action_stream.h \
 	src/record/libraries.c \
+	src/record/probe_log.c src/record/probe_log.h \
 	src/record/replay.c src/record/replay.h \
 	src/record/run_h5.c src/record/run_h5.h \
 	src/record/run_h5_read.c src/record/run_h5_read.h \

@@ -6,6 +6,7 @@
 #include "run/run.h"
 
 #include "record/action_log.h"
+#include "record/probe_log.h"
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/manifest.h"
 #include "setup/virtual_cluster.h"
@@ -40,15 +41,6 @@ typedef struct petra_run_ops {
 extern const petra_run_ops petra_run_training, petra_run_simulating;
 
 typedef struct petra_simulation petra_simulation;
-
-/* The rows of a run's probes in run.h5 (probe_log.c). */
-typedef struct petra_probe_log {
-  const petra_network *network;
-  petra_run_h5_probe *log; /* NULL: nothing was begun */
-  petra_run_h5_parameter *parameters;
-  const petra_probe_row *row;   /* the row that is being written */
-  const petra_tensor **tensors; /* its gradients, [gradient][parameter] */
-} petra_probe_log;
 
 struct petra_run {
   const petra_config *config;
@@ -92,9 +84,9 @@ struct petra_run {
   /* Observers. */
   petra_training_log *log;
   petra_probe *probe;
-  petra_probe_log probe_log;
-  petra_best *best;     /* NULL: run.keep: last */
-  petra_observer begun; /* with --overwrite: removes the earlier run */
+  petra_probe_log *probe_log; /* NULL: no probes, or another rank writes */
+  petra_best *best;           /* NULL: run.keep: last */
+  petra_observer begun;       /* with --overwrite: removes the earlier run */
   petra_observer *checkpoints;
   petra_stage_observer **stage_observers; /* of each replica that is here */
   petra_stage_observer *loss_observers;   /* notified of losses and evaluations, wherever the last stage is */
@@ -158,15 +150,3 @@ petra_status petra_run_create_checkpoints(petra_run *run, petra_worker **worker)
 /* Waits until the observers know all losses, evaluations and references so far, and best.h5 is written. All ranks call
  * this at the same position of the schedule; `run` is the run. */
 petra_status petra_run_drain(void *run);
-
-/* --- probe_log.c --- */
-
-/* All is borrowed. `resumed`: the run is resumed with this `run_h5`. The log must stay in place until
- * petra_probe_log_fini; call that even on failure. */
-petra_status petra_probe_log_init(petra_probe_log *log, const petra_network *network, petra_run_h5 *run_h5,
-                                  bool resumed);
-
-/* Is the `row` of petra_probe_options; `context` is the log. */
-petra_status petra_probe_log_row(void *context, const petra_probe_row *row);
-
-void petra_probe_log_fini(petra_probe_log *log);

@@ -154,7 +154,7 @@ static petra_status start(petra_run *run, petra_worker **worker) {
   if (!petra_run_by_arrival(run))
     return PETRA_OK;
   const petra_pipeline_cuts cuts = petra_checkpoints_cuts(run->checkpoints);
-  return petra_execution_executor(run->execution, run->main.worker, &run->main.network, &cuts, &run->executor);
+  return petra_execution_executor(run->execution, run->main.worker, &cuts, &run->executor);
 }
 
 static petra_status finish(petra_run *run, petra_status status) {
@@ -177,7 +177,7 @@ static void destroy(petra_run *run) {
   petra_run_drop_worker(run);
   petra_checkpoint_destroy(run->resume);
   petra_probe_destroy(run->probe);
-  petra_probe_log_fini(&run->probe_log);
+  petra_probe_log_destroy(run->probe_log);
   petra_training_log_destroy(run->log);
   petra_checkpoint_files_fini(&run->checkpoint);
   petra_free(run->weights_path);

@@ -252,12 +252,12 @@ static petra_status write_probe_memory(petra_run *run) {
   petra_free(all);
   if (status != PETRA_OK || !run->folder.run_h5)
     return status;
-  if (petra_run_h5_probe_rows(run->probe_log.log) == 0)
+  if (petra_probe_log_rows(run->probe_log) == 0)
     petra_log(PETRA_LOG_WARNING,
               "/probe of %s/run.h5 is empty: the run ended before any of its probes was complete (probe.per_epoch: "
               "%lld); expected a longer run (run.epochs, run.max_microbatches)",
               run->folder.path, (long long)run->config->probe.per_epoch);
-  return petra_run_h5_probe_memory(run->probe_log.log, &sum);
+  return petra_probe_log_memory(run->probe_log, &sum);
 }
 
 static petra_status write_rows(const petra_run *run) {
