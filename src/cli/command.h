@@ -83,7 +83,7 @@ typedef struct petra_command {
         offsetof(petra_arguments, count_member), (maximum_count)                                                       \
   }
 
-/* X(name): petra_command_NAME of NAME.c, in the order in which they are listed. */
+/* X(name): petra_command_NAME of command_NAME.c, in the order in which they are listed. */
 /* clang-format off */
 #define PETRA_COMMAND_LIST(X) \
   X(train) X(init) X(evaluate) X(inspect) X(list) X(compare) X(reach) X(export) X(report) X(simulate) X(profile) X(schedule) \
@@ -132,12 +132,7 @@ void petra_completion_print_keys(void);
  * columns; `markdown`: under a heading of docs/config.md. */
 void petra_presets_print(bool markdown, FILE *out);
 
-/* --- petra inspect --- */
-
-/* For a config: prints the table of stages and the resources of a run (inspect_config.c). */
-petra_status petra_inspect_config(const petra_arguments *arguments);
-
-/* --- petra schedule --json: schedule_json.c --- */
+/* --- petra schedule --json: command_schedule_json.c --- */
 
 struct petra_replay;
 struct petra_schedule;
