@@ -28,8 +28,11 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/export.py \
   analysis/petrapipe/facts.py \
   analysis/petrapipe/grids.py \
+  analysis/petrapipe/guard.py \
+  analysis/petrapipe/hdf5_file.py \
   analysis/petrapipe/log_check.py \
   analysis/petrapipe/log_reader.py \
+  analysis/petrapipe/log_summary.py \
   analysis/petrapipe/microbatches.py \
   analysis/petrapipe/mitigations.py \
   analysis/petrapipe/modules.py \
@@ -43,6 +46,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/reach_groups.py \
   analysis/petrapipe/reach_over.py \
   analysis/petrapipe/reaching.py \
+  analysis/petrapipe/run_facts.py \
   analysis/petrapipe/run_log.py \
   analysis/petrapipe/run_schema.py \
   analysis/petrapipe/runs.py \
@@ -64,13 +68,17 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/trainings.py \
   analysis/petrapipe/transformers.py \
   analysis/petrapipe/weights.py \
+  analysis/petrapipe/weights_difference.py \
   analysis/petrapipe/weights_files.py \
   analysis/petrapipe/weights_release.py \
   analysis/petrapipe/weights_transformers.py
 commandsdir = $(petrapipedir)/commands
 dist_commands_DATA = \
   analysis/petrapipe/commands/__init__.py \
+  analysis/petrapipe/commands/compare.py \
   analysis/petrapipe/commands/export.py \
+  analysis/petrapipe/commands/inspect.py \
+  analysis/petrapipe/commands/list.py \
   analysis/petrapipe/commands/reach.py \
   analysis/petrapipe/commands/report.py
 examplesdir = $(analysisdir)/examples

@@ -3,12 +3,11 @@
 #pragma once
 
 #include "sim/executor_virtual.h"
-#include "sim/microbatch_set.h"
 #include "sim/cycle.h"
 
-typedef struct petra_arrival petra_arrival; /* queues of an `arrival` run; executor_arrival.c */
+typedef struct petra_arrival petra_arrival; /* queues of an `arrival` run; virtual_arrival.c */
 
-typedef struct petra_hosts petra_hosts; /* executor_host.c */
+typedef struct petra_hosts petra_hosts; /* executor_device.c */
 
 typedef struct petra_cycle_search petra_cycle_search; /* executor_cycle.c */
 

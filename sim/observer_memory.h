@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
-#include "schedule/observer.h"
+#include "schedule/executor.h"
 #include "sim/worker_cost.h"
 
 #include <stdint.h>

@@ -4,9 +4,8 @@
  * PETRA_SCHEDULE. */
 #pragma once
 
-#include "schedule/worker.h"
+#include "schedule/executor.h"
 #include "schedule/method.h"
-#include "schedule/version.h"
 #include "sim/executor_virtual.h"
 
 #include <stdbool.h>

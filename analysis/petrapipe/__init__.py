@@ -37,6 +37,8 @@ _MODULE_OF = {
     "read_summary": "sweeps",
     "Plan": "schedule",
     "reach": "reaching",
+    "compare": "commands.compare",
+    "list_runs": "commands.list",
     # These need torch.
     "Chain": "chain",
     "Trainer": "trainer",

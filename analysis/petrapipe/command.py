@@ -10,7 +10,6 @@ import errno
 import getopt
 import importlib
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -26,6 +25,7 @@ from .commands import NAMES, PARTS
 from .errors import Error
 from .modules import modules
 from .nearest import hint
+from .program import find
 from .text import shown
 
 INPUTS_MAX = 4096
@@ -120,16 +120,6 @@ def load(name: str) -> Command:
     return importlib.import_module(f"{__package__}.commands.{name}").COMMAND
 
 
-def program() -> str:
-    """Returns the path of the program: the one that started this process, or the one on PATH."""
-    found = os.environ.get("PETRA_PROGRAM") or shutil.which("petra")
-    if not found:
-        raise Error(
-            "the program petra is not there; expected its path in PETRA_PROGRAM, or petra on PATH"
-        )
-    return found
-
-
 # --- messages ---
 
 
@@ -203,7 +193,7 @@ def option_of(command: Command, word: str) -> Option | None:
 def takers_of(word: str) -> bool:
     """Returns whether any subcommand, in C or in Python, has the option of an argument."""
     try:
-        asked = [program(), "--help-completion"]  # which prints those in Python as well
+        asked = [find(), "--help-completion"]  # which prints those in Python as well
         lines = subprocess.run(
             asked, capture_output=True, text=True, check=False
         ).stdout.splitlines()
@@ -284,7 +274,7 @@ def parse(command: Command, words: Sequence[str]) -> SimpleNamespace | None:
                 return None
             if name in (option.name for option in CONFIG_HELP):
                 sys.stdout.flush()
-                subprocess.run([program(), "train", f"--{name}"], check=False)
+                subprocess.run([find(), "train", f"--{name}"], check=False)
                 return None
             take(options[name], value, found)
     take_operands(command, operands, found)

@@ -298,8 +298,7 @@ class Run:
         }
 
     def is_simulated(self) -> bool:
-        """Whether petra simulate made the run; a rehearsal (cluster.stages with run.mode: execute)
-        is not simulated."""
+        """Whether petra simulate made the run."""
         return self.attributes["backend"] == "none: costs only"
 
     def mode(self) -> str:

@@ -45,11 +45,24 @@ def width_of(text: str) -> int:
     return sum(1 - within(ord(one), NO_COLUMN) + within(ord(one), TWO_COLUMNS) for one in text)
 
 
+def is_nan(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and math.isnan(value)
+
+
+def real(format: str) -> Callable[[float], str]:
+    """Returns a function that prints a real number as C does, NaN included.
+
+    >>> real("%.2f")(0.5), real("%.2f")(float("nan"))
+    ('0.50', 'nan')
+    """
+    return lambda value: "-nan" if is_nan(value) and math.copysign(1, value) < 0 else format % value
+
+
 @dataclass(frozen=True)
 class Column:
     """A column of a table. `heading`: in the text; None: it is only in JSON. `key`: in JSON; None: it is only in the text. `value`
-    gets the value of a row; by default it is row[key]. `format` makes the text of a value, by % or as a function; None and NaN
-    become "-". `scale` is from the unit of JSON to that of the text. Numbers are aligned right."""
+    gets the value of a row; by default it is row[key]. `format` makes the text of a value, by % or as a function; None becomes
+    "-", and so does NaN without a function. `scale` is from the unit of JSON to that of the text. Numbers are aligned right."""
 
     heading: str | None
     key: str | None = None
@@ -65,7 +78,7 @@ class Column:
     def text(self, row: Any) -> str:
         """Returns the cell of a row."""
         value = self.of(row)
-        if value is None or value != value:
+        if value is None or (isinstance(self.format, str) and is_nan(value)):
             return "-"
         if self.scale is not None:
             value = value * self.scale

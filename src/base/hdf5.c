@@ -38,8 +38,8 @@ static herr_t take_entry(unsigned index, const H5E_error2_t *entry, void *contex
 
 static petra_status refuse_file(const char *path, const failure *f) {
   if (f->locked)
-    return petra_fail(PETRA_IO,
-                      "%s: is locked by another process; wait for it to end, or set HDF5_USE_FILE_LOCKING=FALSE", path);
+    return petra_fail(PETRA_IO, "%s: is locked by another process; wait for it to end, or read a copy of the file",
+                      path);
   if (f->left_open)
     return petra_fail(PETRA_DATA,
                       "%s: is marked as open for writing: its writer is still running, or was killed; after a kill, "

@@ -18,7 +18,6 @@ typedef struct petra_arguments {
   const char *sets[PETRA_MAX_SETS]; /* --set, in order */
   int set_count;
   const char *output; /* --output; NULL if not given */
-  const char *csv;    /* --csv; NULL if not given */
   const char *format; /* --format; NULL if not given */
   const char *trace;  /* --trace; NULL if not given */
   const char *chakra; /* --chakra; NULL if not given */
@@ -128,6 +127,3 @@ void petra_presets_print(bool markdown, FILE *out);
 
 /* For a config: prints the table of stages and the resources of a run (inspect_config.c). */
 petra_status petra_inspect_config(const petra_arguments *arguments);
-
-/* For a run, given by its folder or its log: prints its facts, its epochs and its peak memory (inspect_run.c). */
-petra_status petra_inspect_run(const petra_arguments *arguments);

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/seal.h"
 #include "cli/data.h"
-#include "data/token_sets.h"
+#include "data/data_sets.h"
 #include "setup/plan.h"
 
 #include <jansson.h>

@@ -3,19 +3,15 @@
 bin_PROGRAMS += petra
 petra_SOURCES = \
 	src/cli/command.h \
-	src/cli/compare.c \
 	src/cli/data.c src/cli/data.h \
 	src/cli/data_convert.c \
 	src/cli/data_verify.c \
 	src/cli/evaluate.c \
-	src/cli/export.c \
 	src/cli/help.c \
 	src/cli/info.c \
 	src/cli/init.c \
 	src/cli/inspect.c \
 	src/cli/inspect_config.c \
-	src/cli/inspect_run.c \
-	src/cli/list.c \
 	src/cli/main.c \
 	src/cli/methods.c \
 	src/cli/plan.c \
@@ -23,6 +19,7 @@ petra_SOURCES = \
 	src/cli/python.c \
 	src/cli/reach.c src/cli/reach.h src/cli/reach_json.c \
 	src/cli/requests.c src/cli/requests.h \
+	src/cli/rows.c src/cli/rows.h \
 	src/cli/run_facts.c src/cli/run_facts.h \
 	src/cli/schedule.c src/cli/schedule_json.c src/cli/schedule_json.h \
 	src/cli/simulate.c \

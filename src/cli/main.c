@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* petra: the command line. There is one file per subcommand; this one finds the subcommand and reads its options. */
-#include "base/last_words.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "cli/command.h"
 #include "record/run_h5_columns.h"
 #include "group/ranks.h"
@@ -302,7 +301,7 @@ petra_status petra_arguments_config(const petra_arguments *arguments, const char
 
 /* Refuses a command that would write and supports only one process. */
 static petra_status check_launch(const petra_command *command, const petra_arguments *arguments) {
-  const bool writes = command->writes || arguments->output || arguments->trace || arguments->chakra || arguments->csv;
+  const bool writes = command->writes || arguments->output || arguments->trace || arguments->chakra;
   if (command->ranks || !writes || arguments->cell || arguments->slurm)
     return PETRA_OK;
   petra_ranks_hold_lines();

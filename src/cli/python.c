@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/command.h"
-#include "group/launcher.h"
+#include "group/ranks.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,6 +12,13 @@
 #include <unistd.h>
 
 /* Only the name and the summary, for petra --help: the module of the subcommand has its options and its help. */
+const petra_command petra_command_list = {
+    .name = "list",
+    .summary = "lists the runs below a folder: method, stages, state, optimiser, data, evaluation, date"};
+const petra_command petra_command_compare = {
+    .name = "compare", .summary = "compares runs: configs (key by key), results, and losses and weights (bit by bit)"};
+const petra_command petra_command_export = {.name = "export",
+                                            .summary = "writes the tables of a run's log as CSV files"};
 const petra_command petra_command_report = {.name = "report",
                                             .summary = "draws runs and sweeps on one page for a browser"};
 

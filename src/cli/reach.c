@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "cli/command.h"
+#include "cli/run_facts.h"
 #include "setup/describe.h"
 #include "record/training.h"
 

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "setup/describe.h"
 #include "record/run_h5_columns.h"
 #include "run/folder.h"
@@ -131,4 +132,29 @@ json_t *petra_peaks_json(const int64_t bytes[PETRA_MEMORY_CATEGORIES], int64_t t
     petra_json_set(&object, petra_memory_category_name((petra_memory_category)c), json_integer(bytes[c]));
   petra_json_set(&object, "total", json_integer(total));
   return object;
+}
+
+static void print_words(const char *words, FILE *out) {
+  petra_utf8_print(out, "%s", words ? words : "not in the log");
+}
+
+void petra_describe_run_network(const petra_run_h5_summary *run, const petra_config *config, FILE *out) {
+  if (petra_run_h5_of_pytorch(run))
+    petra_utf8_print(out, "%s (PyTorch)", run->network ? run->network : "not in the log");
+  else
+    petra_describe_network(config, out);
+}
+
+petra_status petra_describe_run_optimiser(const petra_run_h5_summary *run, const petra_config *config, FILE *out) {
+  if (!petra_run_h5_of_pytorch(run))
+    return petra_describe_optimiser(config, out);
+  print_words(run->optimiser, out);
+  return PETRA_OK;
+}
+
+void petra_describe_run_data(const petra_run_h5_summary *run, const petra_config *config, FILE *out) {
+  if (petra_run_h5_of_pytorch(run))
+    print_words(run->data, out);
+  else
+    petra_describe_data(config, out);
 }

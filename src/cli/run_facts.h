@@ -40,7 +40,7 @@ const char *petra_run_state_name(petra_run_state state);
 /* Returns true if nothing is computed in it; its log says so from the beginning. */
 bool petra_run_is_simulated(const petra_run_facts *facts);
 
-/* Returns true if it trains a network on data: it is neither a simulation nor a rehearsal without a model. */
+/* Returns true if it trains a network on data: it is not a simulation, and has a model. */
 bool petra_run_trains(const petra_run_facts *facts);
 
 /* Writes the name of the optimiser alone: "adamw". */
@@ -50,7 +50,7 @@ void petra_run_optimiser_name(const petra_run_facts *facts, char out[PETRA_OPTIM
 /* Returns "emulate", "execute", "simulate"; "pytorch" for a run of the PyTorch runtime. */
 const char *petra_run_mode_name(const petra_run_facts *facts);
 
-/* Returns the number of stages, for a simulation or a rehearsal without a model that of the config. */
+/* Returns the number of stages, for a run without a model that of the config. */
 int64_t petra_run_stages(const petra_run_facts *facts);
 
 /* JSON that several subcommands print: new objects; NULL without memory. */
@@ -62,3 +62,9 @@ struct json_t *petra_epoch_json(const petra_run_h5_epoch *row, petra_sample_kind
 
 /* Returns a stage's peaks: one per category, and all together. */
 struct json_t *petra_peaks_json(const int64_t bytes[PETRA_MEMORY_CATEGORIES], int64_t total);
+
+/* Describe what a run trains. The words for a run of the PyTorch runtime are those of its log, for any other run those
+ * above. */
+void petra_describe_run_network(const petra_run_h5_summary *run, const petra_config *config, FILE *out);
+petra_status petra_describe_run_optimiser(const petra_run_h5_summary *run, const petra_config *config, FILE *out);
+void petra_describe_run_data(const petra_run_h5_summary *run, const petra_config *config, FILE *out);

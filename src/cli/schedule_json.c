@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "run/folder.h"
 
 #include <jansson.h>

@@ -2,7 +2,7 @@
 /* The JSON objects of petra schedule --json (docs/plan-format.md). */
 #pragma once
 
-#include "run/replay.h"
+#include "record/replay.h"
 
 /* Prints the plan of a training. `schedule` has the orders of its devices; NULL: the program has none, and a device does
  * its actions in the order in which they start. */

@@ -4,9 +4,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "config/document.h"
 #include "config/optimiser.h"
-#include "config/value.h"
+#include "config/config_private.h"
 
 #include <string.h>
 #include <yaml.h>

@@ -129,6 +129,15 @@ PETRA_CHOICE(petra_prediction, PETRA_PREDICTION_CHOICES);
 /* clang-format on */
 typedef enum { PETRA_AUGMENT_CROP = 1, PETRA_AUGMENT_FLIP = 2 } petra_augment_flag; /* bits of data.augment */
 
+/* What augmentation does to an image before it is normalised. data/sampler.h chooses and applies it, or a backend
+ * applies it instead (backend/backend.h, petra_images).
+ * Pixel (y, x) of the result is pixel (y + shift_y, x' + shift_x) of the image if that lies inside it, else 0; x' is
+ * width - 1 - x if `flip` is set, else x. */
+typedef struct petra_augment_choice {
+  int32_t shift_y, shift_x; /* offset of the crop - PETRA_AUGMENT_PADDING; 0 without crop */
+  bool flip;
+} petra_augment_choice;
+
 /* A list of integers. The config owns `values`. */
 typedef struct petra_int_list {
   int64_t *values;
@@ -136,7 +145,7 @@ typedef struct petra_int_list {
   int word; /* a word in place of the list, for keys that allow words: its index, plus 1; 0: a list */
 } petra_int_list;
 
-/* Mitigations of the delay of a delayed method. The rules are in stage/mitigation.h. */
+/* Mitigations of the delay of a delayed method. The rules are in stage/delay_mitigation.h. */
 typedef struct petra_mitigation {
   int64_t lr_rescheduling;       /* K: updates until the rate reaches its full value; 0: none */
   double discrepancy_correction; /* decay of the average of updates; 0: none */

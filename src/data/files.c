@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* d_type, qsort_r */
-#include "data/files.h"
+#include "data/data_sets.h"
 
 #include "base/log.h"
 #include "base/mem.h"

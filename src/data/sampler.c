@@ -2,7 +2,7 @@
 #include "data/sampler.h"
 
 #include "base/rng.h"
-#include "data/token_sets.h"
+#include "data/data_sets.h"
 
 #include <string.h>
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/token_sets.h"
+#include "data/data_sets.h"
 
 #include "base/hdf5.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "data/files.h"
-#include "data/hdf5_layout.h"
 
 #include <errno.h>
 #include <inttypes.h>

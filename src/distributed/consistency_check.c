@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "distributed/consistency_check.h"
+#include "distributed/execution.h"
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "base/seal.h"
 #include "data/sampler.h"
 

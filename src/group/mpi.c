@@ -1,9 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Bytes between processes by MPI. Compiled with PETRA_WITHOUT_MPI, it only says that this petra has no MPI. */
 #include "config.h"
 
 #include "base/log.h"
-#include "base/mem.h"
 #include "group/wire.h"
+
+#ifdef PETRA_WITHOUT_MPI
+
+petra_status petra_wire_mpi_create(petra_wire **out) {
+  (void)out;
+  return petra_fail(PETRA_UNSUPPORTED, "run.mode: execute: this petra was built without MPI; install an MPI library "
+                                       "(Debian: libopenmpi-dev) and run ./configure --with-mpi=yes");
+}
+
+const char *petra_wire_mpi_version(void) {
+  return NULL;
+}
+
+#else
+
+#include "base/mem.h"
 
 #include <limits.h>
 #include <mpi.h>
@@ -242,3 +258,5 @@ const char *petra_wire_mpi_version(void) {
   first_words(text);
   return *text ? text : "MPI";
 }
+
+#endif

@@ -36,7 +36,7 @@ typedef struct petra_wire_ops {
 struct petra_wire {
   const petra_wire_ops *ops;
   int rank, ranks; /* this process, from 0; the number of processes */
-  int local;       /* its number, from 0, among those of its host */
+  int local;       /* its number, from 0, among the processes of its host */
   int tags;        /* tags are 0 .. tags - 1 */
   bool cuda;       /* `data` of send and receive may be memory of a CUDA device */
 };

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "io/file.h"
 #include "io/hdf5_file.h"
 
@@ -166,10 +166,10 @@ static petra_status write_integers(const petra_data_file *file, const int32_t *v
                                    int64_t offset) {
   uint8_t bytes[AT_ONCE * LABEL_BYTES];
   for (int64_t i = 0; i < count; i += AT_ONCE) {
-    int64_t some = count - i < AT_ONCE ? count - i : AT_ONCE;
-    for (int64_t k = 0; k < some * size; k++)
+    int64_t chunk = count - i < AT_ONCE ? count - i : AT_ONCE;
+    for (int64_t k = 0; k < chunk * size; k++)
       bytes[k] = (uint8_t)((uint32_t)values[i + k / size] >> 8 * (k % size));
-    PETRA_TRY(write_at(file, bytes, some * size, offset + i * size));
+    PETRA_TRY(write_at(file, bytes, chunk * size, offset + i * size));
   }
   return PETRA_OK;
 }
@@ -227,7 +227,7 @@ petra_status petra_data_file_create(const char *path, const petra_data_file_abou
   return status;
 }
 
-/* Seals the file; the records, in the order in which they lie in it, are parts of their own. */
+/* Seals the file; the records, in their order in the file, are separate parts. */
 static int seal(const petra_data_file *file) {
   petra_seal_part parts[PETRA_DATA_FILE_SPLITS];
   int count = 0;

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "config.h"
 #include "io/hdf5_file.h"
 
@@ -276,7 +276,7 @@ petra_status petra_profile_write(const char *path, const petra_profile *profile,
 typedef struct reader {
   const petra_hdf5_file *file;
   petra_profile *profile;
-  void *values; /* room for those of a data set */
+  void *values; /* room for the values of a data set */
 } reader;
 
 static petra_status read_name(const reader *r, const attribute *name) {

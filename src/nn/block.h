@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A block of the network: forward, inversion, backward, evaluation. `parameters` are the block's tensors in the order
- * of petra_block_parameter, `statistics` in that of petra_block_statistic. Output streams are new references and may be
- * the same tensors as input streams (y2 = x1): tensors are never changed after they were made. petra_block_ops defines
- * a kind of block. */
+ * of petra_block_parameter, `statistics` in the order of petra_block_statistic. Output streams are new references and
+ * may be the same tensors as input streams (y2 = x1): tensors are never changed after they were made. petra_block_ops
+ * defines a kind of block. */
 #pragma once
 
 #include "nn/graph.h"
@@ -23,19 +23,20 @@ typedef struct petra_target {
 } petra_target;
 
 /* Computes out = block(in) with the statistics of the batch. Fills `graph`, which is empty, or NULL if no backward will
- * follow. A block with a loss leaves `out` empty, an auxiliary head makes it `in`; for others `target` may be NULL. If `out` is NULL, only the graph is
- * filled, with the same numbers; what is needed for the output alone is not computed. */
+ * follow. A block with a loss leaves `out` empty, an auxiliary head makes it `in`; for others `target` may be NULL. If
+ * `out` is NULL, only the graph is filled, with the same numbers; what is needed for the output alone is not
+ * computed. */
 petra_status petra_block_forward(const petra_compute *compute, const petra_block *block,
                                  petra_tensor *const *parameters, const petra_streams *in, const petra_target *target,
                                  petra_block_graph *graph, petra_streams *out);
 
-/* The same with the running statistics; a loss is computed like that of a forward without a graph. */
+/* The same with the running statistics; a loss is computed as in a forward without a graph. */
 petra_status petra_block_evaluate(const petra_compute *compute, const petra_block *block,
                                   petra_tensor *const *parameters, petra_tensor *const *statistics,
                                   const petra_streams *in, const petra_target *target, petra_streams *out);
 
-/* petra_block_forward without a graph, for a block without a loss. `statistics` move by `share` towards those of the
- * batch (1: become them), as running statistics do: the mean and the unbiased variance. */
+/* petra_block_forward without a graph, for a block without a loss. `statistics` move by `share` towards the statistics
+ * of the batch (1: become them), as running statistics do: the mean and the unbiased variance. */
 petra_status petra_block_estimate(const petra_compute *compute, const petra_block *block,
                                   petra_tensor *const *parameters, double share, petra_tensor *const *statistics,
                                   const petra_streams *in, petra_streams *out);
@@ -66,17 +67,17 @@ typedef struct petra_pass {
   const petra_compute *compute;
   const petra_block *block;
   petra_tensor *const *parameters;
-  petra_tensor *const *statistics; /* evaluation: running statistics; NULL: those of the batch */
+  petra_tensor *const *statistics; /* evaluation: running statistics; NULL: statistics of the batch */
   petra_block_graph *graph;        /* NULL: none is kept */
   const petra_target *target;
-  petra_tensor *const *estimates; /* statistics that move by `share` towards those of the batch; NULL: none */
+  petra_tensor *const *estimates; /* statistics that move by `share` towards the batch's; NULL: none */
   double share;
 } petra_pass;
 
-/* A kind of block: one file each, listed in nn/blocks.h. Its parameters and statistics are those of its units (weight,
+/* A kind of block: one file each, listed in nn/blocks.h. It has the parameters and statistics of its units (weight,
  * scale, shift of each; running mean, running variance of each), of its layers (scale and shift of the norm, weight,
  * bias of each, if present), and `own_parameters` more. Passes begin with empty outputs; if they fail, their caller
- * releases these and the graph. `kernels` adds all kernels except those of the update. */
+ * releases these and the graph. `kernels` adds all kernels except the kernels of the update. */
 struct petra_block_ops {
   const char *name;
   bool reads_data; /* its input comes from the data set, and has no gradient */

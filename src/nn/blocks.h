@@ -4,6 +4,7 @@
 #pragma once
 
 #include "nn/block.h"
+#include "nn/model.h"
 
 /* X(kind): petra_KIND_ops, in KIND.c. */
 #define PETRA_BLOCK_LIST(X)                                                                                            \
@@ -54,7 +55,7 @@ petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, c
                                  petra_tensor *const *gradients, petra_unit_output input, const petra_tensor *addend,
                                  petra_tensor **dx);
 
-/* The same with its own ReLU, if the backend divides streams: from the gradients of the two streams that
+/* The same with the ReLU of the unit, if the backend divides streams: from the gradients of the two streams that
  * petra_pass_unit_streams made; no dx. */
 petra_status petra_unit_backward_streams(const petra_pass *pass, int index, const petra_streams *dy,
                                          petra_tensor *const *gradients);
@@ -90,7 +91,7 @@ petra_status petra_layer_map(const petra_pass *pass, int layer, petra_tensor *x,
 petra_status petra_layer_map_backward(const petra_pass *pass, int layer, petra_tensor *dy,
                                       petra_tensor *const *gradients, petra_tensor **dx);
 
-/* Turns dn, the gradient of the norm's output, into that of its input, and computes the gradients of scale and
+/* Turns dn, the gradient of the norm's output, into the gradient of its input, and computes the gradients of scale and
  * shift. */
 petra_status petra_layer_normalise_backward(const petra_pass *pass, int layer, petra_tensor *dn,
                                             petra_tensor *const *gradients);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "nn/graph.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/rng.h"
 
 #include <math.h>

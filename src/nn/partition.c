@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "nn/partition.h"
+#include "nn/model.h"
 
 #include "base/mem.h"
 

@@ -2,7 +2,7 @@
 /* Measures how much ranks compute at the same time: an observer of a run over ranks. */
 #pragma once
 
-#include "schedule/observer.h"
+#include "schedule/executor.h"
 
 typedef struct petra_overlap petra_overlap;
 

@@ -17,7 +17,7 @@
 #pragma once
 
 #include "setup/virtual_cluster.h"
-#include "distributed/rank_times.h"
+#include "sim/rank_times.h"
 
 typedef struct petra_rank_simulation petra_rank_simulation;
 

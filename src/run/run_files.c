@@ -3,17 +3,16 @@
 #include "run/run_private.h"
 
 #include "io/file.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "exec/worker_stage.h"
 #include "data/dataset.h"
-#include "checkpoint/checkpoint_file.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/checkpoints.h"
-#include "run/libraries.h"
-#include "run/pace.h"
-#include "run/plans_file.h"
 
 #include <math.h>
 
@@ -130,13 +129,26 @@ static petra_status follow_files(petra_run *run) {
                                      (int)run->config->cluster.replicas);
 }
 
+/* All ranks resume from the checkpoint that rank 0 found, whose file has this digest; 0: from the beginning. Afterwards
+ * *digest is the same on all ranks. */
+static petra_status share_resumed(petra_run *run, uint64_t *digest) {
+  struct {
+    uint64_t digest;
+    int64_t now_ns;
+  } first = {*digest, petra_clock_ns()};
+  PETRA_TRY(petra_ranks_share(run->ranks, &first, sizeof first));
+  *digest = first.digest;
+  run->resumed_ns = first.now_ns;
+  return run->best ? petra_best_resume(run->best) : PETRA_OK;
+}
+
 /* Finds on all ranks the checkpoint that rank 0 resumes from. */
 static petra_status follow_checkpoint(petra_run *run) {
   petra_checkpoint_header header;
   uint64_t digest = 0, found = 0;
   petra_status status = run->resume ? petra_seal_get_digest(run->checkpoint.path, &digest) : PETRA_OK;
-  PETRA_TRY(petra_execution_agree_on(run->execution, status));
-  PETRA_TRY(petra_execution_resume(run->execution, &digest));
+  PETRA_TRY(petra_ranks_agree(run->ranks, status, NULL));
+  PETRA_TRY(share_resumed(run, &digest));
   if (run->resume || digest == 0)
     return PETRA_OK;
   PETRA_TRY(identify_data(run));
@@ -147,39 +159,6 @@ static petra_status follow_checkpoint(petra_run *run) {
              ? PETRA_OK
              : petra_fail(PETRA_IO, "%s: %s; expected a folder that all processes share", run->checkpoint.path,
                           run->resume ? "another checkpoint than that of rank 0" : "is not there");
-}
-
-/* Checks on every rank that `path` is the folder of rank 0; all ranks call this. A separate host may have a folder with
- * this path and the same files in it. */
-static petra_status share_folder(petra_ranks *ranks, const char *path, petra_folder_mark *mark) {
-  bool same = true;
-  PETRA_TRY(petra_ranks_agree(ranks, ranks->rank == 0 ? petra_folder_set_mark(path, mark) : PETRA_OK, NULL));
-  PETRA_TRY(petra_ranks_share(ranks, mark, sizeof *mark));
-  petra_status status = ranks->rank > 0 ? petra_folder_has_mark(path, mark, &same) : PETRA_OK;
-  if (!same)
-    status = petra_fail(PETRA_IO,
-                        "%s: is not the folder of rank 0, which has just written %s there; expected a folder that all "
-                        "processes share",
-                        path, mark->name);
-  return petra_ranks_agree(ranks, status, NULL);
-}
-
-petra_status petra_run_share_folder(const petra_run *run) {
-  petra_ranks *ranks = run->ranks;
-  petra_folder_mark mark = {0};
-  char *path = NULL;
-  if (ranks->count == 1 || !run->stored ||
-      run->config->run.checkpoint_every.count == 0) /* otherwise parts of checkpoints come from all ranks */
-    return PETRA_OK;
-  petra_status status = ranks->rank == 0 ? petra_folder_of(run->config, run->options.output, &path)
-                                         : petra_folder_of_run(run->config, run->options.output, &path);
-  status = petra_ranks_agree(ranks, status, NULL);
-  if (status == PETRA_OK)
-    status = share_folder(ranks, path, &mark);
-  if (ranks->rank == 0)
-    petra_folder_remove_mark(path, &mark);
-  petra_free(path);
-  return status;
 }
 
 petra_status petra_run_follow_files(petra_run *run, petra_status status) {
@@ -198,7 +177,7 @@ static petra_status write_memory(petra_run *run) {
   for (int32_t j = 0; j < run->plan.stages; j++)
     if (run->main.network.stage[j])
       accounts[j] = *petra_stage_account(run->main.network.stage[j]);
-  petra_status status = petra_execution_accounts(run->execution, accounts);
+  petra_status status = petra_network_gather(&run->main.network, 1, accounts, sizeof *accounts);
   if (status == PETRA_OK && run->options.files)
     status = petra_run_h5_memory(run->folder.run_h5, accounts, run->plan.stages);
   petra_free(accounts);
@@ -252,8 +231,11 @@ done:
 static petra_status write_weights(petra_run *run) {
   int64_t epochs;
   const petra_run_h5_epoch *rows = petra_training_log_epochs(run->log, &epochs);
-  if (petra_run_keeps_best(run))
-    return petra_best_finish(run->best, rows, epochs);
+  if (petra_run_keeps_best(run)) {
+    petra_weights_moment best;
+    petra_best_of(rows, epochs, petra_sample_kind_of(run->config), &best);
+    return petra_best_finish(run->best, &best);
+  }
   return petra_network_write_weights(&run->main.network, run->weights_path);
 }
 
@@ -279,7 +261,7 @@ static petra_status write_probe_memory(petra_run *run) {
 }
 
 static petra_status write_rows(const petra_run *run) {
-  petra_run_h5_rank *rows;
+  petra_rank_summary *rows;
   PETRA_TRY(petra_allocate(&rows, (size_t)run->ranks->count, sizeof *rows));
   petra_status status = petra_ranks_gather_rows(run->ranks, &run->this_rank, sizeof run->this_rank, rows);
   if (status == PETRA_OK && run->folder.run_h5)
@@ -289,20 +271,41 @@ static petra_status write_rows(const petra_run *run) {
   return status;
 }
 
-petra_status petra_run_write_ranks(petra_run *run) {
+/* For an executed run: writes the row of each rank, the actions of all, and their pace. All ranks call this. */
+static petra_status write_ranks(petra_run *run) {
   PETRA_TRY(write_rows(run));
   if (run->actions) /* all replicas do the same */
     PETRA_TRY(petra_action_log_gather(run->actions, run->ranks, run->placement.replica == 0,
                                       run->config->run.trace_actions ? run->folder.run_h5 : NULL, run->trace));
-  return petra_pace_write(&run->plan, &run->placement, &run->times, run->folder.run_h5, run->rehearsal != NULL,
-                          &run->pace);
+  return petra_run_write_pace(run);
+}
+
+static petra_status print_cudnn_choices(const void *context, FILE *out) {
+  const petra_backend *backend = context;
+  backend->ops->print_engines(backend, out);
+  return PETRA_OK;
+}
+
+static petra_status write_cudnn_file(const petra_run *run) {
+  const petra_backend *backend = run->main.network.backend;
+  char *text, *path = NULL;
+  size_t size;
+  if (!backend->ops->print_engines || petra_folder_reads_cudnn_file(&run->folder, run->config))
+    return PETRA_OK;
+  PETRA_TRY(petra_text_print(print_cudnn_choices, backend, "the text of " PETRA_CUDNN_FILE, &text, &size));
+  petra_status status = petra_join_path(run->folder.path, PETRA_CUDNN_FILE, &path);
+  if (status == PETRA_OK && size > 0)
+    status = petra_file_write_atomically(path, text, size);
+  petra_free(path);
+  petra_free(text);
+  return status;
 }
 
 petra_status petra_run_write_files(petra_run *run) {
   if (run->stored) /* first, because they are the result of the run */
     PETRA_TRY(write_weights(run));
   if (petra_run_executes(run))
-    PETRA_TRY(petra_run_write_ranks(run));
+    PETRA_TRY(write_ranks(run));
   if (run->stored)
     PETRA_TRY(write_memory(run));
   if (run->stored && run->plan.program.local)
@@ -312,5 +315,5 @@ petra_status petra_run_write_files(petra_run *run) {
     PETRA_TRY(write_probe_memory(run));
   if (!run->options.files)
     return PETRA_OK;
-  return petra_plans_file_write(run->config, run->main.network.backend, run->folder.path);
+  return write_cudnn_file(run);
 }

@@ -209,9 +209,6 @@ static inline int32_t petra_program_device(const petra_program_options *options,
   return options->chunks > 1 ? petra_layout_device(PETRA_LAYOUT_LOOP, options->stages / options->chunks, stage) : stage;
 }
 
-/* Returns true if no stage before `stage` is on its device: one stage of each device is the first. */
-bool petra_program_is_first(const petra_program_options *options, int32_t stage);
-
 /* Returns true if the devices have the stages of a layout; every table is PETRA_LAYOUT_ANY. */
 bool petra_program_has_layout(const petra_program_options *options, petra_layout layout);
 
@@ -253,7 +250,7 @@ int64_t petra_program_delay(const petra_program_ops *program, const petra_progra
  * difference between the extra delay of stage 1 and its own. 0 in programs without a delay. */
 int64_t petra_program_descent(const petra_program_ops *program, const petra_program_options *options, int32_t stage);
 
-/* Returns the index of the learning rate (nn/rate.h) for an update of `stage` whose last microbatch is `microbatch`:
+/* Returns the index of the learning rate (nn/optim.h) for an update of `stage` whose last microbatch is `microbatch`:
  * that microbatch or, in lockstep after a warm-up, the tick of the update. */
 int64_t petra_program_rate_index(const petra_program_ops *program, const petra_program_options *options, int32_t stage,
                                  int64_t microbatch);
@@ -277,3 +274,7 @@ bool petra_program_probes_alike(const petra_program_ops *program, const petra_pr
  * `microbatch` at `stage`; for PETRA_MOMENT_WINDOW and PETRA_MOMENT_ROUND. */
 int64_t petra_program_reference(const petra_program_ops *program, const petra_program_options *options,
                                 int64_t microbatch, int32_t stage, int32_t of);
+
+/* Returns true if the update window that begins with `microbatch` (a multiple of k) is probed: it contains the
+ * microbatch in the middle of one of `per_epoch` equal parts of an epoch. */
+bool petra_program_is_probed(const petra_program_options *options, int64_t per_epoch, int64_t microbatch);

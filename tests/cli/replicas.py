@@ -299,14 +299,6 @@ class Replicas(ProgramTest):
                 "--set",
                 "run.mode=execute",
             ],
-            [
-                "cluster.replicas",
-                "no gradients to average",
-                "--set",
-                "run.mode=execute",
-                "--set",
-                "cluster.stages=8",
-            ],
         ]:
             if "run.mode=execute" in options and not executed.petra_info_says_mpi():
                 continue

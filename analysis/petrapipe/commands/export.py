@@ -8,6 +8,7 @@ import sys
 from types import SimpleNamespace
 
 from ..command import Command, Option, Usage, execute
+from ..errors import Unwritable
 from ..table import print_json
 from ..text import shown
 
@@ -17,16 +18,31 @@ def run(arguments: SimpleNamespace) -> None:
     if not arguments.csv:
         raise Usage("petra export needs --csv DIR; see petra export --help")
     from ..export import export
-    from ..runs import log_path
+    from ..log_summary import read
+    from ..run_facts import log_of
 
+    log = log_of(arguments.input)
+    make_folder(arguments.csv)
+    read(log)  # refuses what is damaged, and no log
     files = []
     for name, rows in export(arguments.input, arguments.csv):
         files.append({"file": shown(name), "rows": rows})
         if not arguments.json and not arguments.quiet:
             print(shown(f"{os.path.join(arguments.csv, name)}: {rows} rows"), flush=True)
     if arguments.json:
-        place = shown(log_path(arguments.input))
-        print_json({"run": place, "folder": shown(arguments.csv), "files": files})
+        print_json({"run": shown(log), "folder": shown(arguments.csv), "files": files})
+
+
+def make_folder(path: str) -> None:
+    """Creates a folder and those above it that do not exist."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except FileExistsError as error:
+        raise Unwritable(
+            f"{error.filename}: cannot create this folder: a file with that name exists"
+        ) from None
+    except OSError as error:
+        raise Unwritable(f"{error.filename}: cannot create this folder: {error.strerror}") from None
 
 
 COMMAND = Command(
@@ -40,6 +56,7 @@ the columns; every other line is a row. Existing files with these names are repl
 probes stored (probe.gradients) are tensors and are left out. The command needs Python with h5py, as
 petra report does (Debian: python3-h5py).""",
     inputs=(1, 1),
+    needs=("h5py", "numpy", "xxhash"),
     options=(Option("csv", "DIR", "the folder to write to; created if it does not exist"),),
     run=run,
 )
