@@ -4,22 +4,27 @@
     with LogReader("runs/mine/run.h5") as log:
         config, loss = log.text("config"), log.column("train/loss", float)
 
-Only what is asked for is read and checked, so that a log costs about a millisecond. Run (runs.py) checks a whole log."""
+Only what is asked for is read and checked, so that a log costs about a millisecond. Run (runs.py)
+checks a whole log."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import stat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import MissingModule, Unreadable
 from .modules import modules
 
-h5py, numpy = modules("h5py", "numpy")
+if TYPE_CHECKING:
+    import h5py
+    import numpy
+else:
+    h5py, numpy = modules("h5py", "numpy")
 
-from . import seals  # noqa: E402: it needs these modules
-from .runs import READ_ERRORS, open_log  # noqa: E402
+from . import seals
+from .runs import READ_ERRORS, open_log
 
 SCHEMA_VERSION = 1
 DEFLATE = 1032  # deflate makes at most so many bytes of one
@@ -35,7 +40,8 @@ def reason_of(error: BaseException) -> str:
 
 
 def check_file(path: str) -> None:
-    """Raises Unreadable unless the path is an HDF5 file as petra wrote it, as far as its seal says."""
+    """Raises Unreadable unless the path is an HDF5 file as petra wrote it, as far as its seal
+    says."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise Unreadable(f"{path}: not a regular file")
@@ -48,7 +54,8 @@ def check_file(path: str) -> None:
 
 
 class LogReader:
-    """An open log of a run; a context manager. What cannot be read, or is not what it should be, raises Unreadable with one line."""
+    """An open log of a run; a context manager. What cannot be read, or is not what it should be,
+    raises Unreadable with one line."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -75,7 +82,8 @@ class LogReader:
     def check_schema(self) -> None:
         if not h5py.h5a.exists(self.root, b"schema_version") or not self.has("train"):
             raise Unreadable(
-                f"{self.path}: not the log of a run: expected the attribute schema_version and the group train"
+                f"{self.path}: not the log of a run: expected the attribute schema_version and the"
+                " group train"
             )
         version = self.whole("schema_version")
         if version != SCHEMA_VERSION:
@@ -95,7 +103,8 @@ class LogReader:
         kinds = "iu" if kind == "integer" else "OSU"
         if value is None or value.size != 1 or value.dtype.kind not in kinds:
             raise Unreadable(
-                f"{self.path}: no attribute {name} of type {kind}; expected a file of this kind that petra wrote"
+                f"{self.path}: no attribute {name} of type {kind}; expected a file of this kind"
+                " that petra wrote"
             )
         return value.ravel()[0]
 
@@ -109,7 +118,8 @@ class LogReader:
         return self.text(name) if self.has_attribute(name) else None
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """Returns an attribute of the root that is a whole number; `default`, unless that is None, if there is none."""
+        """Returns an attribute of the root that is a whole number; `default`, unless that is None,
+        if there is none."""
         if default is not None and not self.has_attribute(name):
             return default
         return int(self.attribute(name, "integer"))
@@ -121,7 +131,8 @@ class LogReader:
         return self.link_of(name) is not None
 
     def link_of(self, name: str) -> Any:
-        """Returns information about a link; None if there is none. The values may not be in another file."""
+        """Returns information about a link; None if there is none. The values may not be in another
+        file."""
         links, found = self.root.links, None
         parts = name.encode().split(b"/")
         for count in range(1, len(parts) + 1):
@@ -132,8 +143,8 @@ class LogReader:
             if found.type == h5py.h5l.TYPE_EXTERNAL:
                 file, _ = links.get_val(place)
                 raise Unreadable(
-                    f"{self.path}: /{place.decode()} is a link to another file ({file.decode(errors='surrogateescape')}); "
-                    "expected the values in this file"
+                    f"{self.path}: /{place.decode()} is a link to another file"
+                    f" ({file.decode(errors='surrogateescape')}); expected the values in this file"
                 )
         return found
 
@@ -148,13 +159,14 @@ class LogReader:
         plist = node.get_create_plist()
         if plist.get_layout() == h5py.h5d.VIRTUAL:
             raise Unreadable(
-                f"{self.path}: /{name} is a virtual data set, a view of others; expected a data set that contains its values"
+                f"{self.path}: /{name} is a virtual data set, a view of others; expected a data set"
+                " that contains its values"
             )
         if plist.get_external_count() > 0:
             other = plist.get_external(0)[0]
             raise Unreadable(
-                f"{self.path}: /{name} keeps its values in another file ({other.decode(errors='surrogateescape')}); "
-                "expected them in this file"
+                f"{self.path}: /{name} keeps its values in another file"
+                f" ({other.decode(errors='surrogateescape')}); expected them in this file"
             )
         if node.get_type().get_class() != CLASSES[kind] or len(node.shape or ()) != rank:
             raise Unreadable(f"{self.path}: not the log of a run: {name} has another type or rank")
