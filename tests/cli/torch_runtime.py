@@ -5,10 +5,10 @@ with fewer updates. Debian's PyTorch is enough."""
 import os
 import sys
 
-import torch_case  # noqa: F401 - ends the test without PyTorch
 from program import PETRA, ProgramTest, main
+from torch_case import SOURCE
 
-sys.path.insert(0, os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "tests/reference")))
+sys.path.insert(0, os.path.join(SOURCE, "tests/reference"))
 import torch_runtime as reference
 from torch_runtime import Case
 
