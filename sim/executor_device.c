@@ -109,9 +109,9 @@ petra_status petra_exchange_fail(const petra_executor_virtual *executor, const p
 /* --- hosts --- */
 
 /* Hosts issue the actions of devices, one at a time. An action of an ordered program starts when it has been issued and
- * nothing else delays it; E is not issued. Hosts serve requests in their order, and those of one moment by device and
- * engine: start_ready hands them over each time that nothing else of the moment is left. The end of an action of length
- * zero is left then, and requests after it come later. */
+ * nothing else delays it; E is not issued. Hosts serve requests in their order, and requests of one moment in the
+ * order of devices and engines: start_ready hands them over each time that nothing else of the moment remains to be
+ * done. The end of an action of length zero remains then, and requests after it come later. */
 
 typedef struct lane {
   petra_engine reader;     /* positioned at the next action to be issued */

@@ -42,8 +42,8 @@ petra_status petra_jitter_quantiles_create(const petra_jitter_options *options, 
 void petra_jitter_quantiles_destroy(petra_jitter_quantiles *quantiles);
 
 /* Computes the duration of an action that costs `cost_ns` (0 stays 0). `kind` < 16, stage < 2^17, microbatch < 2^39.
- * `quantiles`: NULL or those of the options. Errors: PETRA_CONFIG, logged, if failures are so frequent that the action
- * hardly ever ends. */
+ * `quantiles`: NULL, or the quantiles of the options. Errors: PETRA_CONFIG, logged, if failures are so frequent that
+ * the action hardly ever ends. */
 petra_status petra_jitter_duration(const petra_jitter_options *options, petra_jitter_quantiles *quantiles,
                                    int32_t stage, int kind, int64_t microbatch, int64_t cost_ns, int64_t *out);
 

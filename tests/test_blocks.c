@@ -6,7 +6,7 @@
 #include "networks.h"
 #include "nn/blocks.h"
 #include "nn/optim.h"
-#include "nn/graph.h"
+#include "nn/block.h"
 
 #include <math.h>
 

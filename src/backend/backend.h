@@ -8,7 +8,7 @@
  *
  * Rules for all operations:
  *  - Every tensor belongs to the backend that is called. Shapes are checked (PETRA_SHAPE, logged).
- *  - An output may be the same tensor as an input only where this is said ("may alias"); tensors never overlap in part.
+ *  - An output may be the same tensor as an input only if this is said ("may alias"); tensors never overlap in part.
  *  - Outputs are overwritten whatever they held before, including NaN, unless the operation is stated to add to them.
  *  - The same inputs, thread count and backend give bit-identical output.
  *  - NaN and infinity go through as IEEE says: a NaN input reaches every output that depends on it (ReLU of NaN is
@@ -186,7 +186,7 @@ typedef struct petra_images {
   X(prefix, dequantise, (const petra_tensor *x, petra_format format, petra_tensor *y), (x, format, y),                 \
     CHECK(quantised, y, format, x))                                                                                    \
                                                                                                                        \
-  /* y = x, rounded to nearest even where the elements of y are smaller */                                             \
+  /* y = x, rounded to nearest even if the elements of y are smaller */                                                \
   X(prefix, copy, (const petra_tensor *x, petra_tensor *y), (x, y), NUMBERS(x) SHAPED(y, x) APART(y, x))               \
   /* y = value (padding stays 0) */                                                                                    \
   X(prefix, fill, (petra_tensor * y, double value), (y, value), NUMBERS(y))                                            \

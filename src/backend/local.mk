@@ -54,13 +54,12 @@ CUDA_H_FILES = \
 CUDA_BACKEND_FILES = \
 	src/backend/cuda/cuda_backend.c \
 	src/backend/cuda/cuda_graph.c \
+	src/backend/cuda/cuda_memory.c \
 	src/backend/cuda/cuda_ops_elements.c \
 	src/backend/cuda/cuda_ops_images.c \
 	src/backend/cuda/cuda_ops_sequences.c \
 	src/backend/cuda/cuda_peers.c \
-	src/backend/cuda/cuda_segment.c \
-	src/backend/cuda/cuda_storage.c \
-	src/backend/cuda/cuda_transfer.c
+	src/backend/cuda/cuda_segment.c
 CUDNN_FILES = \
 	src/backend/cuda/cudnn_convolution.c \
 	src/backend/cuda/cudnn_graph.c \

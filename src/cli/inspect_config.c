@@ -221,7 +221,7 @@ static petra_status make_stages(const petra_plan *plan, const headings *h, bool 
   return PETRA_OK;
 }
 
-/* `accounting`: that of the member memory; NULL: without it. */
+/* `accounting`: how the member `memory` counts; NULL: there is no such member. */
 static petra_status print_json(const petra_plan *plan, int64_t parameters, int64_t flops,
                                const petra_accounting *accounting) {
   const petra_config *config = plan->config;

@@ -37,7 +37,9 @@ static petra_status print_methods(bool json) {
     const petra_method method = petra_method_get(i);
     add_method(rows, &method);
   }
-  return json ? petra_json_print_new(json_pack("{s:o}", "methods", petra_rows_list(rows))) : petra_rows_print(rows);
+  return json ? petra_json_print_new(
+                    json_pack("{s:i, s:o}", "schema", PETRA_SCHEMA_METHODS, "methods", petra_rows_list(rows)))
+              : petra_rows_print(rows);
 }
 
 /* --- with a config: what every method would cost --- */
@@ -110,9 +112,9 @@ static petra_status compare(const petra_arguments *arguments) {
   for (int i = 0; i < petra_method_count(); i++)
     add_figures(rows, &figures[i]);
   if (arguments->json)
-    status = petra_json_print_new(json_pack("{s:i, s:i, s:I, s:o}", "devices", (int)devices, "stages", (int)stages,
-                                            "accumulate", (json_int_t)config->method.accumulate, "methods",
-                                            petra_rows_list(rows)));
+    status = petra_json_print_new(json_pack("{s:i, s:i, s:i, s:I, s:o}", "schema", PETRA_SCHEMA_METHODS, "devices",
+                                            (int)devices, "stages", (int)stages, "accumulate",
+                                            (json_int_t)config->method.accumulate, "methods", petra_rows_list(rows)));
   else
     status = print_figures(config, rows, devices, stages);
 done:

@@ -162,7 +162,8 @@ static petra_status print_json(const planning *p) {
   petra_rows *rows;
   PETRA_TRY(make_rows(p, NULL, &rows));
   return petra_json_print_new(json_pack(
-      "{s:i, s:o, s:b, s:o, s:I, s:I, s:I, s:o}", "devices", (int)p->candidates->devices, "memory_bytes",
+      "{s:i, s:i, s:o, s:b, s:o, s:I, s:I, s:I, s:o}", "schema", PETRA_SCHEMA_PLAN, "devices",
+      (int)p->candidates->devices, "memory_bytes",
       p->options.memory_bytes > 0 ? json_integer(p->options.memory_bytes) : json_null(), "exact", p->options.exact,
       "lag_at_most", p->options.lag_max < 0 ? json_null() : json_integer(p->options.lag_max), "samples_per_update",
       (json_int_t)(p->config->data.batch * p->config->method.accumulate * p->config->cluster.replicas), "simulated",

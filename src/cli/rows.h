@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rows that a command prints: as a table or, with --json, as a list of objects. A command states each column once,
- * with its heading, its JSON key and its value. Every row has the same columns. A column without a heading is only in the
- * objects, one without a key is only in the table. */
+ * with its heading, its JSON key and its value. Every row has the same columns. A column without a heading is only in
+ * the objects, one without a key is only in the table. */
 #pragma once
 
 #include "base/text.h"
@@ -46,7 +46,7 @@ void petra_row_cell(petra_rows *rows, const char *heading, petra_table_align ali
 /* Adds a row of "..." to the table, after at least one row. */
 void petra_rows_omit(petra_rows *rows);
 
-/* Prints the table to standard output and destroys the rows. Errors: those of petra_table_print. */
+/* Prints the table to standard output and destroys the rows. Errors: as for petra_table_print. */
 petra_status petra_rows_print(petra_rows *rows);
 
 /* Returns the list, which is NULL without memory, and destroys the rows. */

@@ -191,10 +191,11 @@ json_t *petra_simulate_json(const petra_run *simulation) {
   for (int32_t j = 0; j < plan->program.stages; j++)
     add_stage(stages, result, j);
   return json_pack(
-      "{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:I, s:I, s:b, s:o, s:o, s:s?, s:o, "
+      "{s:i, s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:I, s:I, s:b, s:o, s:o, s:s?, "
+      "s:o, "
       "s:o, "
       "s:o, s:s?, s:o}",
-      "method", plan->method.name, "program", plan->method.program->name, "replicas",
+      "schema", PETRA_SCHEMA_SIMULATE, "method", plan->method.name, "program", plan->method.program->name, "replicas",
       (json_int_t)plan->config->cluster.replicas, "engines", (json_int_t)plan->config->cluster.engines, "microbatches",
       (json_int_t)plan->program.microbatches, "makespan_s", petra_json_real(1e-9 * (double)f->makespan_ns),
       "makespan_ns", (json_int_t)f->makespan_ns, "time_per_microbatch_s", petra_json_real(f->time_per_microbatch_s),

@@ -153,7 +153,7 @@ petra_status petra_config_check_duplicate(const petra_config_origin *origin, str
                                           const struct yaml_node_s *mapping, const struct yaml_node_pair_s *pair,
                                           const char *path);
 
-/* --- a config assembled step by step, each step overriding those before; errors are those of petra_config_load --- */
+/* --- a config assembled step by step, each step overriding those before; errors: as for petra_config_load --- */
 
 /* Sets all defaults. */
 petra_status petra_config_create(petra_config **out);

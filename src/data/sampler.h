@@ -56,13 +56,13 @@ typedef struct petra_sampler_options {
 } petra_sampler_options;
 
 /* The destination of a sample. */
-typedef struct petra_sample_place {
+typedef struct petra_sample_buffers {
   double *values; /* or, with a sampler that returns bytes: */
   uint8_t *pixels;
   petra_augment_choice *choice;
   int32_t *labels;
   void *scratch; /* of the calling thread */
-} petra_sample_place;
+} petra_sample_buffers;
 
 typedef struct petra_sampler_ops {
   /* Sets sizes, and computes what is constant. */
@@ -71,7 +71,8 @@ typedef struct petra_sampler_ops {
   void (*shape)(const petra_sampler *sampler, int32_t count, int32_t shape[4]);
   /* Reads record `record` of epoch `epoch`; with the option `labels` only its labels. Thread-safe; errors are the
    * errors of the set. */
-  petra_status (*read)(const petra_sampler *sampler, uint32_t epoch, int64_t record, const petra_sample_place *place);
+  petra_status (*read)(const petra_sampler *sampler, uint32_t epoch, int64_t record,
+                       const petra_sample_buffers *buffers);
 } petra_sampler_ops;
 
 struct petra_sampler {

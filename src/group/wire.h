@@ -27,7 +27,7 @@ typedef struct petra_wire_ops {
   bool (*done)(petra_wire *wire, int *request, size_t *size);
   /* Cancels a receive; PETRA_WIRE_NONE is allowed. */
   void (*cancel)(petra_wire *wire, int *request);
-  /* Ends every process of the run at once, also this one, with the exit status `code`. */
+  /* Ends every process of the run immediately, including this one, with the exit status `code`. */
   void (*abort)(petra_wire *wire, int code);
   /* Ends the use of the library; every rank must call this. */
   void (*destroy)(petra_wire *wire);

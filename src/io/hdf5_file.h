@@ -21,7 +21,7 @@ typedef struct petra_hdf5_errors {
 void petra_hdf5_begin(petra_hdf5_errors *errors);
 void petra_hdf5_end(void);
 
-/* The reason: the operating system's words where it was the operating system ("No space left on device"),
+/* The reason: the operating system's words if the operating system refused ("No space left on device"),
  * else HDF5's innermost message. */
 const char *petra_hdf5_reason(const petra_hdf5_errors *errors);
 

@@ -74,7 +74,7 @@ petra_status petra_pass_loss(const petra_pass *pass, const petra_tensor *logits,
 enum { PETRA_UNIT_PARAMETERS = 3, PETRA_UNIT_STATISTICS = 2 };
 
 /* The norm and the linear map of layer `layer` are separate, since there may be something in between. Its graph is
- * graph->units[unit_count + layer] (nn/graph.h). */
+ * graph->units[unit_count + layer] (nn/block.h). */
 
 /* *n = norm (x), an inner tensor; in a head it has the kind of x. */
 petra_status petra_layer_normalise(const petra_pass *pass, int layer, petra_tensor *x, petra_tensor **n);

@@ -15,7 +15,6 @@ libpetra_a_SOURCES += \
 	src/nn/block_stem.c \
 	src/nn/block_work.c \
 	src/nn/blocks.h \
-	src/nn/graph.c src/nn/graph.h \
 	src/nn/layers.c \
 	src/nn/learning_rate.c \
 	src/nn/model.c src/nn/model.h \

@@ -48,7 +48,7 @@
 #include "base/status.h"
 #include "config/config.h"
 #include "config/optimiser.h"
-#include "nn/graph.h"
+#include "nn/block.h"
 
 typedef struct petra_optim {
   petra_optimiser_kind kind;

@@ -90,7 +90,7 @@ void petra_profile_pipeline_head(const petra_profile_pipeline *pipeline, double 
 
 /* --- the fit (profile_fit.c) --- */
 
-/* The peak is that of one core of a processor; a device may have hundreds. */
+/* The peak is the peak of one core of a processor; a device may have hundreds. */
 #define PETRA_FIT_MAX_SHARE 1e4
 
 enum { PETRA_FIT_LAUNCH, PETRA_FIT_MATRIX_FLOPS, PETRA_FIT_MATRIX_BYTES, PETRA_FIT_ELEMENTWISE_BYTES, PETRA_FIT_RATES };
@@ -108,7 +108,7 @@ typedef struct petra_kernel_fit {
 const char *petra_fit_rate_name(int rate);
 
 /* Finds the rates with the least mean square of ln(model / measured), weighted by the measured time, over the means of
- * the profile, which must match the plan's stages. The peaks are those of cluster.cost.device on a GPU, else of
+ * the profile, which must match the plan's stages. The peaks are the peaks of cluster.cost.device on a GPU, else of
  * cpu-core. Nothing is fitted (device NULL) if the device has no peak for the precision. */
 petra_status petra_profile_fit(const petra_plan *plan, const petra_profile *profile, petra_kernel_fit *out);
 

@@ -147,7 +147,7 @@ static petra_status time_layer(petra_backend *backend, int32_t batch, const petr
 
 /* Measures the seconds of the backend's operations that compute the gradients of the convolution filters and linear
  * layers of stage `stage` (from 0), once. Parameters of norms and embeddings are excluded, because their gradients come
- * with that of the input. */
+ * with the gradient of the input. */
 static petra_status time_weights(const measurement *m, int stage, double *seconds) {
   const petra_plan *plan = m->plan;
   int32_t batch = (int32_t)plan->config->data.batch;

@@ -17,7 +17,7 @@ struct petra_profile_pipeline {
   int last; /* stages, from 0 */
   place *places;
   petra_profile_times *times;
-  petra_block_graph *graph; /* per block; of those of the last stage */
+  petra_block_graph *graph; /* per block of the last stage */
   double head_s, body_s;
 };
 

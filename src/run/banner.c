@@ -60,7 +60,7 @@ static petra_status sum_profile(const petra_plan *plan, double *out) {
   double ns = 0;
   for (int j = 0; j < plan->stages; j++) {
     petra_stage_cost cost = {0};
-    PETRA_TRY(petra_plan_profile_cost(plan, j, &cost));
+    PETRA_TRY(petra_plan_profile_cost(plan, j, PETRA_PROFILE_MEAN, &cost));
     const bool rebuilds = plan->method.recomputes && j < plan->stages - 1;
     ns += (double)cost.forward_ns + (double)cost.backward_ns + (rebuilds ? (double)cost.reconstruct_ns : 0) +
           (double)cost.update_ns / (double)plan->config->method.accumulate;

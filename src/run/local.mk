@@ -5,15 +5,12 @@ libpetra_a_SOURCES += \
 	src/run/earlier_run.c \
 	src/run/folder.c src/run/folder.h \
 	src/run/loss_times.c src/run/loss_times.h \
-	src/run/overlap.c src/run/overlap.h \
 	src/run/pace.c \
 	src/run/probe_log.c \
-	src/run/rank_simulation.c src/run/rank_simulation.h \
 	src/run/run.c src/run/run.h \
-	src/run/run_checkpoints.c \
-	src/run/run_files.c \
-	src/run/run_observers.c \
 	src/run/run_private.h \
 	src/run/simulation.c src/run/simulation.h \
-	src/run/training.c
+	src/run/training.c \
+	src/run/training_files.c \
+	src/run/training_observers.c
 EXTRA_DIST += src/run/README.md

@@ -4,6 +4,7 @@
 #include "run/run_private.h"
 
 #include "base/mem.h"
+#include "distributed/execution.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The internals of a run: what every run has (run.c), and what each kind adds (training.c with run_files.c and
- * run_observers.c, simulation.c). */
+/* The internals of a run: what every run has (run.c), and what each kind adds (training.c, training_files.c
+ * and training_observers.c; simulation.c). */
 #pragma once
 
 #include "run/run.h"
@@ -13,7 +13,8 @@
 #include "run/folder.h"
 #include "exec/pipeline.h"
 #include "exec/stage_observer.h"
-#include "run/rank_simulation.h"
+#include "setup/rank_simulation.h"
+#include "record/run_h5.h"
 
 /* The functions of a kind of run. `compare` to `follow` may be NULL; all but `destroy` are called in this order. */
 typedef struct petra_run_ops {
@@ -126,16 +127,7 @@ petra_status petra_run_place(petra_run *run);
 /* Begins run.h5 and config.yaml in the open folder, with the stages of a model. */
 petra_status petra_run_begin(petra_run *run, petra_run_h5_about *about);
 
-/* --- run_checkpoints.c --- */
-
-/* Creates the checkpoints and reads the one that the run resumes from; *worker is for the executor. */
-petra_status petra_run_create_checkpoints(petra_run *run, petra_worker **worker);
-
-/* Waits until the observers know all losses, evaluations and references so far, and best.h5 is written. All ranks call
- * this at the same position of the schedule; `run` is the run. */
-petra_status petra_run_drain(void *run);
-
-/* --- run_files.c --- */
+/* --- training_files.c --- */
 
 /* A training's `begin`, which finds the checkpoint that the run resumes. A training's `follow`: other ranks than 0 find
  * the files for their parts of checkpoints, and the checkpoint that rank 0 resumes. */
@@ -153,10 +145,17 @@ petra_status petra_run_write_files(petra_run *run);
  * become the sums over all on rank 0. */
 petra_status petra_run_write_pace(petra_run *run);
 
-/* --- run_observers.c --- */
+/* --- training_observers.c --- */
 
 /* A training's `observe`; the probe is first in the list of the worker's observers. */
 petra_status petra_run_create_observers(petra_run *run);
+
+/* Creates the checkpoints and reads the one that the run resumes from; *worker is for the executor. */
+petra_status petra_run_create_checkpoints(petra_run *run, petra_worker **worker);
+
+/* Waits until the observers know all losses, evaluations and references so far, and best.h5 is written. All ranks call
+ * this at the same position of the schedule; `run` is the run. */
+petra_status petra_run_drain(void *run);
 
 /* --- probe_log.c --- */
 

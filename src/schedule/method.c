@@ -153,7 +153,7 @@ static petra_status override_program(const petra_config *config, petra_method *m
                            names, petra_nearest_hint(near, sizeof near, "", config->method.program, list));
 }
 
-/* Replaces choices of the preset by those of the config. Whether inputs are inverted follows from what is kept. */
+/* Replaces choices of the preset by the choices of the config. Whether inputs are inverted follows from what is kept. */
 static void override_choices(const petra_config *config, petra_method *method) {
   if (config->method.forward_weights != PETRA_WEIGHTS_PRESET)
     method->forward_weights = config->method.forward_weights;

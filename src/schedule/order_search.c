@@ -226,7 +226,7 @@ static choice choose(const problem *p, state *s, const guide *g, int32_t device,
       else if (input < best.soon)
         best.soon = input;
     }
-    if (w < b) /* of equally old ones that of the later stage */
+    if (w < b) /* of equally old W the W of the later stage */
       offer(&best, 2, w * p->stages - stage, (petra_action){stage + 1, PETRA_ACTION_WEIGHT_GRADIENT, w});
   }
   return best;

@@ -71,7 +71,7 @@ petra_status petra_flush_check(const petra_program_ops *program, const petra_pro
 typedef struct petra_order_rule {
   int down, up;
   bool backward_first; /* a B that is ready comes before any F */
-  int slack;           /* a stage keeps at most this many microbatches beyond those of the ideal time; -1: any number */
+  int slack; /* a stage keeps at most this many microbatches beyond the microbatches of the ideal time; -1: any number */
 } petra_order_rule;
 
 typedef struct petra_order_search_options {
@@ -82,11 +82,11 @@ typedef struct petra_order_search_options {
   const petra_schedule *seed; /* an order to begin with; NULL: none. It may exceed the limit */
 } petra_order_search_options;
 
-/* Returns the fastest of these orders: the seed, the seed with its W placed anew, and those of the list scheduler by
- * each rule; and of the fastest order at equal costs in their place. Of equally fast ones the first with the shortest
- * time between the first and the last action of a device. The search takes all messages for equally long and gives them
- * links of their own; if costs->simulate then finds this order slower than the fastest at equal costs, the latter is
- * returned. An order with more than 2^20 passes of one kind is the seed, or the one of the first rule. Deterministic
- * if costs->simulate is: integers only. */
+/* Returns the fastest of these orders: the seed, the seed with its W placed anew, and the orders of the list scheduler
+ * by each rule; and the same orders for equal costs, of which the fastest is considered. Of equally fast orders it
+ * returns the first with the shortest time between the first and the last action of a device. The search takes all
+ * messages for equally long and gives them links of their own; if costs->simulate then finds this order slower than the
+ * fastest at equal costs, the latter is returned. An order with more than 2^20 passes of one kind is the seed, or the
+ * one of the first rule. Deterministic if costs->simulate is: integers only. */
 petra_status petra_order_find(const petra_order_search_options *search, const petra_order_costs *costs,
                               const char *name, petra_schedule **out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The programs with one stage on each device, except lockstep (program_petra_lockstep.c): sequential, gpipe, 1f1b, zb-h1
- * and zb-h2, which come to rest after every flush; local, whose stages have losses of their own; 1f1b-async and
+/* The programs with one stage on each device, except lockstep (program_petra_lockstep.c): sequential, gpipe, 1f1b,
+ * zb-h1 and zb-h2, which come to rest after every flush; local, whose stages have losses of their own; 1f1b-async and
  * forward-locked, whose gradients are delayed; and arrival, which has no order. */
 #include "schedule/program_order.h"
 #include "schedule/schedule.h"
@@ -70,8 +70,8 @@ const petra_program_ops petra_program_zb_h1 = {.name = "zb-h1",
                                                .next = zb_h1_next,
                                                .check = petra_flush_check};
 
-/* zb-h2: one stage a device, W split from B. A device keeps up to 2 D - 1 microbatches, so that the first B come while it
- * still has F to do, and W fill the end (Qi et al., "Zero bubble pipeline parallelism"). */
+/* zb-h2: one stage a device, W split from B. A device keeps up to 2 D - 1 microbatches, so that the first B come while
+ * it still has F to do, and W fill the end (Qi et al., "Zero bubble pipeline parallelism"). */
 
 static petra_status zb_h2_write(const petra_program_options *options, const petra_order_costs *costs,
                                 petra_schedule **out) {
@@ -114,7 +114,7 @@ const petra_program_ops petra_program_local = {.name = "local",
                                                .local = true,
                                                .next = local_next};
 
-/* 1f1b-async: as 1f1b, but the pipeline never comes to rest: stage j updates after every k of its own B
+/* 1f1b-async: as 1f1b, but the pipeline never comes to rest: stage j updates after every k of its B
  * (PipeDream). Its F runs J - j microbatches (and extra_delay) ahead of B, which is the delay of its gradients. */
 
 static int64_t async_delay(const petra_program_options *options, int32_t stage) {
@@ -193,8 +193,8 @@ const petra_program_ops petra_program_forward_locked = {.name = "forward-locked"
                                                         .delay = forward_locked_delay,
                                                         .descent = forward_locked_descent};
 
-/* arrival: no order is fixed; the executor takes what has arrived (sim/virtual_arrival.c). The rate is that of the
- * microbatch whose B triggers U. */
+/* arrival: no order is fixed; the executor takes what has arrived (sim/virtual_arrival.c). An update has the
+ * learning rate of the microbatch whose B triggers it. */
 
 static int64_t arrival_delay(const petra_program_options *options, int32_t stage) {
   (void)options;

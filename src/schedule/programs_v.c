@@ -121,9 +121,9 @@ static petra_status order_find_v(const petra_program_options *options, const pet
 
 /* --- the programs --- */
 
-/* zb-v: two stages a device in a V, W split from B. A device keeps as many microbatches as the first device of 1f1b, and
- * waits only at the start of a flush or at its end if F, B and W take the same time (Qi et al., "Zero bubble pipeline
- * parallelism"). */
+/* zb-v: two stages a device in a V, W split from B. A device keeps as many microbatches as the first device of 1f1b,
+ * and waits only at the start of a flush or at its end if F, B and W take the same time (Qi et al., "Zero bubble
+ * pipeline parallelism"). */
 
 /* Writes a device of the order for equal costs; `above` devices are between it and the top of the V. */
 static petra_status zb_v_write_device(flush_writer *w, int64_t microbatches, int32_t devices, int32_t above) {
@@ -174,9 +174,10 @@ const petra_program_ops petra_program_zb_v = {.name = "zb-v",
                                               .write = zb_v_write,
                                               .check = petra_flush_check};
 
-/* v-half and v-min: two stages a device in a V, W split from B, with about a half and a third of the activations that the
- * first device of 1f1b keeps (Qi et al., "Pipeline parallelism with controllable memory"). The order repeats a building
- * block: the times of one microbatch, in units of F = B = W, every 6 units. W goes where the block leaves room. */
+/* v-half and v-min: two stages a device in a V, W split from B, with about a half and a third of the activations that
+ * the first device of 1f1b keeps (Qi et al., "Pipeline parallelism with controllable memory"). The order repeats a
+ * building block: the times of one microbatch, in units of F = B = W, every 6 units. W goes where the block leaves
+ * room. */
 
 enum { PERIOD = 6 };
 
@@ -246,10 +247,10 @@ const petra_program_ops petra_program_v_min = {.name = "v-min",
                                                .write = write_min,
                                                .check = petra_flush_check};
 
-/* dualpipe-v: two stages a device in a V. In the middle of a flush a device overlaps the F of one of its stages with the
- * backward of the other: they are one step. Towards the end W is split from B and fills the time in which the device
- * would wait (DeepSeek-AI, DualPipe, "cut in half"). The order is that of at least 2 D microbatches; those that a
- * smaller flush lacks are left out. */
+/* dualpipe-v: two stages a device in a V. In the middle of a flush a device overlaps the F of one of its stages with
+ * the backward of the other: they are one step. Towards the end W is split from B and fills the time in which the
+ * device would wait (DeepSeek-AI, DualPipe, "cut in half"). The order is made for at least 2 D microbatches; the
+ * microbatches that a smaller flush lacks are left out. */
 
 static petra_status dualpipe_v_write_device(flush_writer *w, int64_t microbatches, int32_t devices, int32_t above) {
   const int64_t away = devices - 1 - above; /* number of devices between this one and the bottom of the V */

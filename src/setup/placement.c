@@ -20,7 +20,7 @@ static petra_status stage_costs(const petra_plan *plan, int64_t *costs) {
       continue;
     }
     if (plan->profile) {
-      PETRA_TRY(petra_plan_profile_cost(plan, j, &cost));
+      PETRA_TRY(petra_plan_profile_cost(plan, j, PETRA_PROFILE_MEAN, &cost));
       costs[j] = cost.forward_ns + cost.backward_ns + (plan->method.recomputes ? cost.reconstruct_ns : 0);
     }
     for (int i = 0; !plan->profile && i < petra_plan_stage_blocks(plan, j); i++)

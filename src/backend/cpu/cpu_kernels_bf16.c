@@ -60,7 +60,7 @@ INLINE void store(bool wide, void *y, int64_t at, int count, const lanes_f32 *x)
     store_u16((uint16_t *)y + at, count, x);
 }
 
-/* Returns x where the mask of a comparison is set, else 0. */
+/* Returns x if the mask of a comparison is set, else 0. */
 INLINE void keep_where(const lanes_u32 *mask, const lanes_f32 *x, lanes_f32 *out) {
   lanes_u32 bits;
   memcpy(&bits, x, sizeof bits);

@@ -101,7 +101,7 @@ void cuda_blas_destroy(cuda_blas *blas) {
 }
 
 /* cuBLAS is column-major, where a row-major (m, n) is an (n, m): c' = op(b)' op(a)'. Setting the stream
- * resets the workspace to cuBLAS's own, which streams that run at once would share: with the lane's, results
+ * resets the workspace to the one of cuBLAS, which concurrent streams would share. With the lane's workspace, results
  * repeat bit for bit. */
 static cublasStatus_t multiply(cuda_blas *blas, const cuda_lane *lane, const cuda_product *p) {
   cublasStatus_t status = library.cublasSetStream(blas->handle, lane->stream);

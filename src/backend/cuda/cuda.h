@@ -54,7 +54,7 @@ typedef struct cuda_track {
 
 typedef struct cuda_segment cuda_segment;   /* the one under construction, below */
 typedef struct cuda_graphs cuda_graphs;     /* cuda_graph.c: captured segments */
-typedef struct cuda_transfer cuda_transfer; /* cuda_transfer.c: pinned memory in transit */
+typedef struct cuda_transfer cuda_transfer; /* cuda_memory.c: pinned memory in transit */
 typedef struct cuda_peers cuda_peers;       /* cuda_peers.c: lanes to other processes */
 
 typedef struct cuda_backend {
@@ -97,7 +97,7 @@ static inline int64_t cuda_pixels(const petra_tensor *tensor) {
 petra_status cuda_check(cudaError_t error, const char *what);
 #define CUDA_TRY(call, what) PETRA_TRY(cuda_check(call, what))
 
-/* --- cuda_storage.c --- */
+/* --- cuda_memory.c --- */
 
 petra_status cuda_storage_create(petra_backend *backend, petra_tensor *tensor);
 void cuda_storage_destroy(petra_backend *backend, petra_tensor *tensor);
@@ -115,7 +115,7 @@ void cuda_peers_destroy(cuda_backend *cuda);
 /* Returns PETRA_CHILD after a cancellation: the results of the device since then are undefined. Logs nothing. */
 petra_status cuda_peers_alive(const cuda_backend *cuda);
 
-/* --- the operations of backend.h: cuda_ops_*.c, cuda_storage.c --- */
+/* --- the operations of backend.h: cuda_ops_*.c, cuda_memory.c --- */
 
 PETRA_OPERATIONS(PETRA_OPERATION_DECLARE, cuda_)
 

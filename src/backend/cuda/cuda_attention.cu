@@ -10,7 +10,7 @@
  * threads is on one tile at a time; the thread at (x, y) of it has the rows y + SIDE r and the columns x + SIDE c, r
  * and c below EACH.
  *
- * All sums are in f32, in an order that depends on shapes alone. What attention leaves out (where it is causal, a key
+ * All sums are in f32, in an order that depends on shapes alone. What attention leaves out (if it is causal, a key
  * after its query; what lies beyond the end of a sequence) is never multiplied with anything but 0: a NaN there reaches
  * nothing. */
 
@@ -330,7 +330,7 @@ PETRA_DEVICE void cuda_attention_weigh(const cuda_attention_place place, const c
       state->total[r] += cuda_attention_partial(place, r)[i];
 }
 
-/* Scaled; -infinity where the row does not take the column. */
+/* Scaled; -infinity if the row does not take the column. */
 PETRA_DEVICE void cuda_attention_mask(const cuda_attention_place place, cuda_attention_part part, int32_t count,
                                       float scale, cuda_attention_values *scores) {
   PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++)

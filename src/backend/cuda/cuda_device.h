@@ -14,8 +14,7 @@
  *
  * PETRA_RSQRT(x) is 1 / sqrt(x) in float, to two units in the last place.
  *
- * PETRA_KEEP(x) has a double that was converted from a float kept, where the compiler would convert it again at each
- * use.
+ * PETRA_KEEP(x) keeps a double that was converted from a float; the compiler would convert it again at each use.
  *
  * A launch function ends with `return cuda_launched("name");`. PETRA_THREAD, PETRA_BLOCK, PETRA_THREADS and
  * PETRA_BLOCKS are threadIdx.x, blockIdx.x, blockDim.x and gridDim.x: everything is one-dimensional. PETRA_UNROLL goes

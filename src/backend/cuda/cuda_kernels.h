@@ -173,7 +173,7 @@ typedef struct cuda_space_to_depth_args {
 
 /* --- cuda_norm.cu --- */
 
-/* mean and biased variance of each channel over `pixels`. Scratch: cuda_norm_scratch bytes. x is of bf16 where it is
+/* mean and biased variance of each channel over `pixels`. Scratch: cuda_norm_scratch bytes. x is bf16 if it is
  * `narrow`, else of f32. */
 typedef struct cuda_norm_statistics_args {
   const void *x;
@@ -182,7 +182,7 @@ typedef struct cuda_norm_statistics_args {
   int32_t c;
   bool narrow;
 } cuda_norm_statistics_args;
-enum { CUDA_NORM_CHANNELS = 32 * CUDA_COUNTERS }; /* at most, where there are sums */
+enum { CUDA_NORM_CHANNELS = 32 * CUDA_COUNTERS }; /* at most, if there are sums */
 size_t cuda_norm_scratch(int64_t pixels, int32_t c);
 
 /* y of petra_norm_forward from x and given mean and variance; y may alias addend. x is bf16 if `narrow`; y is bf16 if

@@ -102,7 +102,7 @@ static inline void cuda_sums_finish(const cuda_lane *lane, const cuda_tile *tile
 enum {
   CUDA_LAYER_THREADS = 256,
   CUDA_LAYER_WIDTH = 32,  /* threads for a row, at least */
-  CUDA_LAYER_FEATURES = 4 /* of a thread, at least, where there are more threads than that */
+  CUDA_LAYER_FEATURES = 4 /* of a thread, at least, if there are more threads than that */
 };
 
 /* Threads for a row of c features: a power of two. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batch normalisation, of arrays of f32 and of bf16. As `ref` does, everything is computed from the mean and variance
- * as stored, so that the backward sees the z that the forward saw: in double where x is f32; in float where x is bf16,
+ * as stored, so that the backward sees the z that the forward saw: in double if x is f32; in float if x is bf16,
  * whose own rounding is a thousand times that of float, and where arithmetic would otherwise take longer than memory.
  * Kernels are made for each combination of types, and for four channels a thread where their number allows it.
  * scripts/sass_limits bounds their instructions. */
@@ -109,7 +109,7 @@ PETRA_DEVICE bool cuda_norm_collect(const cuda_tile tile, const cuda_place place
   return true;
 }
 
-/* Pixels of a thread, where no sums are made: what belongs to a channel is loaded once for them, so many as leave
+/* Pixels of a thread, if no sums are made: what belongs to a channel is loaded once for them, so many as leave
  * enough blocks. */
 enum { PIXELS_LEAST = 4, PIXELS_MOST = 16 };
 
@@ -123,7 +123,7 @@ static inline cuda_tile cuda_norm_flat_tile(int64_t pixels, int32_t c) {
   return tile;
 }
 
-/* Channels a thread, where the first `first` of c lie apart. */
+/* Channels of a thread, if the first `first` of c lie apart. */
 static inline int cuda_norm_vec(int32_t c, int32_t first) {
   return c % CUDA_FOUR == 0 && first % CUDA_FOUR == 0 ? CUDA_FOUR : 1;
 }

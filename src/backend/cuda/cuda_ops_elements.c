@@ -203,7 +203,7 @@ petra_status cuda_adam_step(petra_backend *backend, const petra_adam_step *step)
 /* --- orthogonalize: a filter (O, KH, KW, I) can be the matrix instead of (O, I, KH, KW): its columns and the columns
  * of the result are in another order --- */
 
-/* c = a b, each transposed where it is `turn`ed; all three are matrices. */
+/* c = a b, with a and b transposed if turn_a or turn_b; all three are matrices. */
 static petra_status multiply(cuda_backend *cuda, const petra_tensor *a, bool turn_a, const petra_tensor *b, bool turn_b,
                              const petra_tensor *c) {
   return cuda_multiply(cuda, 1, a, turn_a, b, turn_b, 0, c);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* y = addend and bias; nothing to do where y is the addend and there is no bias. */
+/* y = addend + bias; there is nothing to do if y is the addend and there is no bias. */
 static petra_status start(cuda_backend *cuda, const petra_linear_forward *linear) {
   const bool joined = linear->join != PETRA_JOIN_NONE;
   if (!linear->b && (!joined || linear->addend == linear->y))

@@ -129,7 +129,8 @@ static int convolution(const cuda_conv_shape *shape, void **out) {
   return cuda_descriptor(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, attributes, COUNT(attributes), out);
 }
 
-/* The convolution between its three tensors; where one is rounded or widened it has the one within the graph. */
+/* The convolution between its three tensors. Instead of a tensor that is rounded or widened it has the tensor within
+ * the graph. */
 static int operation(int kind, const cuda_conv_graph *graph, void **out) {
   const float one = 1, zero = 0;
   void *const *x = kind == CUDA_CONV_DATA ? &graph->sum : &graph->rounded;
@@ -329,7 +330,7 @@ static bool is_one_of(cuda_engine_kind engines, unsigned notes) {
   return engines == CUDA_ENGINES_ANY || cores == (engines == CUDA_ENGINES_WITH_CORES);
 }
 
-/* Fills the convolution and answers true where `config` serves; the convolution then owns it. */
+/* Fills the convolution and returns true if `config` serves; the convolution then owns it. */
 static bool take(const cuda_engine_wanted *wanted, cuda_engine_kind engines, void *config, cuda_conv *conv,
                  cuda_engine_refusals *why) {
   int64_t workspace = 0, count = 0;

@@ -231,7 +231,7 @@ static petra_status read_lines(cuda_engine_table *table, bool merge, FILE *file)
   return status;
 }
 
-/* The path up to and with its last slash, "." where it has none. Free with petra_free. */
+/* Returns the path up to and including its last slash; "." if it has none. Free with petra_free. */
 static petra_status folder_of(const char *path, char **out) {
   char *folder;
   PETRA_TRY(petra_duplicate_string(&folder, strchr(path, '/') ? path : "."));

@@ -1,12 +1,105 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "run/rank_simulation.h"
+#include "setup/rank_simulation.h"
 
 #include "base/mem.h"
-#include "run/overlap.h"
 #include "sim/worker_cost.h"
 
 #include <math.h>
 #include <string.h>
+
+/* --- how much ranks compute at the same time --- */
+
+/* Uninterrupted time in actions. */
+typedef struct span {
+  int64_t start_ns, end_ns;
+} span;
+
+/* The spans of a rank, in order: it does one action at a time. */
+typedef struct spans {
+  span *spans;
+  int64_t count, capacity;
+} spans;
+
+struct petra_overlap {
+  petra_observer base;
+  const int32_t *rank_of;
+  int32_t ranks;
+  spans of[];
+};
+
+static petra_status ended(petra_observer *base, const petra_trace_row *row) {
+  petra_overlap *overlap = (petra_overlap *)base;
+  spans *own = &overlap->of[overlap->rank_of[row->action.stage - 1]];
+  if (row->end_ns == row->start_ns)
+    return PETRA_OK;
+  if (own->count > 0 && own->spans[own->count - 1].end_ns == row->start_ns) {
+    own->spans[own->count - 1].end_ns = row->end_ns;
+    return PETRA_OK;
+  }
+  PETRA_TRY(petra_array_reserve(&own->spans, &own->capacity, own->count + 1, sizeof *own->spans));
+  own->spans[own->count++] = (span){row->start_ns, row->end_ns};
+  return PETRA_OK;
+}
+
+petra_status petra_overlap_create(const int32_t *rank_of, int32_t ranks, petra_overlap **out) {
+  static const petra_observer_ops ops = {.ended = ended};
+  petra_overlap *overlap;
+  PETRA_TRY(petra_allocate(&overlap, 1, sizeof *overlap + (size_t)ranks * sizeof *overlap->of));
+  overlap->base.ops = &ops;
+  overlap->rank_of = rank_of;
+  overlap->ranks = ranks;
+  *out = overlap;
+  return PETRA_OK;
+}
+
+void petra_overlap_destroy(petra_overlap *overlap) {
+  if (!overlap)
+    return;
+  for (int32_t r = 0; r < overlap->ranks; r++)
+    petra_free(overlap->of[r].spans);
+  petra_free(overlap);
+}
+
+petra_observer *petra_overlap_observer(petra_overlap *overlap) {
+  return &overlap->base;
+}
+
+static double busy_ns(const spans *own) {
+  double sum = 0;
+  for (int64_t i = 0; i < own->count; i++)
+    sum += (double)(own->spans[i].end_ns - own->spans[i].start_ns);
+  return sum;
+}
+
+/* Returns the time in which both are in actions. */
+static double both_ns(const spans *one, const spans *other) {
+  double sum = 0;
+  for (int64_t i = 0, k = 0; i < one->count && k < other->count;) {
+    const span *a = &one->spans[i], *b = &other->spans[k];
+    const int64_t start_ns = a->start_ns > b->start_ns ? a->start_ns : b->start_ns;
+    const int64_t end_ns = a->end_ns < b->end_ns ? a->end_ns : b->end_ns;
+    if (end_ns > start_ns)
+      sum += (double)(end_ns - start_ns);
+    if (a->end_ns < b->end_ns)
+      i++;
+    else
+      k++;
+  }
+  return sum;
+}
+
+void petra_overlap_shares(const petra_overlap *overlap, double *shares) {
+  for (int32_t r = 0; r < overlap->ranks; r++) {
+    const double own_ns = busy_ns(&overlap->of[r]);
+    double sum_ns = 0;
+    for (int32_t o = 0; o < overlap->ranks; o++)
+      if (o != r)
+        sum_ns += both_ns(&overlap->of[r], &overlap->of[o]);
+    shares[r] = own_ns > 0 && overlap->ranks > 1 ? sum_ns / (own_ns * (overlap->ranks - 1)) : 0;
+  }
+}
+
+/* --- the simulation --- */
 
 enum { STATISTICS = PETRA_PROFILE_QUARTILE3 + 1, ROUNDS = 4 };
 
@@ -81,44 +174,30 @@ static void add_messages(const petra_rank_simulation *p, int32_t stage, petra_st
   }
 }
 
-/* Scales a duration of the cluster (the profile's mean at the speed of a device) to a quartile. */
-static int64_t at_quartile(int64_t ns, int64_t mean_ns, int64_t quartile_ns) {
-  return mean_ns > 0 ? llround((double)ns * (double)quartile_ns / (double)mean_ns) : quartile_ns;
+/* Scales a duration of the cluster (the profile's mean at the speed of a device) to another duration of the profile. */
+static int64_t scaled_ns(int64_t ns, int64_t mean_ns, int64_t other_ns) {
+  return mean_ns > 0 ? llround((double)ns * (double)other_ns / (double)mean_ns) : other_ns;
 }
 
-static petra_status to_quartile(const petra_rank_simulation *p, int j, petra_profile_statistic statistic,
-                                petra_stage_cost *cost) {
-  petra_stage_cost mean = {0}, quartile = {0};
-  PETRA_TRY(petra_plan_profile_statistic(p->plan, j, PETRA_PROFILE_MEAN, &mean));
-  PETRA_TRY(petra_plan_profile_statistic(p->plan, j, statistic, &quartile));
-  cost->forward_ns = at_quartile(cost->forward_ns, mean.forward_ns, quartile.forward_ns);
-  cost->backward_ns = at_quartile(cost->backward_ns, mean.backward_ns, quartile.backward_ns);
-  cost->reconstruct_ns = at_quartile(cost->reconstruct_ns, mean.reconstruct_ns, quartile.reconstruct_ns);
-  cost->weight_gradient_ns =
-      at_quartile(cost->weight_gradient_ns, mean.weight_gradient_ns, quartile.weight_gradient_ns);
+/* Scales the costs of stage j, from 0, to a statistic of the profile, mixed with a share of the mean: 0 for quartiles,
+ * and for PETRA_PROFILE_ALONE the share of the other ranks that compute. */
+static petra_status scale_cost(const petra_rank_simulation *p, int j, petra_profile_statistic statistic, double share,
+                               petra_stage_cost *cost) {
+  petra_stage_cost mean = {0}, other = {0};
+  PETRA_TRY(petra_plan_profile_cost(p->plan, j, PETRA_PROFILE_MEAN, &mean));
+  PETRA_TRY(petra_plan_profile_cost(p->plan, j, statistic, &other));
+  const struct {
+    int64_t *ns, mean_ns, other_ns;
+  } all[] = {{&cost->forward_ns, mean.forward_ns, other.forward_ns},
+             {&cost->backward_ns, mean.backward_ns, other.backward_ns},
+             {&cost->reconstruct_ns, mean.reconstruct_ns, other.reconstruct_ns},
+             {&cost->weight_gradient_ns, mean.weight_gradient_ns, other.weight_gradient_ns},
+             {&cost->update_ns, mean.update_ns, other.update_ns}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    *all[i].ns = scaled_ns(*all[i].ns, all[i].mean_ns,
+                           all[i].other_ns + llround(share * (double)(all[i].mean_ns - all[i].other_ns)));
   if (cost->weight_gradient_ns > cost->backward_ns)
     cost->weight_gradient_ns = cost->backward_ns;
-  cost->update_ns = at_quartile(cost->update_ns, mean.update_ns, quartile.update_ns);
-  return PETRA_OK;
-}
-
-/* Scales a duration that was measured while all ranks compute to one while a share of the others does. */
-static int64_t at_share(int64_t ns, int64_t together_ns, int64_t alone_ns, double share) {
-  return at_quartile(ns, together_ns, alone_ns + llround(share * (double)(together_ns - alone_ns)));
-}
-
-static petra_status to_share(const petra_rank_simulation *p, int j, double share, petra_stage_cost *cost) {
-  petra_stage_cost together = {0}, alone = {0};
-  PETRA_TRY(petra_plan_profile_statistic(p->plan, j, PETRA_PROFILE_MEAN, &together));
-  PETRA_TRY(petra_plan_profile_statistic(p->plan, j, PETRA_PROFILE_ALONE, &alone));
-  cost->forward_ns = at_share(cost->forward_ns, together.forward_ns, alone.forward_ns, share);
-  cost->backward_ns = at_share(cost->backward_ns, together.backward_ns, alone.backward_ns, share);
-  cost->reconstruct_ns = at_share(cost->reconstruct_ns, together.reconstruct_ns, alone.reconstruct_ns, share);
-  cost->weight_gradient_ns =
-      at_share(cost->weight_gradient_ns, together.weight_gradient_ns, alone.weight_gradient_ns, share);
-  if (cost->weight_gradient_ns > cost->backward_ns)
-    cost->weight_gradient_ns = cost->backward_ns;
-  cost->update_ns = at_share(cost->update_ns, together.update_ns, alone.update_ns, share);
   return PETRA_OK;
 }
 
@@ -131,9 +210,9 @@ static petra_status set_costs(petra_rank_simulation *p, petra_profile_statistic 
   for (int32_t j = 0; j < stages; j++) {
     costs[j] = given->costs[given->cost_count == 1 ? 0 : j];
     if (statistic != PETRA_PROFILE_MEAN)
-      PETRA_TRY(to_quartile(p, j, statistic, &costs[j]));
+      PETRA_TRY(scale_cost(p, j, statistic, 0, &costs[j]));
     if (p->shares)
-      PETRA_TRY(to_share(p, j, p->shares[p->rank_of[j]], &costs[j]));
+      PETRA_TRY(scale_cost(p, j, PETRA_PROFILE_ALONE, p->shares[p->rank_of[j]], &costs[j]));
   }
   for (int32_t stage = 1; stage <= stages && p->device_of && profile && profile->messages > 0; stage++)
     add_messages(p, stage, costs);

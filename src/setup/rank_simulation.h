@@ -52,3 +52,15 @@ petra_status petra_rank_simulation_run(petra_rank_simulation *rank_simulation, p
  * means exclude as outliers. The profile contains none of that, and it only makes runs slower. Eight runs of two ranks
  * took 1.00 to 1.11 times the prediction by means: the upper end is at least that. */
 double petra_rank_simulation_high_s(int32_t ranks, double mean_s, double quartile3_s);
+
+/* Measures how much ranks compute at the same time: an observer of a run over ranks. */
+typedef struct petra_overlap petra_overlap;
+
+/* `rank_of` has the rank of each stage, from 0; borrowed. */
+petra_status petra_overlap_create(const int32_t *rank_of, int32_t ranks, petra_overlap **out);
+void petra_overlap_destroy(petra_overlap *overlap); /* NULL is allowed */
+petra_observer *petra_overlap_observer(petra_overlap *overlap);
+
+/* Computes for each rank the share of the other ranks that compute while it does, averaged over its time in actions: 0
+ * if it always computes alone, 1 if all others compute all that time; 0 for a rank that does nothing. */
+void petra_overlap_shares(const petra_overlap *overlap, double *shares);
