@@ -20,6 +20,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/chain.py \
   analysis/petrapipe/checkpoints.py \
   analysis/petrapipe/command.py \
+  analysis/petrapipe/comparison.py \
   analysis/petrapipe/configs.py \
   analysis/petrapipe/coupling.py \
   analysis/petrapipe/epoch_rows.py \
@@ -47,6 +48,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/reach_over.py \
   analysis/petrapipe/reaching.py \
   analysis/petrapipe/run_facts.py \
+  analysis/petrapipe/run_list.py \
   analysis/petrapipe/run_log.py \
   analysis/petrapipe/run_schema.py \
   analysis/petrapipe/runs.py \

@@ -37,8 +37,8 @@ _MODULE_OF = {
     "read_summary": "sweeps",
     "Plan": "schedule",
     "reach": "reaching",
-    "compare": "commands.compare",
-    "list_runs": "commands.list",
+    "compare": "comparison",
+    "list_runs": "run_list",
     # These need torch.
     "Chain": "chain",
     "Trainer": "trainer",

@@ -12,8 +12,20 @@ from .errors import MissingModule
 # Debian's packages of modules. The others are not in Debian 12.
 DEBIAN = {
     name: f"python3-{name}"
-    for name in ("h5py", "matplotlib", "numpy", "pandas", "plotly", "torch", "xxhash")
+    for name in (
+        "h5py",
+        "matplotlib",
+        "numpy",
+        "pandas",
+        "plotly",
+        "scipy",
+        "torch",
+        "xxhash",
+        "yaml",
+    )
 }
+# Where pip has another name for a module.
+PIP = {"yaml": "PyYAML"}
 
 
 def modules(*names: str) -> list[ModuleType]:
@@ -50,7 +62,7 @@ def modules(*names: str) -> list[ModuleType]:
         raise MissingModule(
             f"{sys.executable} cannot load the module{s} {', '.join(missing)}{why}; expected a"
             " Python that can: another by its path in PETRA_PYTHON, or this one after"
-            f" {sys.executable} -m pip install {' '.join(missing)} (Debian's /usr/bin/python3:"
-            f" {'; '.join(debian)})"
+            f" {sys.executable} -m pip install {' '.join(PIP.get(name, name) for name in missing)}"
+            f" (Debian's /usr/bin/python3: {'; '.join(debian)})"
         )
     return found
