@@ -32,7 +32,7 @@ C_TESTS = \
   tests/test_schedule tests/test_programs \
   tests/test_executor tests/test_stage tests/test_transport tests/test_progress_thread \
   tests/test_run_h5 tests/test_weights \
-  tests/test_engine tests/test_critical tests/test_ledger tests/test_link tests/test_profile tests/test_rank_times tests/test_reach \
+  tests/test_engine tests/test_critical tests/test_ledger tests/test_link tests/test_profile tests/test_rank_times \
   tests/test_simulate tests/test_search_cuts \
   tests/test_golden_data tests/test_arrival tests/test_replicas \
   tests/test_training_log tests/test_groups tests/test_precision \
@@ -127,7 +127,7 @@ SOURCE_TESTS = tests/check_includes tests/check_format tests/check_spdx tests/ch
   tests/check_figures tests/check_instructions tests/check_spills tests/check_mpi_wrapper tests/check_python tests/check_python_style
 # The program as its user meets it. Python scripts: TEST_EXTENSIONS gives them their interpreter.
 LONG_CLI_TESTS = \
-  tests/cli/resume.py tests/cli/execute.py tests/cli/execute_ends.py tests/cli/plan.py tests/cli/report.py tests/cli/report_beside.py tests/cli/reach.py \
+  tests/cli/resume.py tests/cli/execute.py tests/cli/execute_ends.py tests/cli/plan.py tests/cli/report.py tests/cli/report_beside.py tests/cli/reach.py tests/cli/reach_rule.py \
   tests/cli/execute_gpu.py tests/cli/pages.py tests/cli/usage.py tests/cli/sweep.py tests/cli/probe.py tests/cli/overwrite.py tests/cli/gpu_kit.py \
   tests/cli/damage.py tests/cli/damaged_logs.py tests/cli/profile_costs.py tests/cli/simulate.py tests/cli/cycles.py
 CLI_TESTS = \

@@ -1,109 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The groups of petra reach on one cluster: when each run reaches the target, intervals over seeds,
-the best group, and what delay costs (docs/reach.md). The losses are those of the logs. The seconds
-of a run on its own cluster are those of its log. On another cluster, or for another model with the
-same number of stages, the program simulates its schedule again."""
+"""The groups of petra reach on one cluster: when each run reaches the target, intervals over seeds, the best group, and what delay
+costs (docs/reach.md). The losses are those of the logs. The seconds of a run on its own cluster are those of its log. On another
+cluster, or for another model with the same number of stages, the program simulates its schedule again."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy
+
 from .alike import are_alike, unlike_text
 from .errors import Error, Unreadable
-from .program import (
-    PetraError,
-    Program,
-    check,
-    failure,
-    file_layer,
-    plain,
-    set_layer,
-    text_layer,
-)
+from .program import Program, failure, plain
 from .reach_groups import Curve, Group, Groups, ReachRun
-from .statistics import Geometric, Ratio, geometric_of, interval_of, ratio_of
+from .reach_places import Place
+from .statistics import Geometric, Ratio, geometric_of, intervals_of, plain_sum, ratio_of
 from .text import shown
 
 POINTS = 500  # maximum number of points of a band
 UNKNOWN_RATIO = Ratio(False, False, math.nan, math.nan, math.nan)
-# A run is simulated as all devices of its plan execute it, whatever processes have executed it.
-OF_ONE_PROCESS = ["run.mode=emulate", "cluster.placement=[]", "run.trace_actions=false"]
-# A model has messages of its own; a run in PyTorch has the bytes of its messages in its config.
-WITH_A_MODEL = [
-    "cluster.stages=0",
-    "cluster.message.forward_bytes=0",
-    "cluster.message.backward_bytes=0",
-    "cluster.message.gradient_bytes=0",
-]
-# For each section a key that shows whether the keys of the section are read one by one.
-EXAMPLES = ("cluster.engines", "model.width", "data.batch", "stages.count")
-NOT_OF_CLUSTER = (
-    "cluster.message.up",
-    "cluster.message.down",
-    "cluster.replicas",
-    "cluster.stages",
-    "cluster.placement",
-    "cluster.gpus",
-    "cluster.transport",
-    "cluster.timeout_s",
-)
-NOT_OF_MODEL = ("model.weights", "model.new_head")
-ALSO_OF_MODEL = (
-    "data.set",
-    "data.path",
-    "data.batch",
-    "data.vocabulary",
-    "data.image_size",
-    "stages.partition",
-    "stages.count",
-    "stages.blocks",
-)
-IGNORED_BYTES = 399
-
-
-@dataclass(frozen=True)
-class Place:
-    """The files whose keys replace those of the runs: a cluster and a model."""
-
-    on: str | None = None
-    model: str | None = None
-    model_set: str | None = None  # a setting that follows from the model
-
-    @property
-    def is_logged(self) -> bool:
-        """Whether the seconds are those of the logs."""
-        return self.on is None and self.model is None
-
-    def layers(self, run: ReachRun, more: str | None = None) -> list[dict[str, Any]]:
-        """Returns the config of a run at this place; `more` is a setting of --over."""
-        found = [text_layer(run.log, run.texts["config"] or "")]
-        if self.on is not None:
-            found.append(file_layer(self.on, "cluster"))
-        if self.model is not None:
-            found.append(file_layer(self.model, "model"))
-        settings = [*OF_ONE_PROCESS, *(WITH_A_MODEL if run.of_pytorch and self.model else [])]
-        settings += [text for text in (self.model_set, more) if text is not None]
-        return [*found, set_layer(settings, "--over")]
-
-    def named(self, error: PetraError) -> PetraError:
-        """Names the file of --as or --on if the error does not."""
-        line = str(error)
-        if self.model is not None and self.model not in line:
-            return PetraError(f"with --as {self.model}: {line}", error.status)
-        if self.model is None and self.on is not None and self.on not in line:
-            return PetraError(f"with --on {self.on}: {line}", error.status)
-        return error
-
-    def checked(self, answer: dict) -> dict:
-        """Returns an answer of the program; raises its error with the file that it is about."""
-        try:
-            return check(answer)
-        except PetraError as error:
-            raise self.named(error) from None
 
 
 @dataclass
@@ -125,8 +44,7 @@ class End:
 
 @dataclass
 class Band:
-    """The smoothed losses of a group: means over its runs, with half of the 95 % interval of the
-    mean; NaN for one run."""
+    """The smoothed losses of a group: means over its runs, with half of the 95 % interval of the mean; NaN for one run."""
 
     microbatch: list[int] = field(default_factory=list)
     updates: list[int] = field(default_factory=list)
@@ -141,14 +59,13 @@ class Row:
 
     answer: dict[str, Any]  # of the program about the config of its first run there
     ends: list[End]
+    band: Band
     updates: Geometric
     samples: Geometric
     seconds: Geometric
     bytes: Geometric
-    band: Band
     to_best: Ratio = UNKNOWN_RATIO  # its seconds over those of the best group, if the two are alike
-    # Costs and gains of delay, against the best group without delay that is alike, of the same
-    # optimiser if there is one.
+    # Costs and gains of delay, against the best group without delay that is alike, of the same optimiser if there is one.
     reference: int = -1  # -1: the group has no delay, or there is nothing to compare it with
     more_updates: Ratio = UNKNOWN_RATIO
     more_seconds: Ratio = UNKNOWN_RATIO
@@ -171,100 +88,6 @@ class Cluster:
     differs: str | None = None  # the first key of the cluster in which the groups differ
 
 
-# --- the files of --on and --as ---
-
-
-def is_of_cluster(key: str) -> bool:
-    return key.startswith("cluster.") and key not in NOT_OF_CLUSTER
-
-
-def is_of_model(key: str) -> bool:
-    return (key.startswith("model.") and key not in NOT_OF_MODEL) or key in ALSO_OF_MODEL
-
-
-class Files:
-    """The files of --on and --as: which keys they set."""
-
-    def __init__(self, inspector: Program) -> None:
-        self.inspector = inspector
-        self.found: dict = {}
-
-    def read(self, place: Place) -> dict[str, dict[str, Any]]:
-        """Returns the keys that the file of a place sets."""
-        path = place.on if place.on is not None else place.model
-        assert path is not None
-        if path not in self.found:
-            self.inspector.send({"config": [file_layer(path)], "keys": True})
-            keys = place.checked(self.inspector.receive())["keys"]
-            self.found[path] = {key: one for key, one in keys.items() if one["set"]}
-        return self.found[path]
-
-    def check_cluster(self, path: str, runs: Sequence[ReachRun]) -> None:
-        keys = self.read(Place(on=path))
-        stages, replicas = keys.get("cluster.stages"), keys.get("cluster.replicas")
-        if stages and stages["value"] != "0":
-            raise failure(
-                "cluster.stages",
-                stages["label"],
-                f"{stages['value']} stages without a model, but the runs have their own;"
-                " expected 0",
-            )
-        for run in runs if replicas else ():
-            own = run.keys["cluster.replicas"]
-            if replicas and own != replicas["value"]:
-                raise failure(
-                    "cluster.replicas",
-                    replicas["label"],
-                    f"{replicas['value']}, but {run.log} was trained with {own}, which its updates"
-                    " depend on; expected no cluster.replicas",
-                )
-
-    def model_place(self, path: str | None) -> Place:
-        """Returns the place of a model. Its vocabulary is the one that its file states."""
-        if path is None:
-            return Place()
-        place = Place(model=path)
-        keys = self.read(place)
-        vocabulary, data = keys.get("data.vocabulary"), keys.get("data.set")
-        if vocabulary and vocabulary["value"] != "0" and not data:
-            return Place(model=path, model_set="data.set=tokens")
-        if data and data["value"] != "tokens" and not vocabulary:
-            return Place(model=path, model_set="data.vocabulary=0")
-        return place
-
-    def warn_ignored(self, place: Place, with_model: bool) -> None:
-        """Names the keys of the files that are not read, a section of which no key is read once."""
-        both = place.on == place.model
-        for option, path in (("on", place.on), ("as", place.model if with_model else None)):
-            if path is None:
-                continue
-            of_cluster = option == "on"
-            takes = is_of_cluster if of_cluster else is_of_model
-            also = is_of_model if of_cluster else is_of_cluster
-
-            def is_read(
-                key: str,
-                takes: Callable[[str], bool] = takes,
-                also: Callable[[str], bool] = also,
-            ) -> bool:
-                return takes(key) or (both and also(key))
-
-            read_sections = {key.partition(".")[0] for key in EXAMPLES if is_read(key)}
-            ignored: dict[str, None] = {}
-            for key in self.read(Place(on=path)):
-                section = key.partition(".")[0]
-                checked = of_cluster and key in ("cluster.replicas", "cluster.stages")
-                if not is_read(key) and not checked:
-                    ignored[key if section in read_sections else section] = None
-            words = ", ".join(ignored)
-            if words:
-                warnings.warn(
-                    f"{path}: no effect in a file of --{option}: {words[:IGNORED_BYTES]}; they stay"
-                    " those of the runs",
-                    stacklevel=2,
-                )
-
-
 # --- simulations ---
 
 
@@ -283,10 +106,9 @@ def is_random(keys: dict[str, Any]) -> bool:
 
 
 def share_times(a: ReachRun, b: ReachRun) -> bool:
-    """Returns whether two runs of a group have the same times: nothing is drawn, and both have the
-    same length."""
+    """Returns whether two runs of a group have the same times: nothing is drawn, and both have the same length."""
     lengths = [
-        (run.batches, run.count, run.keys["run.epochs"], run.keys["run.max_microbatches"])
+        (run.summary.batches, run.count, run.keys["run.epochs"], run.keys["run.max_microbatches"])
         for run in (a, b)
     ]
     return not is_random(a.keys) and lengths[0] == lengths[1]
@@ -294,8 +116,7 @@ def share_times(a: ReachRun, b: ReachRun) -> bool:
 
 @dataclass
 class Clock:
-    """When losses of a run begin, and how much was sent by then; NaN: never, or it was not asked
-    for."""
+    """When losses of a run begin, and how much was sent by then; NaN: never, or it was not asked for."""
 
     start_s: dict[int, float]
     bytes: dict[int, float]
@@ -312,8 +133,8 @@ def end_of(run: ReachRun) -> int:
 
 
 def shown_points(group: Group) -> list[int]:
-    """Returns the points of the curves that the band has. Point i of the curves of all runs is the
-    same microbatch, or the evaluation of the same epoch."""
+    """Returns the points of the curves that the band has. Point i of the curves of all runs is the same microbatch, or the
+    evaluation of the same epoch."""
     points = min(len(curve(run).rows) for run in group.runs)
     shown = min(points, POINTS)
     if shown < 2:
@@ -334,8 +155,8 @@ class Simulator:
     def clocks(
         self, group: Group, place: Place, more: str | None, drawn: bool, whole: bool
     ) -> list[Clock]:
-        """Returns the clock of each run. `drawn`: times are drawn there. `whole`: they run to the
-        ends of the logs and know all that a row needs, else until the runs reach the target."""
+        """Returns the clock of each run. `drawn`: times are drawn there. `whole`: they run to the ends of the logs and know all
+        that a row needs, else until the runs reach the target."""
         ends = [end_of(run) for run in group.runs]
         parts = [
             run.entries["microbatch"][: run.count if whole else end + 1]
@@ -379,7 +200,7 @@ class Simulator:
                 "config": place.layers(run, more),
                 "losses": count,
                 "losses_of": asked,
-                "training": {"batches": run.batches, "losses": run.count},
+                "training": {"batches": run.summary.batches, "losses": run.count},
             }
         )
         losses = place.checked(self.program.receive())["losses"]
@@ -418,8 +239,8 @@ def find_end(run: ReachRun, clock: Clock | None, samples: int, logged: bool) -> 
     )
     if math.isnan(end.seconds):
         raise Unreadable(
-            f"{run.log}: the loss of microbatch {m} never comes back in a simulation of its config;"
-            " expected the log of a run with this config"
+            f"{run.log}: the loss of microbatch {m} never comes back in a simulation of its config; expected the log of a run with "
+            "this config"
         )
     if logged and clock:
         check_logged(run, end.seconds, seconds_at(run, clock, False, row))
@@ -427,13 +248,11 @@ def find_end(run: ReachRun, clock: Clock | None, samples: int, logged: bool) -> 
 
 
 def check_logged(run: ReachRun, logged_s: float, simulated_s: float) -> None:
-    """A log whose times are not those of its config comes from a version with other costs, or was
-    changed."""
+    """A log whose times are not those of its config comes from a version with other costs, or was changed."""
     if abs(logged_s - simulated_s) > 1.5e-9 * (1 + 1e-6 * logged_s):
         warnings.warn(
-            f"{run.log}: reaches the target after {logged_s:.9f} s by its log, after"
-            f" {simulated_s:.9f} s by a simulation of its config with this version of petra; the"
-            " seconds are those of the log",
+            f"{run.log}: reaches the target after {logged_s:.9f} s by its log, after {simulated_s:.9f} s by a simulation of its "
+            "config with this version of petra; the seconds are those of the log",
             stacklevel=2,
         )
 
@@ -442,30 +261,40 @@ def mean_of(ends: Sequence[End], name: str) -> Geometric:
     return geometric_of([getattr(end, name) for end in ends], [not end.reached for end in ends])
 
 
+def seconds_of(run: ReachRun, clock: Clock | None, logged: bool, rows: numpy.ndarray):
+    """Returns the seconds of losses."""
+    if logged:
+        return run.entries["virtual_s"][rows]
+    microbatches = run.entries["microbatch"][rows].tolist()
+    return numpy.array(
+        [clock.start_s.get(m, math.nan) if clock else math.nan for m in microbatches]
+    )
+
+
 def band_of(group: Group, clocks: Sequence[Clock | None], logged: bool) -> Band:
-    band = Band()
-    first = group.first
-    for point in shown_points(group):
-        values, seconds = [], 0.0
-        for run, clock in zip(group.runs, clocks):
-            values.append(float(curve(run).values[point]))
-            seconds += seconds_at(run, clock, logged, int(curve(run).rows[point]))
-        interval = interval_of(values)
-        microbatch = int(first.entries["microbatch"][curve(first).rows[point]])
-        band.microbatch.append(microbatch)
-        band.updates.append(microbatch // first.accumulate)
-        band.seconds.append(seconds / len(group.runs))
-        band.mean.append(interval.mean)
-        band.half.append(interval.half)
-    return band
+    points, first = shown_points(group), group.first
+    if not points:
+        return Band()
+    seconds = plain_sum(
+        seconds_of(run, clock, logged, curve(run).rows[points])
+        for run, clock in zip(group.runs, clocks)
+    )
+    means, halves = intervals_of([curve(run).values[points] for run in group.runs])
+    microbatches = first.entries["microbatch"][curve(first).rows[points]]
+    return Band(
+        microbatches.tolist(),
+        (microbatches // first.accumulate).tolist(),
+        (seconds / len(group.runs)).tolist(),
+        means.tolist(),
+        halves.tolist(),
+    )
 
 
 # --- the rows ---
 
 
 class Clusters:
-    """Fills the clusters of petra reach. `inspector` and `simulator` are processes of the
-    program."""
+    """Fills the clusters of petra reach. `inspector` and `simulator` are processes of the program."""
 
     def __init__(
         self, groups: Groups, compare_unlike: bool, inspector: Program, simulator: Program
@@ -498,21 +327,21 @@ class Clusters:
         ends = [
             find_end(run, clock, samples, place.is_logged) for run, clock in zip(group.runs, clocks)
         ]
+        band = band_of(group, clocks, place.is_logged)
         return Row(
             answer,
             ends,
-            mean_of(ends, "updates"),
-            mean_of(ends, "samples"),
-            mean_of(ends, "seconds"),
-            mean_of(ends, "bytes"),
-            band_of(group, clocks, place.is_logged),
+            band,
+            updates=mean_of(ends, "updates"),
+            samples=mean_of(ends, "samples"),
+            seconds=mean_of(ends, "seconds"),
+            bytes=mean_of(ends, "bytes"),
         )
 
     @staticmethod
     def can_simulate(group: Group) -> bool:
-        """Returns whether the order of a run on its own cluster, whose times are in its log, can be
-        simulated for the bytes. It cannot if its costs were measured, or if its processes did what
-        came first."""
+        """Returns whether the order of a run on its own cluster, whose times are in its log, can be simulated for the bytes. It
+        cannot if its costs were measured, or if its processes did what came first."""
         keys = group.first.keys
         by_arrival = keys["run.mode"] == "execute" and group.by_arrival
         return keys["cluster.cost.model"] != "measured" and not by_arrival
@@ -526,16 +355,15 @@ class Clusters:
             if plan["stages"] != own:
                 # The updates of a run with J stages say nothing about one with another number.
                 raise Error(
-                    f"{place.model}: gives {plan['stages']} stages, but {first.log} was trained"
-                    f" with {own}; expected {own} (stages.partition)"
+                    f"{place.model}: gives {plan['stages']} stages, but {first.log} was trained with {own}; expected {own} "
+                    "(stages.partition)"
                 )
         if keys["cluster.cost.model"]["value"] == "measured":
             raise place.named(
                 failure(
                     "cluster.cost.model",
                     keys["cluster.cost.model"]["label"],
-                    "measured: these costs are known only to the run itself; expected another model"
-                    " in a file of --on",
+                    "measured: these costs are known only to the run itself; expected another model in a file of --on",
                 )
             )
         if plan["by_arrival"] and not place.is_logged:
@@ -545,9 +373,8 @@ class Clusters:
                 failure(
                     key,
                     keys[key]["label"],
-                    f"{plain(keys[key]['value'])} has no fixed order: with other times its updates"
-                    " would differ; expected a method with a fixed order, or neither --on nor"
-                    " --as",
+                    f"{plain(keys[key]['value'])} has no fixed order: with other times its updates would differ; expected a "
+                    "method with a fixed order, or neither --on nor --as",
                 )
             )
 
@@ -555,9 +382,8 @@ class Clusters:
 
     @staticmethod
     def differences(cluster: Cluster, numbers: Sequence[int]) -> list[str]:
-        """Returns the keys of the cluster in which groups differ. The formats of messages belong to
-        the training, as do replicas and stages, of which the numbers of devices speak; for runs in
-        PyTorch the sizes of messages belong to the network."""
+        """Returns the keys of the cluster in which groups differ. The formats of messages belong to the training, as do replicas
+        and stages, of which the numbers of devices speak; for runs in PyTorch the sizes of messages belong to the network."""
         keys = [cluster.rows[number].answer["keys"] for number in numbers]
         return [
             key
@@ -570,8 +396,7 @@ class Clusters:
         ]
 
     def are_alike(self, cluster: Cluster, a: int, b: int) -> bool:
-        """A ratio of two groups says something if both have as many devices and as many samples an
-        update, on one cluster."""
+        """A ratio of two groups says something if both have as many devices and as many samples an update, on one cluster."""
         groups = self.groups.groups
         return self.compare_unlike or (
             not self.differences(cluster, (a, b)) and are_alike(groups[a].size, groups[b].size)
@@ -586,8 +411,8 @@ class Clusters:
                 row.to_best = ratio_of(row.seconds, rows[cluster.best].seconds)
 
     def best_exact(self, cluster: Cluster, number: int, optimiser: str | None) -> int:
-        """Returns the fastest group like this one with end-to-end gradients without delay, of this
-        optimiser unless that is None; -1: there is none."""
+        """Returns the fastest group like this one with end-to-end gradients without delay, of this optimiser unless that is None;
+        -1: there is none."""
         fitting = [
             other
             for other, (group, row) in enumerate(zip(self.groups.groups, cluster.rows))
@@ -620,8 +445,8 @@ class Clusters:
         cluster.differs = keys[0]
         where = cluster.place.on if cluster.place.on is not None else "the runs' own clusters"
         warnings.warn(
-            f"{where}: the groups differ in {keys[0]}, so their seconds are not those of one"
-            " cluster; a file of --on that sets this key makes them comparable",
+            f"{where}: the groups differ in {keys[0]}, so their seconds are not those of one cluster; a file of --on that sets this "
+            "key makes them comparable",
             stacklevel=2,
         )
 
@@ -631,8 +456,8 @@ class Clusters:
         """Returns the network of a group with its size."""
         row, first = cluster.rows[number], self.groups.groups[number].first
         text = row.answer["words"]["network"]
-        if first.of_pytorch and cluster.place.model is None:
-            text = shown(f"{first.texts['network'] or 'not in the log'} (PyTorch)")
+        if first.summary.of_pytorch and cluster.place.model is None:
+            text = shown(f"{first.summary.network or 'not in the log'} (PyTorch)")
         parameters, vocabulary = row.size["parameters"], row.size["vocabulary"]
         if vocabulary > 0:
             text += f", vocabulary {vocabulary}"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trained runs, combined into groups of those that differ only in their seed (docs/reach.md). The
-losses of a run are smoothed by one rule, which decides at which microbatch they reach a target."""
+"""Trained runs, combined into groups of those that differ only in their seed (docs/reach.md). The losses of a run are smoothed by
+one rule, which decides at which microbatch they reach a target."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy
+
 from . import trainings
 from .errors import Error, Unreadable
-from .log_reader import LogReader, numpy
+from .guard import guarded
+from .log_summary import TRAIN, Reader, Summary
 from .program import Program, check, plain, text_layer
+from .run_facts import joined, warn_of_aside
 from .statistics import moving_means
 
-SIMULATED = "none: costs only"
 LABEL_BYTES = 159
-ENTRIES = {"microbatch": int, "epoch": int, "loss": float, "top1": float, "virtual_s": float}
-EVALUATIONS = {"epoch": int, "eval_loss": float, "eval_top1": float}
+ENTRIES = ("microbatch", "epoch", "loss", "top1", "virtual_s")  # columns of /train
 # Readers know these by their value alone.
 KNOWN_BY_VALUE = ("method.name", "optim.name", "network", "optimiser")
 FORMATS = ("cluster.message.up", "cluster.message.down")
@@ -29,8 +31,7 @@ FORMATS = ("cluster.message.up", "cluster.message.down")
 
 @dataclass(frozen=True)
 class Target:
-    """What a run must reach: a training loss or an evaluation loss of at most `value` nats, or an
-    accuracy of at least `value`."""
+    """What a run must reach: a training loss or an evaluation loss of at most `value` nats, or an accuracy of at least `value`."""
 
     quantity: str  # "loss" or "top1"
     metric: str  # "train" or "eval"
@@ -53,16 +54,11 @@ class ReachRun:
     """A trained run: what its log says, and what the program says about its config."""
 
     log: str
-    # Name of its combination in the sweep that it comes from; None: it was given alone.
-    row: str | None
-    complete: bool
-    texts: dict[str, str | None]
-    batches: int  # microbatches of an epoch
+    row: str | None  # name of its combination in its sweep; None: it was given alone
+    summary: Summary
     entries: dict[str, numpy.ndarray]  # columns of /train
-    evaluations: dict[str, numpy.ndarray]  # columns of /epoch
     keys: dict[str, str] = field(default_factory=dict)  # values of its config as YAML
-    # Those that decide results, without the seed.
-    results: dict[str, str] = field(default_factory=dict)
+    results: dict[str, str] = field(default_factory=dict)  # of what decides results but the seed
     training: dict[str, str] = field(default_factory=dict)  # lines of `training` without seeds
     optimiser: str = ""
     curve: Curve | None = None
@@ -72,16 +68,13 @@ class ReachRun:
     def count(self) -> int:
         return len(self.entries["loss"])
 
-    @property
-    def of_pytorch(self) -> bool:
-        return (self.texts["backend"] or "").startswith("PyTorch ")
-
     def word(self, name: str) -> str:
         """Returns a description in the log; "" if it has none."""
-        return self.texts[name] or ""
+        return getattr(self.summary, name) or ""
 
-    def number(self, key: str) -> Any:
-        return plain(self.keys[key])
+    def layer(self) -> dict[str, Any]:
+        """Returns its config as a layer of a request."""
+        return text_layer(self.log, self.summary.config)
 
     @property
     def seed(self) -> int:
@@ -93,7 +86,7 @@ class ReachRun:
 
     def counts(self, key: str) -> bool:
         """Returns whether a key of the config decides something in this run."""
-        return trainings.has_key(self.texts["training"], key)
+        return trainings.has_key(self.summary.training, key)
 
 
 @dataclass
@@ -116,60 +109,49 @@ class Group:
 class Groups:
     runs: list[ReachRun]
     groups: list[Group]
-    # Keys in which the groups differ, other than those that change no result, with the value of
-    # each group. For runs in PyTorch also the keys of `training`, and "network" and "optimiser"
-    # with the words of their logs.
+    # Keys in which the groups differ, other than those that change no result, with the value of each group. For runs in PyTorch
+    # also the keys of `training`, and "network" and "optimiser" with the words of their logs.
     keys: dict[str, list[str]]
 
 
 # --- the logs ---
 
 
+def read_whole(path: str) -> tuple[Summary, dict[str, numpy.ndarray]]:
+    with Reader(path) as reader:
+        return reader.summary(), reader.columns("train", TRAIN, wanted=ENTRIES)
+
+
 def read_log(log: str, row: str | None) -> ReachRun:
     """Reads the log of a run."""
-    with LogReader(log) as reader:
-        texts: dict[str, str | None] = {
-            name: reader.text(name) for name in ("petra_version", "backend", "config")
-        }
-        for name in ("network", "optimiser", "data", "training"):
-            texts[name] = reader.optional_text(name)
-        return ReachRun(
-            log=log,
-            row=row,
-            complete=reader.whole("complete", 0) == 1,
-            texts=texts,
-            batches=reader.whole("microbatches_per_epoch", 0),
-            entries=reader.columns("train", ENTRIES),
-            evaluations=reader.columns("epoch", EVALUATIONS),
-        )
+    summary, entries = guarded(log, read_whole)
+    return ReachRun(log, row, summary, entries)
 
 
 def check_run(run: ReachRun) -> None:
-    trains = run.keys["cluster.stages"] == "0" or run.of_pytorch
-    if run.texts["backend"] == SIMULATED or not trains:
+    trains = run.keys["cluster.stages"] == "0" or run.summary.of_pytorch
+    if run.summary.is_simulated or not trains:
         raise Error(
-            f"{run.log}: nothing was trained in this run; expected a run of petra train with a"
-            " model"
+            f"{run.log}: nothing was trained in this run; expected a run of petra train with a model"
         )
     if run.count == 0:
         raise Error(f"{run.log}: has no loss yet; expected a run with losses")
-    if run.batches == 0:
+    if run.summary.batches == 0:
         raise Error(
-            f"{run.log}: does not say how many microbatches an epoch has (petra"
-            f" {run.texts['petra_version']} wrote it); expected the log of a newer version"
+            f"{run.log}: does not say how many microbatches an epoch has (petra {run.summary.petra_version} wrote it); expected "
+            "the log of a newer version"
         )
     losses, microbatches = run.entries["loss"], run.entries["microbatch"]
     wrong = numpy.flatnonzero(~numpy.isfinite(losses) | (microbatches < 0))
     if len(wrong):
         raise Unreadable(
-            f"{run.log}: row {wrong[0]} of /train has microbatch {microbatches[wrong[0]]} and loss"
-            f" {losses[wrong[0]]:g}; expected finite numbers"
+            f"{run.log}: row {wrong[0]} of /train has microbatch {microbatches[wrong[0]]} and loss {losses[wrong[0]]:g}; "
+            "expected finite numbers"
         )
 
 
-class Reader:
-    """Reads the logs of places in their order. The program looks at the config of a run while the
-    next log is read."""
+class Collector:
+    """Reads the logs of places in their order. The program looks at the config of a run while the next log is read."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -182,8 +164,7 @@ class Reader:
             run = read_log(log, row)
         finally:  # an error of the run before it comes first
             self.finish()
-        config = [text_layer(log, run.texts["config"] or "")]
-        self.program.send({"config": config, "keys": True})
+        self.program.send({"config": [run.layer()], "keys": True})
         self.pending = run
         self.runs.append(run)
 
@@ -199,12 +180,14 @@ class Reader:
             for key, one in keys.items()
             if one["decides"] == "results" and key != "run.seed"
         }
-        lines = trainings.lines_of(run.texts["training"])
+        lines = trainings.lines_of(run.summary.training)
         run.training = {key: value for key, value in lines.items() if not key.endswith("seed")}
-        name = run.word("optimiser") if run.of_pytorch else str(plain(run.keys["optim.name"]))
+        name = (
+            run.word("optimiser") if run.summary.of_pytorch else str(plain(run.keys["optim.name"]))
+        )
         run.optimiser = name.split(",", 1)[0]
         check_run(run)
-        if run.row is None and not run.complete:
+        if run.row is None and not run.summary.complete:
             warnings.warn(
                 f"{run.log}: this run is not complete, and counts as far as its log goes",
                 stacklevel=2,
@@ -212,10 +195,6 @@ class Reader:
 
 
 # --- the places ---
-
-
-def joined(folder: str, name: str) -> str:
-    return folder + ("" if folder.endswith("/") else "/") + name
 
 
 def elements(value: Any) -> list:
@@ -252,8 +231,7 @@ def cells_of(place: str, path: str) -> Iterator[tuple[str, str, str]]:
         name, state, label = text_of(cell, "name"), text_of(cell, "state"), text_of(row, "name")
         if name is None or state is None or label is None:
             raise Unreadable(
-                f"{path}: cell {number + 1} has no name or state; expected a file that petra sweep"
-                " wrote"
+                f"{path}: cell {number + 1} has no name or state; expected a file that petra sweep wrote"
             )
         yield name, state, label
 
@@ -272,9 +250,8 @@ def warn_left_out(place: str, failed: int, open_ones: int, cells: int) -> None:
     warnings.warn(f"{place}: {count} of {cells} cells {why}", stacklevel=2)
 
 
-def add_sweep(reader: Reader, place: str, path: str) -> None:
-    """Adds the complete cells of a sweep. Its summary names the folders as they were when it ran;
-    here they are in `place`."""
+def add_sweep(reader: Collector, place: str, path: str) -> None:
+    """Adds the complete cells of a sweep. Its summary names the folders as they were when it ran; here they are in `place`."""
     failed = open_ones = cells = complete = 0
     try:
         for name, state, label in cells_of(place, path):
@@ -293,21 +270,20 @@ def add_sweep(reader: Reader, place: str, path: str) -> None:
     warn_left_out(place, failed, open_ones, cells)
 
 
-def add_place(reader: Reader, place: str) -> None:
+def add_place(reader: Collector, place: str) -> None:
     if not os.path.isdir(place):
         reader.add(place, None)
         return
+    reader.finish()
+    warn_of_aside(place)
     log, summary = joined(place, "run.h5"), joined(place, "summary.json")
     if os.path.exists(log):
         reader.add(log, None)
     elif os.path.exists(summary):
-        reader.finish()
         add_sweep(reader, place, summary)
     else:
-        reader.finish()
         raise Unreadable(
-            f"{place}: has neither run.h5 nor summary.json; expected the folder of a run or of a"
-            " sweep"
+            f"{place}: has neither run.h5 nor summary.json; expected the folder of a run or of a sweep"
         )
 
 
@@ -317,17 +293,17 @@ def add_place(reader: Reader, place: str) -> None:
 def check_data(a: ReachRun, b: ReachRun) -> None:
     """Losses on different data are not comparable. data.limit may differ: the data are the same."""
     expected = "expected runs on the same data"
-    if a.of_pytorch != b.of_pytorch:
-        first, second = (a, b) if a.of_pytorch else (b, a)
+    if a.summary.of_pytorch != b.summary.of_pytorch:
+        first, second = (a, b) if a.summary.of_pytorch else (b, a)
         raise Error(
-            f"{first.log} was trained in PyTorch, {second.log} by petra, and the log of the first"
-            f" does not say on which files; {expected}"
+            f"{first.log} was trained in PyTorch, {second.log} by petra, and the log of the first does not say on which files; "
+            f"{expected}"
         )
     if a.word("data") != b.word("data"):
         raise Error(
             f"{a.log} is trained on '{a.word('data')}', {b.log} on '{b.word('data')}'; {expected}"
         )
-    if a.of_pytorch:
+    if a.summary.of_pytorch:
         return
     tokens = a.keys["data.set"] in ("text", "tokens", "grammar")
     keys = {"data.set", "data.vocabulary" if tokens else "model.classes"}
@@ -336,8 +312,7 @@ def check_data(a: ReachRun, b: ReachRun) -> None:
     for key, value in a.keys.items():
         if key in keys and b.keys[key] != value:
             raise Error(
-                f"{a.log} is trained with {key}: {value}, {b.log} with {key}: {b.keys[key]};"
-                f" {expected}"
+                f"{a.log} is trained with {key}: {value}, {b.log} with {key}: {b.keys[key]}; {expected}"
             )
 
 
@@ -345,8 +320,7 @@ def check_data(a: ReachRun, b: ReachRun) -> None:
 
 
 def differ_in_seed_alone(a: ReachRun, b: ReachRun) -> bool:
-    """Compares two runs without their seeds. In PyTorch the config does not say what network and
-    optimiser are."""
+    """Compares two runs without their seeds. In PyTorch the config does not say what network and optimiser are."""
     if a.training != b.training or any(
         a.word(name) != b.word(name) for name in ("network", "optimiser")
     ):
@@ -382,14 +356,12 @@ def make_groups(runs: list[ReachRun], program: Program) -> list[Group]:
     for number in range(count):
         members = [run for run in runs if run.group == number]
         first = members[0]
-        config = [text_layer(first.log, first.texts["config"] or "")]
-        answer = program.ask({"config": config, "size": True, "method": True})
+        answer = program.ask({"config": [first.layer()], "size": True, "method": True})
         groups.append(Group(members, **answer["method"], size=answer["size"]))
         for before, run in zip(members, members[1:]):
             if in_order(before) == in_order(run):
                 raise Error(
-                    f"{before.log} and {run.log} are the same training with the same seed"
-                    f" ({run.seed}); expected each training once"
+                    f"{before.log} and {run.log} are the same training with the same seed ({run.seed}); expected each training once"
                 )
     return groups
 
@@ -412,9 +384,9 @@ def collect_keys(groups: Sequence[Group]) -> dict[str, list[str]]:
         values = [first.results[key] for first in firsts]
         if any(value != values[0] for value in values) and any(one.counts(key) for one in firsts):
             keys[key] = [without_quotes(value) for value in values]
-    for key, values in trainings.differences([first.texts["training"] for first in firsts]):
+    for key, found in trainings.differences([first.summary.training for first in firsts]):
         if not key.endswith("seed"):
-            keys[key] = [without_quotes(value) for value in values]
+            keys[key] = [without_quotes(value) for value in found]
     for name in ("network", "optimiser"):
         words = [first.word(name) for first in firsts]
         if any(word != words[0] for word in words):
@@ -423,9 +395,8 @@ def collect_keys(groups: Sequence[Group]) -> dict[str, list[str]]:
 
 
 def choose_keys(keys: dict[str, list[str]]) -> list[str]:
-    """Returns keys that distinguish all groups, as few as a choice in this order gives: method and
-    optimiser, which readers know by name, then the others in the order of the table. The two
-    formats of messages are named together."""
+    """Returns keys that distinguish all groups, as few as a choice in this order gives: method and optimiser, which readers know by
+    name, then the others in the order of the table. The two formats of messages are named together."""
     used = {key for key in keys if key in KNOWN_BY_VALUE}
 
     def classes(chosen: set[str]) -> int:
@@ -446,8 +417,7 @@ def cut(text: str, length: int) -> str:
 
 
 def label_groups(groups: Sequence[Group], keys: dict[str, list[str]]) -> None:
-    """Names groups by the rows of sweeps, if these name all groups, each by another name; else by
-    the keys in which they differ."""
+    """Names groups by the rows of sweeps, if these name all groups, each by another name; else by the keys in which they differ."""
     rows = [group.first.row for group in groups]
     by_rows = None not in rows and "all" not in rows and len(set(rows)) == len(rows)
     used = [] if by_rows else choose_keys(keys)
@@ -462,10 +432,9 @@ def label_groups(groups: Sequence[Group], keys: dict[str, list[str]]) -> None:
 
 
 def read_groups(places: Sequence[str], program: Program) -> Groups:
-    """Reads the runs of places: folders or logs of runs, and folders of sweeps, of which all
-    complete cells count. Raises Error if a run does not fit: a simulation, other data than those of
-    the first run, two runs with one seed, no loss."""
-    reader = Reader(program)
+    """Reads the runs of places: folders or logs of runs, and folders of sweeps, of which all complete cells count. Raises Error
+    if a run does not fit: a simulation, other data than those of the first run, two runs with one seed, no loss."""
+    reader = Collector(program)
     for place in places:
         add_place(reader, place)
     reader.finish()
@@ -482,14 +451,13 @@ def read_groups(places: Sequence[str], program: Program) -> Groups:
 
 
 def curve_of(target: Target, run: ReachRun) -> Curve:
-    """Returns the smoothed losses of a run. The rule: the trailing mean of the losses of the last
-    `window` updates. The target is reached at the first microbatch at which the mean of a whole
-    window is at most its value (an accuracy: at least). Evaluations are few and large, so they are
-    not smoothed; one counts at the last loss of its epoch."""
+    """Returns the smoothed losses of a run. The rule: the trailing mean of the losses of the last `window` updates. The target is
+    reached at the first microbatch at which the mean of a whole window is at most its value (an accuracy: at least).
+    Evaluations are few and large, so they are not smoothed; one counts at the last loss of its epoch."""
     if target.metric == "eval":
         name = "eval_top1" if target.quantity == "top1" else "eval_loss"
-        values = run.evaluations[name]
-        rows = numpy.searchsorted(run.entries["epoch"], run.evaluations["epoch"], "right") - 1
+        values = run.summary.epochs[name]
+        rows = numpy.searchsorted(run.entries["epoch"], run.summary.epochs["epoch"], "right") - 1
         kept = numpy.isfinite(values) & (rows >= 0)
         curve = Curve(rows[kept], values[kept])
     else:
@@ -513,11 +481,10 @@ def make_curves(target: Target, runs: Sequence[ReachRun]) -> None:
             continue
         if target.metric == "eval":
             raise Error(
-                f"--metric: eval, but {run.log} has no evaluation by the end of its log; expected"
-                " train, or a run with run.eval_every"
+                f"--metric: eval, but {run.log} has no evaluation by the end of its log; expected train, or a run with run.eval_every"
             )
         k = run.accumulate
         raise Error(
-            f"--window: {target.window} updates of {k} microbatches, but {run.log} has losses of"
-            f" {run.count} microbatches; expected at most {run.count // k}"
+            f"--window: {target.window} updates of {k} microbatches, but {run.log} has losses of {run.count} microbatches; "
+            f"expected at most {run.count // k}"
         )

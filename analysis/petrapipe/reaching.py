@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When trained runs reach a loss, in updates, samples, seconds and bytes, on any cluster: petra
-reach (docs/reach.md).
+"""When trained runs reach a loss, in updates, samples, seconds and bytes, on any cluster: petra reach (docs/reach.md).
 
-    petrapipe.reach("runs/a", "runs/b", loss=2.9)         # one row for each group
-    petrapipe.reach("sweep", loss=2.9, on=["wan.yaml"])   # and for each cluster
-    petrapipe.reach("sweep", loss=2.9, over="cluster.link.latency_s")   # seconds over a key
-"""
+petrapipe.reach("runs/a", "runs/b", loss=2.9)                       # one row for each group
+petrapipe.reach("sweep", loss=2.9, on=["wan.yaml"])                 # and for each cluster
+petrapipe.reach("sweep", loss=2.9, over="cluster.link.latency_s")   # seconds of each group over a key"""
 
 from __future__ import annotations
 
@@ -17,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from .errors import Error
 from .modules import modules
 from .program import Program
-from .reach_clusters import Cluster, Clusters, Files
+from .reach_clusters import Cluster, Clusters
 from .reach_groups import Groups, Target, make_curves, read_groups
 from .reach_over import Over, Variation, real
+from .reach_places import Files
 
 if TYPE_CHECKING:
     import pandas
@@ -116,8 +115,7 @@ def check_bytes(groups: Groups) -> None:
         data = run.keys["data.set"]
         if data != "text":
             raise Error(
-                f"--bits: {run.log} is trained on data.set: {data}, whose labels are not bytes;"
-                " expected --loss, or runs on text"
+                f"--bits: {run.log} is trained on data.set: {data}, whose labels are not bytes; expected --loss, or runs on text"
             )
 
 
@@ -126,8 +124,9 @@ def fill_clusters(options: Options, clusters: Clusters, files: Files) -> list[Cl
         files.check_cluster(path, clusters.groups.runs)
     place = files.model_place(options.model)
     found: list[Cluster] = []
-    for path in options.on or [None]:
-        cluster = clusters.fill(replace(place, on=path))
+    places = [replace(place, on=path) for path in options.on] or [place]
+    for one in places:
+        cluster = clusters.fill(one)
         clusters.warn_different(cluster)
         files.warn_ignored(cluster.place, with_model=not found)
         found.append(cluster)
@@ -135,17 +134,15 @@ def fill_clusters(options: Options, clusters: Clusters, files: Files) -> list[Cl
 
 
 def find(options: Options) -> Reach:
-    """Reads the runs and computes everything. Raises Error if options, runs and clusters do not fit
-    together."""
+    """Reads the runs and computes everything. Raises Error if options, runs and clusters do not fit together."""
     with Program("inspect") as inspector, Program("simulate") as simulator:
         groups = read_groups(options.places, inspector)
         make_curves(options.target, groups.runs)
         clusters = Clusters(groups, options.compare_unlike, inspector, simulator)
         filled = fill_clusters(options, clusters, Files(inspector))
-        over = [
-            Variation(clusters, cluster, options.over).fill()
-            for cluster in (filled if options.over is not None else [])
-        ]
+        key, over = options.over, []
+        if key is not None:
+            over = [Variation(clusters, cluster, key).fill() for cluster in filled]
     if options.of_bytes:
         check_bytes(groups)
     return Reach(options, groups, filled, over, clusters)
@@ -166,9 +163,8 @@ def reach(
     over: str | None = None,
     compare_unlike: bool = False,
 ) -> pandas.DataFrame:
-    """Returns a pandas.DataFrame with a row for each group on each cluster; the arguments are the
-    options of petra reach, `model` is --as. With `over` it has a row for each value of the key, and
-    a column of seconds for each cluster and group."""
+    """Returns a pandas.DataFrame with a row for each group on each cluster; the arguments are the options of petra reach, `model` is
+    --as. With `over` it has a row for each value of the key, and a column of seconds for each cluster and group."""
     (pandas,) = modules("pandas")
 
     def text(value: float | None) -> str | None:

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
-from typing import Iterable, Sequence
+from typing import Any, Iterable, Sequence
 
 LEVEL = 0.95  # probability of every interval
 
 
+@functools.lru_cache(maxsize=1024)
 def student(freedom: float, level: float = LEVEL) -> float:
     """Returns t of Student's distribution: a value lies within -t .. t with the probability `level`.
 
@@ -51,11 +53,31 @@ def interval_of(values: Iterable[float], level: float = LEVEL) -> Interval:
     return Interval(count, mean, deviation, half)
 
 
-def plain_sum(values: Iterable[float]) -> float:
-    """Returns the sum in the given order. (The built-in sum rounds differently from Python 3.12 on.)"""
-    total = 0.0
+def intervals_of(rows: Any, level: float = LEVEL):
+    """Returns the means of the columns of an array, and half of the interval of each, as interval_of does for one column.
+
+    >>> means, halves = intervals_of([[40.0, 1.0], [50.0, 1.0], [60.0, 1.0]])
+    >>> means.tolist(), [round(half, 1) for half in halves]
+    ([50.0, 1.0], [24.8, 0.0])
+    """
+    import numpy
+
+    rows = numpy.asarray(rows, dtype=float)
+    count = len(rows)
+    if count < 2 or not numpy.isfinite(rows).all():
+        found = [interval_of(column, level) for column in rows.T.tolist()]
+        return numpy.array([one.mean for one in found]), numpy.array([one.half for one in found])
+    means = plain_sum(rows) / count
+    squares = plain_sum((row - means) * (row - means) for row in rows)
+    deviations = numpy.sqrt(squares / (count - 1))
+    return means, student(count - 1, level) * deviations / math.sqrt(count)
+
+
+def plain_sum(values: Iterable[Any]) -> Any:
+    """Returns the sum of numbers or arrays in the given order. (The built-in sum rounds differently from Python 3.12 on.)"""
+    total: Any = 0.0
     for value in values:
-        total += value
+        total = total + value
     return total
 
 
@@ -171,7 +193,7 @@ def exp(value: float) -> float:
         return math.inf
 
 
-def moving_means(values: Sequence[float], width: int):
+def moving_means(values: Any, width: int) -> Any:
     """Returns the mean of each window of `width` successive values: an array with one entry per value from the `width`-th on. Each window is summed
     anew, so that no rounding error accumulates.
 

@@ -10,6 +10,7 @@ H5I_register store or follow the NULL; so does dnnl_memory_create): single alloc
 make in C are passed over here. petra asks for a reserve before it calls HDF5, so that limits, which
 fail many allocations, end well."""
 
+import json
 import os
 import resource
 import shutil
@@ -90,6 +91,7 @@ class OneAllocation(NoMemory):
             timeout=SECONDS,
             check=False,
         )
+        self.output = process.stdout
         return process.returncode, process.stderr.decode(errors="replace")
 
     def library(self):
@@ -112,9 +114,11 @@ class OneAllocation(NoMemory):
             code, error = self.run_with(arguments, number)
             library = self.library()
             # C's own library does without where it can: a buffer of stdio, a copy of the time zone.
-            if library and not (code == 0 and error == "" and library.startswith("libc.")):
+            fine = code == 0 and error == ""
+            if library and not (fine and library.startswith("libc.")):
                 with self.subTest(arguments=arguments, number=number):
-                    self.check(f"{arguments}, allocation {number} of {library}", code, error)
+                    if not (fine and b'"status": 1' in self.output):
+                        self.check(f"{arguments}, allocation {number} of {library}", code, error)
                 refused += 1
         print(f"petra {' '.join(arguments)}: {count} allocations, {refused} failed")
         self.assertGreater(refused, len(chosen) // 4)
@@ -164,34 +168,19 @@ class OneAllocation(NoMemory):
 
         self.each(*train, "--resume", before=again)
 
-    def test_reach(self):
-        """Two groups, on another cluster, over a key."""
-        for method in "backprop", "petra":
-            self.good(
-                "train",
-                "c.yaml",
-                "--output",
-                f"r-{method}",
-                "--quiet",
-                "--set",
-                f"method.name={method}",
-            )
-        self.write("on.yaml", "cluster: {link: {preset: wan}}\n")
-        self.each(
-            "reach",
-            "r-backprop",
-            "r-petra",
-            "--loss",
-            "9",
-            "--window",
-            "1",
-            "--on",
-            "on.yaml",
-            "--over",
-            "cluster.link.latency_s=0.1:0.2",
-            "--json",
-            "--quiet",
-        )
+    def test_requests(self):
+        """A request that fails for memory has an answer that says so."""
+        config = [{"path": "c.yaml"}, {"set": ["optim.lr=0.2"]}]
+        words = ["network", "method", "optimiser", "data", "costs", "links", "config"]
+        more = {"size": True, "method": True, "plan": True, "check": "train"}
+        inspected = {"config": config, "keys": True, "words": words, **more}
+        losses = {"losses": 4, "training": {"batches": 2, "losses": 4}}
+        for command, *requests in (
+            ("inspect", inspected),
+            ("simulate", {"config": config}, {"config": config, **losses}),
+        ):
+            self.write("requests", "".join(json.dumps(one) + "\n" for one in requests))
+            self.each(command, "--requests", "requests")
 
     def test_train_on_cpu(self):
         self.each("train", "c.yaml", "--output", "u", "--quiet")
