@@ -62,8 +62,8 @@ def modules(*names: str) -> list[ModuleType]:
         raise MissingModule(
             f"{sys.executable} cannot load the module{s} {', '.join(missing)}{why}; expected a"
             " Python that can: another by its path in PETRA_PYTHON, or this one after"
-            f" {sys.executable} -m pip install {' '.join(PIP.get(name, name) for name in missing)} (Debian's /usr/bin/python3:"
-            f" {'; '.join(debian)})"
+            f" {sys.executable} -m pip install {' '.join(PIP.get(name, name) for name in missing)}"
+            f" (Debian's /usr/bin/python3: {'; '.join(debian)})"
         )
     return found
 
