@@ -543,21 +543,6 @@ petra_status petra_config_apply_part(petra_config *config, const petra_config_pa
   return status;
 }
 
-petra_status petra_config_load_parts(const petra_config_text *text, const petra_config_part *parts, int part_count,
-                                     const petra_config_sets *sets, petra_config **out) {
-  petra_config *config = NULL;
-  petra_status status = PETRA_OK;
-  PETRA_TRY(petra_config_load_text(text, NULL, 0, &config));
-  for (int i = 0; i < part_count; i++)
-    PETRA_TRY_GOTO(status, petra_config_apply_part(config, &parts[i]), fail);
-  PETRA_TRY_GOTO(status, petra_config_apply_sets(config, sets), fail);
-  *out = config;
-  return PETRA_OK;
-fail:
-  petra_config_destroy(config);
-  return status;
-}
-
 void petra_config_destroy(petra_config *config) {
   if (!config)
     return;

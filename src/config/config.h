@@ -399,11 +399,6 @@ typedef struct petra_config_part {
   bool (*takes)(const char *key);
 } petra_config_part;
 
-/* Loads a config from a text, then each part in order, then `sets`. The other keys of a part are checked as in any
- * config, and have no effect. PETRA_CONFIG: also if a part sets no key that it may set. */
-petra_status petra_config_load_parts(const petra_config_text *text, const petra_config_part *parts, int part_count,
-                                     const petra_config_sets *sets, petra_config **out);
-
 /* Copies a config; error lines about a value of the copy begin as those about the original do. */
 petra_status petra_config_copy(const petra_config *config, petra_config **out);
 

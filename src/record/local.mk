@@ -11,6 +11,5 @@ libpetra_a_SOURCES += \
 	src/record/run_h5_columns.c src/record/run_h5_columns.h \
 	src/record/run_h5_tables.c \
 	src/record/trace.c \
-	src/record/training.c src/record/training.h \
 	src/record/training_log.c src/record/training_log.h
 EXTRA_DIST += src/record/README.md

@@ -4,7 +4,6 @@
 #pragma once
 
 #include "config/config.h"
-#include "setup/plan.h"
 
 #include <stdbool.h>
 #include <stdio.h>
