@@ -35,10 +35,11 @@ _MODULE_OF = {
     "read_config": "configs",
     "half_interval": "statistics",
     "read_summary": "sweeps",
+    "run_sweep": "sweep.sweep",
     "Plan": "schedule",
     "reach": "reaching",
-    "compare": "commands.compare",
-    "list_runs": "commands.list",
+    "compare": "comparison",
+    "list_runs": "run_list",
     # These need torch.
     "Chain": "chain",
     "Trainer": "trainer",
