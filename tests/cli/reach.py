@@ -1451,8 +1451,8 @@ class Figures(ReachTest):
         options = f"loss={target!r}, window=1, on=['same.yaml', 'wan.yaml']"
         code = (
             f"import petrapipe; rows = petrapipe.reach(*{places}, {options}); "
-            "print(rows[['cluster', 'group', 'reached', 'updates', 'seconds']].to_json(orient='values', "
-            "double_precision=15))"
+            "print(rows[['cluster', 'group', 'reached', 'updates', 'seconds']]"
+            ".to_json(orient='values', double_precision=15))"
         )
         done = subprocess.run(
             [sys.executable, "-B", "-c", code],
