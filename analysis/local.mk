@@ -17,15 +17,18 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/__main__.py \
   analysis/petrapipe/alike.py \
   analysis/petrapipe/arguments.py \
+  analysis/petrapipe/chain.py \
   analysis/petrapipe/checkpoints.py \
   analysis/petrapipe/command.py \
   analysis/petrapipe/comparison.py \
   analysis/petrapipe/configs.py \
   analysis/petrapipe/coupling.py \
+  analysis/petrapipe/epoch_rows.py \
   analysis/petrapipe/errors.py \
   analysis/petrapipe/evaluation.py \
   analysis/petrapipe/export.py \
   analysis/petrapipe/facts.py \
+  analysis/petrapipe/grids.py \
   analysis/petrapipe/guard.py \
   analysis/petrapipe/hdf5_file.py \
   analysis/petrapipe/log_check.py \
@@ -36,23 +39,32 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/nearest.py \
   analysis/petrapipe/networks.py \
   analysis/petrapipe/plain_file.py \
-  analysis/petrapipe/plan.py \
   analysis/petrapipe/probe.py \
   analysis/petrapipe/program.py \
   analysis/petrapipe/protocols.py \
+  analysis/petrapipe/reach_clusters.py \
+  analysis/petrapipe/reach_groups.py \
+  analysis/petrapipe/reach_over.py \
+  analysis/petrapipe/reach_places.py \
+  analysis/petrapipe/reaching.py \
   analysis/petrapipe/run_facts.py \
   analysis/petrapipe/run_list.py \
   analysis/petrapipe/run_log.py \
   analysis/petrapipe/run_schema.py \
   analysis/petrapipe/runs.py \
+  analysis/petrapipe/schedule.py \
   analysis/petrapipe/seals.py \
   analysis/petrapipe/signature.py \
   analysis/petrapipe/stage.py \
   analysis/petrapipe/stage_checks.py \
+  analysis/petrapipe/stage_passes.py \
+  analysis/petrapipe/stage_weights.py \
   analysis/petrapipe/stages.py \
+  analysis/petrapipe/statistics.py \
   analysis/petrapipe/sweeps.py \
   analysis/petrapipe/table.py \
   analysis/petrapipe/tensorboard.py \
+  analysis/petrapipe/tensors.py \
   analysis/petrapipe/text.py \
   analysis/petrapipe/trainer.py \
   analysis/petrapipe/trainings.py \
@@ -69,6 +81,7 @@ dist_commands_DATA = \
   analysis/petrapipe/commands/export.py \
   analysis/petrapipe/commands/inspect.py \
   analysis/petrapipe/commands/list.py \
+  analysis/petrapipe/commands/reach.py \
   analysis/petrapipe/commands/report.py
 examplesdir = $(analysisdir)/examples
 dist_examples_SCRIPTS = analysis/examples/nanogpt.py analysis/examples/resnet.py analysis/examples/unet.py

@@ -13,8 +13,11 @@ $(SUBCOMMAND_MANUALS): petra$(EXEEXT) $(srcdir)/docs/manual.awk
 dist_doc_DATA = README.md NEWS.md $(DOCUMENTS)
 DOCUMENTS = docs/commands.md docs/config.md docs/data.md docs/design.md \
 	docs/execute.md docs/faq.md docs/formats.md docs/glossary.md docs/hdf5-schema.md \
-	docs/install.md docs/life-of-a-microbatch.md docs/optimiser-and-delay.md docs/paper.md docs/plan-format.md docs/pytorch.md docs/reach.md docs/reports.md docs/requests.md \
+	docs/install.md docs/json.md docs/life-of-a-microbatch.md docs/optimiser-and-delay.md docs/paper.md docs/plan-format.md docs/pytorch.md docs/reach.md docs/reports.md docs/requests.md \
 	docs/sweep.md docs/tutorial.md docs/which-schedule.md docs/your-model.md
+jsondir = $(docdir)/json
+dist_json_DATA = docs/json/methods.schema.json docs/json/plan.schema.json docs/json/requests.schema.json \
+	docs/json/schedule.schema.json docs/json/simulate.schema.json
 semanticsdir = $(docdir)/semantics
 dist_semantics_DATA = docs/semantics/README.md docs/semantics/data.md docs/semantics/evaluation.md \
 	docs/semantics/gradient-fidelity.md docs/semantics/guarantees.md docs/semantics/memory.md \

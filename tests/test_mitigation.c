@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mitigations of delay, step by step: each rule against the sums of its paper, written out over the whole history of one weight
- * (stage/mitigation.h), and the delays that it goes by. Whole runs: test_mitigation_runs.c. */
+ * (stage/delay_mitigation.h), and the delays that it goes by. Whole runs: test_mitigation_runs.c. */
 #include "mitigation.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "schedule/method.h"
 #include "stage/stage_private.h"
 

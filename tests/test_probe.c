@@ -330,15 +330,15 @@ START_TEST(probes_are_evenly_spaced) {
             if ((epoch * batches + (2 * p + 1) * batches / (2 * per_epoch)) / k < 200 / k)
               due[(epoch * batches + (2 * p + 1) * batches / (2 * per_epoch)) / k] = true;
         for (int64_t w = 0; w < 200 / k; w++)
-          ck_assert_int_eq(petra_probe_is_due(&program, per_epoch, w * k), due[w]);
+          ck_assert_int_eq(petra_program_is_probed(&program, per_epoch, w * k), due[w]);
       }
   const petra_program_options paper = {.batches = 781, .accumulate = 1};
   int count = 0;
   for (int64_t m = 0; m < 781; m++)
-    count += petra_probe_is_due(&paper, 15, m);
+    count += petra_program_is_probed(&paper, 15, m);
   ck_assert_int_eq(count, 15);
-  ck_assert(petra_probe_is_due(&paper, 15, 26));
-  ck_assert(!petra_probe_is_due(&paper, 0, 26));
+  ck_assert(petra_program_is_probed(&paper, 15, 26));
+  ck_assert(!petra_program_is_probed(&paper, 0, 26));
 }
 END_TEST
 

@@ -95,20 +95,20 @@ static petra_status gather(const player *p, petra_progress_thread *progress) {
 
 /* Before the step at `place` of the order: meets the others there, should that be the place, and maybe again. */
 static petra_status go(player *p, petra_progress_thread *progress, int64_t place) {
-  while (!petra_progress_thread_may_go(progress, place + 1)) {
+  while (!petra_agreement_may_pass(progress, place + 1)) {
     int64_t meeting;
-    petra_meeting_end end;
-    PETRA_TRY(petra_progress_thread_await_meeting(progress, &meeting, &end));
-    if (meeting < place || end != PETRA_MEETING_GO_ON)
+    petra_agreed end;
+    PETRA_TRY(petra_agreement_wait(progress, &meeting, &end));
+    if (meeting < place || end != PETRA_AGREED_CONTINUE)
       return petra_fail(PETRA_DATA, "rank %d at %d is to meet at %d", p->wire->rank, (int)place, (int)meeting);
     if (meeting > place)
       break;
     if (p->meetings == 0 || p->met[p->meetings - 1] != place)
       p->met[p->meetings++] = place;
     PETRA_TRY(gather(p, progress));
-    petra_progress_thread_met(progress);
+    petra_agreement_leave(progress);
     nanosleep(&(const struct timespec){0, 1000000}, NULL); /* the next one may be asked for here */
-    petra_progress_thread_meet_restart(progress);
+    petra_agreement_restart(progress);
   }
   return PETRA_OK;
 }
@@ -171,7 +171,7 @@ static void *run_player(void *context) {
   p->ok = petra_progress_thread_create(&options, &progress) == PETRA_OK;
   if (p->ok) {
     if (p->game->seed % 2 == 0)
-      petra_progress_thread_meet(progress, 1500000, 0);
+      petra_agreement_start(progress, 1500000, 0);
     p->ok = play(p, progress) == PETRA_OK;
     petra_progress_thread_destroy(progress);
   }
@@ -467,22 +467,22 @@ START_TEST(meeting_where_ranks_begin) {
         .wire = wires[r], .name = "a rank", .timeout_ns = INT64_C(20000000000)};
     must(petra_progress_thread_create(&options, &threads[r]));
   }
-  ck_assert(petra_progress_thread_unbegun(threads[0], true));
+  ck_assert(petra_agreement_discard(threads[0], true));
   for (int r = 1; r >= 0; r--)
-    petra_progress_thread_meet(threads[r], 1000, 5);
-  ck_assert(petra_progress_thread_may_go(threads[1], 7) || !petra_progress_thread_unbegun(threads[0], false));
+    petra_agreement_start(threads[r], 1000, 5);
+  ck_assert(petra_agreement_may_pass(threads[1], 7) || !petra_agreement_discard(threads[0], false));
   for (int r = 0; r < 2; r++) {
     int64_t place;
-    petra_meeting_end end;
-    while (petra_progress_thread_may_go(threads[r], r == 0 ? 5 : 7))
+    petra_agreed end;
+    while (petra_agreement_may_pass(threads[r], r == 0 ? 5 : 7))
       continue;
-    must(petra_progress_thread_await_meeting(threads[r], &place, &end));
+    must(petra_agreement_wait(threads[r], &place, &end));
     ck_assert(place == 5 || place == 7);
-    ck_assert_int_eq(end, PETRA_MEETING_GO_ON);
-    ck_assert_int_eq(petra_progress_thread_meeting(threads[r], &end), place);
+    ck_assert_int_eq(end, PETRA_AGREED_CONTINUE);
+    ck_assert_int_eq(petra_agreement_position(threads[r], &end), place);
   }
   for (int r = 0; r < 2; r++)
-    petra_progress_thread_met(threads[r]);
+    petra_agreement_leave(threads[r]);
   for (int r = 0; r < 2; r++)
     petra_progress_thread_destroy(threads[r]);
   for (int r = 0; r < 2; r++)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is made of the times of an executed run's actions: pauses, and pipelines that end with microbatches in them. */
 #include "harness.h"
-#include "distributed/rank_times.h"
+#include "sim/rank_times.h"
 #include "tolerances.h"
 
 #include <math.h>
 
 enum { MS = 1000000 };
 
-static petra_plan plan = {.stages = 2, .program = {.stages = 2, .microbatches = 8, .accumulate = 1}};
+static const petra_program_options program = {.stages = 2, .microbatches = 8, .accumulate = 1};
 
 static void add(petra_rank_times *times, int32_t stage, petra_action_kind kind, int64_t microbatch, int64_t start_ms,
                 int64_t took_ms) {
@@ -29,7 +29,7 @@ static int64_t pass(petra_rank_times *times, int64_t start_ms, int64_t from, int
 /* An evaluation and a checkpoint of 100 ms each before, amid and after the eight microbatches, which take 5 ms each. */
 START_TEST(pauses_are_left_out_wherever_they_are) {
   petra_rank_times times;
-  must(petra_rank_times_init(&times, &plan));
+  must(petra_rank_times_init(&times, &program));
   int64_t now_ms = 0;
   for (int part = 0; part < 3; part++) {
     add(&times, 2, PETRA_ACTION_EVALUATE, 0, now_ms, 100);
@@ -53,7 +53,7 @@ END_TEST
 /* Three F's whose B's do not come are not counted as if they belonged to the eight that did. */
 START_TEST(a_microbatch_is_one_forward) {
   petra_rank_times times;
-  must(petra_rank_times_init(&times, &plan));
+  must(petra_rank_times_init(&times, &program));
   int64_t now_ms = pass(&times, 0, 0, 8);
   for (int64_t m = 8; m < 11; m++, now_ms++)
     add(&times, 1, PETRA_ACTION_FORWARD, m, now_ms, 1);

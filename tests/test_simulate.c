@@ -2,9 +2,8 @@
 /* What the simulator adds to the executor: random durations (jitter, slow stages, pauses, failures), and `arrival` with
  * its credit; how much ranks compute at the same time. */
 #include "harness.h"
-#include "run/overlap.h"
+#include "setup/rank_simulation.h"
 #include "sim/executor_virtual.h"
-#include "sim/jitter.h"
 #include "sim/worker_cost.h"
 
 #include <gsl/gsl_errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Images per second of an epoch: what counts as its time, and what is a pause. */
 #include "harness.h"
-#include "exec/evaluate.h"
+#include "exec/evaluation.h"
 #include "record/training_log.h"
 #include "tolerances.h"
 

@@ -46,9 +46,9 @@ def find() -> str:
         path = os.path.normpath(os.path.join(package, beside))
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
-    path = shutil.which("petra")
-    if path:
-        return path
+    found = shutil.which("petra")
+    if found:
+        return found
     raise Unreadable(
         "no program petra beside this package or on PATH; expected its path in the environment variable PETRA_PROGRAM"
     )
@@ -119,18 +119,27 @@ class Program:
 
     def ask(self, request: Request) -> Answer:
         """Returns the answer to a question. Raises PetraError if it is an error."""
+        self.send(request)
+        return check(self.receive())
+
+    def send(self, request: Request) -> None:
+        """Sends a question, whose answer receive() returns. At most one other question may wait for its answer."""
         if not self.process:
             self.process = started(self.line, None)
-        assert self.process.stdin and self.process.stdout
+        assert self.process.stdin
         try:
             self.process.stdin.write(encoded(request))
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass
+            pass  # receive() finds the end
+
+    def receive(self) -> Answer:
+        """Returns the answer to the first question that waits for it."""
+        assert self.process and self.process.stdout
         line = self.process.stdout.readline()
         if not line:
             raise ended(self.process.wait(), "")
-        return check(json.loads(line))
+        return json.loads(line)
 
 
 def started(line: list[str], errors: int | None) -> subprocess.Popen[bytes]:

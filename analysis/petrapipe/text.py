@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Free texts (names of files and runs, values of configs) as figures, tables, pages and messages show them."""
+"""Free texts (names of files and runs, values of configs) as figures, tables, pages and messages
+show them."""
 
 from __future__ import annotations
 
 import codecs
 import html
 import unicodedata
+from collections.abc import Iterable
 
 
 def is_shown(code: int) -> bool:
-    """Returns whether a character may go to a terminal: it is no control, no mark that turns the direction, and no half character.
+    """Returns whether a character may go to a terminal: it is no control, no mark that turns the
+    direction, and no half character.
 
     >>> is_shown(ord("a")), is_shown(10), is_shown(0x202E)
     (True, False, False)
@@ -25,8 +28,9 @@ def is_shown(code: int) -> bool:
 
 
 def shown(text: object) -> str:
-    r"""Returns a free text as every figure, table and message prints it: one line. Each byte of a character that could disturb a terminal, and each
-    byte that is not UTF-8, has the form \x1b, as in the program (src/base/utf8.h).
+    r"""Returns a free text as every figure, table and message prints it: one line. Each byte of a
+    character that could disturb a terminal, and each byte that is not UTF-8, has the form \x1b, as
+    in the program (src/base/utf8.h).
 
     >>> print(shown("two\nlines"))
     two\x0alines
@@ -58,6 +62,23 @@ def _written(error: UnicodeEncodeError) -> tuple[str, int]:
 codecs.register_error("petra", _written)
 
 
+def shortened(text: object, size: int) -> str:
+    """Returns a free text as `shown` does, cut to fewer than `size` bytes of UTF-8; a text that is
+    cut ends in "...".
+
+    >>> shortened("abcdefgh", 9), shortened("abcdefgh", 8)
+    ('abcdefgh', 'abcd...')
+    """
+    parts = [shown(character) for character in str(text)]
+    used = fits = 0  # bytes; fits: how many can stay if "..." follows
+    for part in parts:
+        used += len(part.encode())
+        if used >= size:
+            return "".join(parts).encode()[:fits].decode() + "..."
+        fits = used if used + 4 <= size else fits
+    return "".join(parts)
+
+
 def brief(value: object, length: int = 80) -> str:
     """Returns a value of a file of others, on one line and with at most this number of characters.
 
@@ -75,7 +96,8 @@ def brief(value: object, length: int = 80) -> str:
 
 
 def drawn(text: object) -> str:
-    r"""Returns a free text that matplotlib draws unchanged: a $ begins no mathematics, and a leading _ does not hide it from a legend.
+    r"""Returns a free text that matplotlib draws unchanged: a $ begins no mathematics, and a
+    leading _ does not hide it from a legend.
 
     >>> print(drawn("5 $ a_b"))
     5 \$ a_b
@@ -85,7 +107,8 @@ def drawn(text: object) -> str:
 
 
 def plotted(text: object) -> str:
-    """Returns a free text that Plotly draws unchanged: it begins no tag such as <b>, and no reference such as &lt;.
+    """Returns a free text that Plotly draws unchanged: it begins no tag such as <b>, and no
+    reference such as &lt;.
 
     >>> plotted("<b>")
     '&lt;b&gt;'
@@ -127,3 +150,36 @@ def cell(text: object) -> str:
     a\|b
     """
     return shown(text).replace("|", r"\|")
+
+
+def edit_distance(a: str, b: str) -> int:
+    """Returns the number of letters to change, add, leave out or exchange with the next one that
+    makes `a` from `b`.
+
+    >>> edit_distance("trian", "train"), edit_distance("bse", "base")
+    (1, 1)
+    """
+    cost = [[i + j if i * j == 0 else 0 for j in range(len(b) + 1)] for i in range(len(a) + 1)]
+    for i in range(1, len(a) + 1):
+        for j in range(1, len(b) + 1):
+            moved = min(cost[i - 1][j], cost[i][j - 1]) + 1
+            cost[i][j] = min(moved, cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]))
+            if i > 1 and j > 1 and a[i - 1] == b[j - 2] and a[i - 2] == b[j - 1]:
+                cost[i][j] = min(cost[i][j], cost[i - 2][j - 2] + 1)
+    return cost[-1][-1]
+
+
+def nearest_hint(word: str, names: Iterable[str], before: str = "") -> str:
+    """Returns "; did you mean NAME?" for the name that a misspelled word most likely means, or "".
+
+    >>> nearest_hint("trian", ("train", "simulate"))
+    '; did you mean train?'
+    """
+    found, given = "", word.lower()
+    best = 2 + (len(word) - 1) // 4  # too far: one mistake in four letters, two in five
+    for name in names if 2 <= len(word) <= 63 else ():
+        near = name.lower()
+        distance = 1 if near.startswith(given) else edit_distance(given, near)
+        if distance < best:
+            best, found = distance, name
+    return f"; did you mean {before}{found}?" if found else ""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 # A run with the attribute does not use the keys of these sections of its config.
 UNUSED = ("model.", "optim.", "device.")

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The time of a microbatch on several processes, predicted from a profile and measured: predicted.py [PETRA] [--runs=N]
-[--draw]. Writes predicted.csv and predicted.png beside itself; --draw makes the figure from the existing table. Exit status 1 if a run fails; the
-figures are not checked."""
+"""The time of a microbatch on several processes, predicted from a profile and measured:
+predicted.py [PETRA] [--runs=N] [--draw]. Writes predicted.csv and predicted.png beside itself;
+--draw makes the figure from the existing table. Exit status 1 if a run fails; the figures are not
+checked."""
 
 import json
 import os
@@ -38,29 +39,11 @@ TCP = {
     "OMPI_MCA_btl_tcp_if_include": "10.9.0.0/24",
 }
 CASES = [("balanced", []), ("unbalanced", ["--set", "cluster.placement=[7, 3]"]), ("slow link", [])]
-SLEEPS = [
-    (4, 400),
-    (16, 400),
-    (64, 512),
-]  # stages and microbatches of the rehearsals, for the runtime alone
-SLEEP = [
-    "--set",
-    "cluster.cost.model=constant",
-    "--set",
-    "cluster.cost.forward_s=0.01",
-    "--set",
-    "cluster.cost.backward_s=0.02",
-    "--set",
-    "cluster.cost.reconstruct_s=0.01",
-    "--set",
-    "cluster.message.forward_bytes=65536",
-    "--set",
-    "cluster.message.backward_bytes=131072",
-]
 
 
 def discipline():
-    """Returns the tc discipline of a slow link; None if rights or programs are missing, with a line that says so."""
+    """Returns the tc discipline of a slow link; None if rights or programs are missing, with a line
+    that says so."""
     for words in DELAYED, LIMITED:
         tried = subprocess.run(
             [TWO_HOSTS, words, "true"], stderr=subprocess.PIPE, text=True, check=False
@@ -80,8 +63,7 @@ def mpirun(ranks, arguments, slow=None):
     run = subprocess.run(
         command,
         env={**os.environ, **MPI, **(TCP if slow else {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         stdin=subprocess.DEVNULL,
         text=True,
         check=False,
@@ -134,25 +116,6 @@ def compute():
                     link,
                 )
                 rows.append(row(case, number, out))
-        for stages, microbatches in SLEEPS:
-            mpirun(
-                min(stages, 4),
-                [
-                    "train",
-                    CONFIG,
-                    "--overwrite",
-                    "--set",
-                    "run.mode=execute",
-                    "--set",
-                    f"cluster.stages={stages}",
-                    *SLEEP,
-                    "--set",
-                    f"run.max_microbatches={microbatches}",
-                    "--output",
-                    out,
-                ],
-            )
-            rows.append(row(f"slept, J = {stages}", 1, out))
     sim.write_table(
         TABLE, [{key: value if value is not None else "" for key, value in r.items()} for r in rows]
     )
@@ -183,7 +146,7 @@ def tables(rows):
                 predicted,
                 f"{statistics.median(ratio):.3f}",
                 f"{100 * statistics.median(abs(x - 1) for x in ratio):.1f} %",
-                inside if own[0]["low_s"] else "–",
+                inside,
             ]
         )
     sim.markdown(
@@ -204,10 +167,9 @@ def draw(rows):
     plt = sim.pyplot()
     cases = cases_of(rows)
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
-    trained = [r for r in rows if r["low_s"]]
-    edge = 1.1e3 * max([r["measured_s"] for r in trained] + [r["predicted_s"] for r in trained])
+    edge = 1.1e3 * max([r["measured_s"] for r in rows] + [r["predicted_s"] for r in rows])
     left.plot([0, edge], [0, edge], color="0.6", linewidth=1, zorder=0)
-    for case in (c for c in cases if not c.startswith("slept")):
+    for case in cases:
         own, place = [r for r in rows if r["case"] == case], cases.index(case)
         spread = [
             [1e3 * max(0, r["predicted_s"] - r["low_s"]) for r in own],
@@ -239,17 +201,17 @@ def draw(rows):
             [place + 0.04 * (i - (len(ratio) - 1) / 2) for i in range(len(ratio))],
             ratio,
             s=22,
-            marker=sim.MARKERS[min(place, 3)],
-            color=sim.COLOURS[min(place, 3)],
+            marker=sim.MARKERS[place],
+            color=sim.COLOURS[place],
         )
     right.set_xticks(
         range(len(cases)),
-        [c.replace(", J", ",\nJ").replace(" link", "\nlink") for c in cases],
+        [c.replace(" link", "\nlink") for c in cases],
         fontsize=8,
     )
     right.set(
         ylabel="predicted / measured (1)",
-        title="The same runs, and those of slept actions (pink); band: 10 %",
+        title="The same runs; band: 10 %",
         ylim=(
             min(0.5, *(min(ratios(rows, c)) for c in cases)) - 0.05,
             max(1.3, *(max(ratios(rows, c)) for c in cases)) + 0.05,

@@ -4,8 +4,8 @@ from spack.package import *
 
 
 class Petra(AutotoolsPackage, CudaPackage):
-    """Trains neural networks that are cut into stages, with exact or delayed gradients: emulated on one device, executed over MPI, or
-    simulated."""
+    """Trains neural networks that are cut into stages, with exact or delayed gradients: emulated on
+    one device, executed over MPI, or simulated."""
 
     # No archive has been published: spack dev-build petra@main in a checkout.
     version("main")

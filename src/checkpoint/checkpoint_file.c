@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/checkpoint_file.h"
+#include "checkpoint/manifest.h"
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "io/file.h"
 #include "io/hdf5_file.h"
 

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/worker_stage.h"
-#include "checkpoint/checkpoint_file.h"
+#include "checkpoint/manifest.h"
 #include "io/file.h"
 
 #include <string.h>
@@ -14,10 +14,10 @@
 typedef struct walk {
   const petra_checkpoint_state *state;
   petra_tensor_archive tensors;
-  petra_account **accounts; /* of the stages of each replica, then of the probes; NULL: elsewhere */
+  petra_account **accounts; /* of the stages of each replica, then of the common part; NULL: elsewhere */
   int64_t *digests;         /* of the parts; 0: none */
   int32_t stages;
-  int probes; /* the part of the probes, which is the last */
+  int common; /* the part that all processes have in common, which is the last */
 } walk;
 
 /* Returns a pipeline that is here: replica 0's, if all are. */
@@ -33,27 +33,26 @@ static const petra_pipeline *pipeline_of(const walk *w, int part) {
   return w->state->pipelines[part / w->stages];
 }
 
-/* Returns true if this process writes a part. Rank 0 writes that of the probes, which all processes have in common and
- * read. */
+/* Returns true if this process writes a part. Rank 0 writes the common part, which all processes read. */
 static bool has_part(const walk *w, int part) {
-  if (part == w->probes)
-    return w->state->probe && w->state->run_h5;
+  if (part == w->common)
+    return w->state->run.common && w->state->ranks->rank == 0;
   const petra_pipeline *pipeline = pipeline_of(w, part);
   return pipeline && pipeline->network.stage[part % w->stages];
 }
 
 static petra_status begin_walk(walk *w, const petra_checkpoint_state *state, const petra_checkpoint_header *header) {
   const petra_network *network = &any_pipeline(state)->network;
-  *w = (walk){.state = state, .stages = network->plan->stages, .probes = state->replicas * network->plan->stages};
-  PETRA_TRY(petra_allocate(&w->accounts, (size_t)w->probes + 1, sizeof *w->accounts));
-  PETRA_TRY(petra_allocate(&w->digests, (size_t)w->probes + 1, sizeof *w->digests));
-  for (int part = 0; part < w->probes; part++)
+  *w = (walk){.state = state, .stages = network->plan->stages, .common = state->replicas * network->plan->stages};
+  PETRA_TRY(petra_allocate(&w->accounts, (size_t)w->common + 1, sizeof *w->accounts));
+  PETRA_TRY(petra_allocate(&w->digests, (size_t)w->common + 1, sizeof *w->digests));
+  for (int part = 0; part < w->common; part++)
     if (has_part(w, part))
       w->accounts[part] = petra_stage_account(pipeline_of(w, part)->network.stage[part % w->stages]);
-  w->accounts[w->probes] = state->probe ? petra_probe_account(state->probe) : NULL;
+  w->accounts[w->common] = state->run.common ? state->run.account : NULL;
   w->tensors = (petra_tensor_archive){.backend = network->backend,
                                       .accounts = w->accounts,
-                                      .account_count = w->probes + 1,
+                                      .account_count = w->common + 1,
                                       .read = header->read,
                                       .fused = !network->plan->program.split_head};
   return PETRA_OK;
@@ -67,15 +66,13 @@ static void end_walk(walk *w) {
 
 /* Reads or writes the content of a part. */
 static petra_status archive_part(walk *w, petra_archive *archive, int part, const petra_checkpoint_header *header) {
-  petra_probe *probe = w->state->probe;
+  const petra_checkpoint_run *run = &w->state->run;
   petra_tensor_archive_part(&w->tensors, archive, part + 1, w->accounts[part]);
-  if (part == w->probes)
-    return petra_probe_archive(probe, &w->tensors);
+  if (part == w->common)
+    return run->common(run->context, &w->tensors);
   const int32_t stage = part % w->stages + 1;
   PETRA_TRY(petra_worker_stage_archive_stage(pipeline_of(w, part)->worker, stage, &w->tensors));
-  if (probe)
-    PETRA_TRY(petra_probe_archive_stage(probe, part / w->stages, stage, &w->tensors));
-  return petra_execution_archive(w->state->execution, stage, header->clock_ns, archive);
+  return run->stage(run->context, part / w->stages, stage, header->clock_ns, &w->tensors);
 }
 
 /* Removes the parts that checkpoint.h5 does not name. */
@@ -102,7 +99,7 @@ static petra_status write_part(walk *w, int part, const petra_checkpoint_header 
 
 static petra_status write_parts(walk *w, const petra_checkpoint_header *header) {
   PETRA_TRY(petra_make_folder(w->state->files->folder));
-  for (int part = 0; part <= w->probes; part++)
+  for (int part = 0; part <= w->common; part++)
     if (has_part(w, part))
       PETRA_TRY(write_part(w, part, header));
   return PETRA_OK;
@@ -112,17 +109,17 @@ static petra_status fill(walk *w, petra_archive *archive, petra_checkpoint_heade
   char *log;
   size_t bytes;
   petra_status status;
-  PETRA_TRY(petra_run_h5_image(w->state->run_h5, &log, &bytes));
+  PETRA_TRY(w->state->run.image(w->state->run.context, &log, &bytes));
   header->log_bytes = (int64_t)bytes;
   header->batches = any_pipeline(w->state)->network.plan->program.batches;
   memcpy(header->data, w->state->data, sizeof header->data);
   PETRA_TRY_GOTO(status, petra_archive_integers(archive, "begin", (int64_t *)header, sizeof *header / sizeof(int64_t)),
                  done);
   PETRA_TRY_GOTO(status, petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, header->log_bytes, log), done);
-  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "parts", w->digests, w->probes + 1), done);
+  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "parts", w->digests, w->common + 1), done);
   if (measured_ns)
     PETRA_TRY_GOTO(status, petra_archive_integers(archive, "measured_ns", measured_ns, header->actions), done);
-  PETRA_TRY_GOTO(status, petra_training_log_archive(w->state->log, archive), done);
+  PETRA_TRY_GOTO(status, w->state->run.log(w->state->run.context, archive), done);
   status = petra_worker_stage_archive(any_pipeline(w->state)->worker, archive, header->read);
 done:
   petra_free(log);
@@ -133,11 +130,11 @@ done:
 static petra_status write_last(walk *w, petra_checkpoint_header *header, int64_t *measured_ns) {
   const petra_checkpoint_files *files = w->state->files;
   petra_archive *archive;
-  for (int part = 0; part < w->probes; part++)
+  for (int part = 0; part < w->common; part++)
     if (w->digests[part] == 0)
       return petra_fail(PETRA_INTERNAL, "%s: the part of stage %d of replica %d is missing", files->path,
                         part % w->stages + 1, part / w->stages);
-  header->clock_ns = petra_execution_clock_ns(w->state->execution); /* all have ended the actions of the checkpoint */
+  header->clock_ns = w->state->run.clock_ns(w->state->run.context); /* all have ended the actions of the checkpoint */
   PETRA_TRY(petra_checkpoint_create(files->path, false, w->state->config, &archive));
   petra_status status = fill(w, archive, header, measured_ns);
   if (status == PETRA_OK)
@@ -153,14 +150,16 @@ petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_ch
   walk w;
   petra_status status = begin_walk(&w, state, header);
   if (status == PETRA_OK)
-    status = petra_execution_drain(state->execution);
+    status = state->run.drain(state->run.context);
   if (status == PETRA_OK)
     status = write_parts(&w, header);
-  status = petra_execution_collect(state->execution, status, w.digests);
+  status = petra_ranks_agree(state->ranks, status, NULL);
+  if (status == PETRA_OK)
+    status = petra_network_gather(&any_pipeline(state)->network, state->replicas, w.digests, sizeof *w.digests);
   if (status == PETRA_OK) { /* after an agreement that failed or was interrupted, there is no other one */
-    if (state->run_h5)
+    if (state->ranks->rank == 0)
       status = write_last(&w, header, measured_ns);
-    status = petra_execution_agree_on(state->execution, status);
+    status = petra_ranks_agree(state->ranks, status, NULL);
   }
   end_walk(&w);
   return status;
@@ -177,35 +176,34 @@ static petra_status read_part(walk *w, int part, const petra_checkpoint_header *
 }
 
 static petra_status read_all(walk *w, const petra_checkpoint_header *header, petra_archive *archive) {
-  if (w->state->run_h5)
-    PETRA_TRY(petra_training_log_archive(w->state->log, archive));
+  if (w->state->ranks->rank == 0)
+    PETRA_TRY(w->state->run.log(w->state->run.context, archive));
   for (int i = 0; i < w->state->replicas; i++)
     if (w->state->pipelines[i])
       PETRA_TRY(petra_worker_stage_archive(w->state->pipelines[i]->worker, archive, header->read));
-  PETRA_TRY(petra_archive_integers(archive, "parts", w->digests, w->probes + 1));
-  if (w->state->probe)
-    PETRA_TRY(read_part(w, w->probes, header));
-  for (int part = 0; part < w->probes; part++)
+  PETRA_TRY(petra_archive_integers(archive, "parts", w->digests, w->common + 1));
+  if (w->state->run.common)
+    PETRA_TRY(read_part(w, w->common, header));
+  for (int part = 0; part < w->common; part++)
     if (has_part(w, part))
       PETRA_TRY(read_part(w, part, header));
   for (int i = 0; i < w->state->replicas; i++)
     if (w->state->pipelines[i])
       PETRA_TRY(petra_worker_stage_archived(w->state->pipelines[i]->worker, archive));
-  if (w->state->run_h5) /* of a run that was stopped while it wrote parts */
+  if (w->state->ranks->rank == 0) /* of a run that was stopped while it wrote parts */
     remove_others(w);
   return PETRA_OK;
 }
 
 /* No rank resumes, and writes parts of the next checkpoint, before all have read this one and rank 0 has removed the
  * parts that it does not name. */
-
 petra_status petra_checkpoint_load(const petra_checkpoint_state *state, const petra_checkpoint_header *header,
                                    petra_archive *archive) {
   walk w;
   petra_status status = begin_walk(&w, state, header);
   if (status == PETRA_OK)
     status = read_all(&w, header, archive);
-  status = petra_execution_agree_on(state->execution, status);
+  status = petra_ranks_agree(state->ranks, status, NULL);
   end_walk(&w);
   return status;
 }

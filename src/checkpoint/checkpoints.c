@@ -16,13 +16,13 @@
 
 typedef struct checkpoints {
   petra_observer base;
-  petra_worker again; /* for the executor: counts the actions of the checkpoint again, then passes others on */
+  petra_worker resuming; /* for the executor: counts the actions of the checkpoint, then passes others on */
   petra_checkpoints_options options;
-  petra_worker *counting; /* of `again`; NULL: the run was not resumed */
-  int64_t done;           /* actions done */
-  int64_t resumed;        /* of these, those in the checkpoint */
-  int64_t resumed_order;  /* of petra_checkpoint_header */
-  int64_t *measured;      /* of all actions done, if durations are measured; else NULL */
+  petra_worker *counting, *own_counting; /* counts for `resuming`; NULL: the run was not resumed, or it is borrowed */
+  int64_t done;                          /* actions done */
+  int64_t resumed;                       /* of these, those in the checkpoint */
+  int64_t resumed_order;                 /* of petra_checkpoint_header */
+  int64_t *measured;                     /* of all actions done, if durations are measured; else NULL */
   int64_t measured_capacity;
   XXH64_state_t *order;    /* of all actions done */
   int64_t every, every_ns; /* options.every in microbatches that stage 1 reads, or in time; 0: unused */
@@ -98,15 +98,14 @@ static petra_status stop(const checkpoints *c) {
 static petra_status write_one(checkpoints *c, petra_checkpoint_header *header) {
   PETRA_TRY(petra_worker_finish(c->options.worker)); /* the checkpoint contains the log */
   const int64_t began_ns = petra_clock_ns();
-  petra_training_log_pause(c->options.state.log);
+  c->options.state.run.pause(c->options.state.run.context);
   PETRA_TRY(petra_checkpoint_save(&c->options.state, header, c->measured));
-  petra_training_log_go_on(c->options.state.log);
-  petra_execution_paused(c->options.state.execution, petra_clock_ns() - began_ns);
+  c->options.state.run.unpause(c->options.state.run.context, petra_clock_ns() - began_ns);
   c->written = header->read;
   c->written_done = c->done;
   prepare_line(c);
-  if (*c->options.aside) /* not during a meeting, which ends as it was decided */
-    petra_execution_unbegun(c->options.state.execution, false);
+  if (*c->options.aside) /* after an agreement this changes nothing: the ranks do what they agreed on */
+    petra_ranks_agreement_discard(c->options.state.ranks, false);
   return PETRA_OK;
 }
 
@@ -117,18 +116,22 @@ static petra_status write_here(checkpoints *c) {
 }
 
 /* Is called before `count` actions that start together: writes a checkpoint if one is due by time or requested by a
- * signal. Ranks may meet again at once. */
+ * signal. The ranks may agree on another one at once. */
 static petra_status write_requested(checkpoints *c, int count) {
   for (;;) {
-    bool meets;
-    petra_meeting_end end;
-    PETRA_TRY(petra_execution_meets(c->options.state.execution, c->done, c->done + count, &meets, &end));
-    if (!meets)
+    bool agreed;
+    petra_agreed then;
+    int64_t waited_ns;
+    PETRA_TRY(
+        petra_ranks_agreement_reach(c->options.state.ranks, c->done, c->done + count, &agreed, &then, &waited_ns));
+    if (waited_ns > 0)
+      c->options.state.run.waited(c->options.state.run.context, waited_ns);
+    if (!agreed)
       return PETRA_OK;
-    if (c->read > 0 && c->written_done != c->done && end != PETRA_MEETING_DISCARD)
+    if (c->read > 0 && c->written_done != c->done && then != PETRA_AGREED_DISCARD)
       PETRA_TRY(write_here(c));
-    petra_execution_met(c->options.state.execution, true);
-    if (end != PETRA_MEETING_GO_ON)
+    petra_ranks_agreement_leave(c->options.state.ranks, true);
+    if (then != PETRA_AGREED_CONTINUE)
       return stop(c);
   }
 }
@@ -143,23 +146,23 @@ static petra_status starting(petra_observer *base, int64_t now_ns, const petra_a
   if (!is_due(c, actions, count))
     return PETRA_OK;
   PETRA_TRY(write_here(c));
-  petra_execution_met(c->options.state.execution, false);
+  petra_ranks_agreement_leave(c->options.state.ranks, false);
   return PETRA_OK;
 }
 
-static petra_status write_cut(void *context, int64_t microbatches, int64_t now_ns, bool met, petra_meeting_end end) {
+static petra_status write_cut(void *context, int64_t microbatches, int64_t now_ns, bool agreed, petra_agreed then) {
   checkpoints *c = context;
   petra_checkpoint_header header = {
       .actions = petra_arrival_actions(program_of(c), microbatches), .read = microbatches, .arrived_ns = now_ns};
-  if (microbatches > 0 && microbatches != c->written && end != PETRA_MEETING_DISCARD)
+  if (microbatches > 0 && microbatches != c->written && then != PETRA_AGREED_DISCARD)
     PETRA_TRY(write_one(c, &header));
-  petra_execution_met(c->options.state.execution, met);
-  return end == PETRA_MEETING_GO_ON ? PETRA_OK : stop(c);
+  petra_ranks_agreement_leave(c->options.state.ranks, agreed);
+  return then == PETRA_AGREED_CONTINUE ? PETRA_OK : stop(c);
 }
 
-petra_executor_cuts petra_checkpoints_cuts(petra_observer *base) {
+petra_pipeline_cuts petra_checkpoints_cuts(petra_observer *base) {
   checkpoints *c = (checkpoints *)base;
-  return c ? (petra_executor_cuts){c->began, c->began_ns, c->every, write_cut, c} : (petra_executor_cuts){0};
+  return c ? (petra_pipeline_cuts){c->began, c->began_ns, c->every, write_cut, c} : (petra_pipeline_cuts){0};
 }
 
 /* Stores measured durations, which cannot be measured again: actions before the checkpoint keep theirs. */
@@ -192,22 +195,22 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
  * The actions of the checkpoint are only counted; then the worker performs the others. So the virtual clock, messages
  * under way and all random draws are as they were, and the file contains nothing of the executor. */
 
-static checkpoints *of_worker(petra_worker *again) {
-  return (checkpoints *)((char *)again - offsetof(checkpoints, again));
+static checkpoints *of_worker(petra_worker *resuming) {
+  return (checkpoints *)((char *)resuming - offsetof(checkpoints, resuming));
 }
 
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   const checkpoints *c = of_worker(base);
-  const bool again = c->done < c->resumed;
-  petra_worker *worker = again ? c->counting : c->options.worker;
-  if (again && c->done + count > c->resumed)
+  const bool was_done = c->done < c->resumed;
+  petra_worker *worker = was_done ? c->counting : c->options.worker;
+  if (was_done && c->done + count > c->resumed)
     return petra_fail(PETRA_DATA,
                       "%s: item /begin: its %lld actions end in the middle of actions that start together; expected a "
                       "checkpoint of this run",
                       c->options.state.files->path, (long long)c->resumed);
   PETRA_TRY(worker->ops->perform(worker, virtual_ns, actions, count, results));
-  for (int i = 0; again && c->options.measure && i < count; i++)
+  for (int i = 0; was_done && c->options.measure && i < count; i++)
     results[i].measured_ns = c->measured[c->done + i];
   return PETRA_OK;
 }
@@ -233,6 +236,7 @@ static petra_status read_measured(checkpoints *c, petra_archive *archive) {
 
 static petra_status resume(checkpoints *c) {
   const petra_plan *plan = c->options.plan;
+  const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
   petra_checkpoint_header header;
   bool other_length;
   PETRA_TRY(petra_checkpoint_read_header(c->options.resume, plan, c->options.by_arrival, &header, &other_length));
@@ -247,7 +251,9 @@ static petra_status resume(checkpoints *c) {
   c->resumed_order = header.order;
   if (c->options.measure)
     PETRA_TRY(read_measured(c, c->options.resume));
-  PETRA_TRY(petra_execution_counting(c->options.state.execution, &c->counting));
+  if (!c->options.counting)
+    PETRA_TRY(petra_worker_cost_create(&counting, &c->own_counting));
+  c->counting = c->options.counting ? c->options.counting : c->own_counting;
   return petra_checkpoint_load(&c->options.state, &header, c->options.resume);
 }
 
@@ -301,19 +307,19 @@ static void set_period(checkpoints *c) {
 }
 
 /* From here on signals request checkpoints. One that came before has reported that the run has not begun, and ends it
- * here; with several processes at the first meeting. */
+ * here; with several processes at the first checkpoint on which they agree. */
 static petra_status begin_watch(checkpoints *c) {
-  petra_execution *execution = c->options.state.execution;
+  petra_ranks *ranks = c->options.state.ranks;
   const bool writes = c->options.every.count > 0;
-  if (!writes || petra_execution_alone(execution))
+  if (!writes || !ranks->progress)
     PETRA_TRY(petra_stop_requested());
   prepare_line(c);
   if (!writes)
     return PETRA_OK;
   petra_stop_defer(true);
   if (*c->options.aside)
-    petra_execution_unbegun(execution, c->written == 0);
-  petra_execution_meet(execution, c->every_ns, c->options.by_arrival ? c->began : c->resumed);
+    petra_ranks_agreement_discard(ranks, c->written == 0);
+  petra_ranks_agreement_start(ranks, c->every_ns, c->options.by_arrival ? c->began : c->resumed);
   return PETRA_OK;
 }
 
@@ -324,7 +330,7 @@ petra_status petra_checkpoints_create(const petra_checkpoints_options *options, 
   checkpoints *c;
   PETRA_TRY(petra_allocate(&c, 1, sizeof *c));
   c->base.ops = &ops;
-  c->again.ops = &worker_ops;
+  c->resuming.ops = &worker_ops;
   c->options = *options;
   set_period(c);
   petra_status status = petra_xxh64_create(&c->order);
@@ -337,7 +343,7 @@ petra_status petra_checkpoints_create(const petra_checkpoints_options *options, 
     return status;
   }
   *out = &c->base;
-  *worker = c->resumed > 0 ? &c->again : options->worker;
+  *worker = c->resumed > 0 ? &c->resuming : options->worker;
   return PETRA_OK;
 }
 
@@ -345,6 +351,7 @@ void petra_checkpoints_destroy(petra_observer *base) {
   checkpoints *c = (checkpoints *)base;
   if (!c)
     return;
+  petra_worker_cost_destroy(c->own_counting);
   XXH64_freeState(c->order);
   petra_free(c->measured);
   petra_free(c);

@@ -4,14 +4,35 @@
  * again. */
 #pragma once
 
-#include "distributed/executor_arrival.h"
-#include "schedule/observer.h"
+#include "schedule/executor.h"
 #include "sim/executor_virtual.h"
-#include "probe/probe.h"
 #include "checkpoint/manifest.h"
-#include "distributed/execution.h"
 #include "exec/pipeline.h"
-#include "record/training_log.h"
+#include "config/config.h"
+#include "exec/stage_observer.h"
+#include "exec/network.h"
+
+/* What the run adds to its checkpoints, mostly from its observers. `context` is the first argument of each function. */
+typedef struct petra_checkpoint_run {
+  void *context;
+  /* Waits until the observers of this rank know all that has happened so far. All ranks call this. */
+  petra_status (*drain)(void *context);
+  /* Returns the clock of rank 0 (base/clock.h); 0 under the virtual clock. */
+  int64_t (*clock_ns)(const void *context);
+  /* A checkpoint begins. It has ended, after `ns` nanoseconds. The rank has waited for a checkpoint. */
+  void (*pause)(void *context);
+  void (*unpause)(void *context, int64_t ns);
+  void (*waited)(void *context, int64_t ns);
+  /* On rank 0: gets the image of run.h5, to free with petra_free. Reads or writes the training log, in checkpoint.h5. */
+  petra_status (*image)(void *context, char **image, size_t *bytes);
+  petra_status (*log)(void *context, petra_archive *archive);
+  /* Reads or writes what observers store for a stage (from 1) of a replica that is here, in the part of the stage.
+   * `clock_ns` was the clock of rank 0 when it was written. */
+  petra_status (*stage)(void *context, int replica, int32_t stage, int64_t clock_ns, petra_tensor_archive *tensors);
+  /* Reads or writes the part that all processes have in common; NULL: there is none. Its tensors count in `account`. */
+  petra_status (*common)(void *context, petra_tensor_archive *tensors);
+  petra_account *account;
+} petra_checkpoint_run;
 
 /* All is borrowed. */
 typedef struct petra_checkpoint_state {
@@ -19,11 +40,9 @@ typedef struct petra_checkpoint_state {
   const char *config;               /* the expanded config */
   petra_pipeline *const *pipelines; /* of each replica; NULL: in another process */
   int replicas;
-  petra_execution *execution; /* all its ranks call these functions at the same place of the schedule */
-  petra_probe *probe;         /* NULL: none */
-  const int64_t *data;        /* of petra_checkpoint_header */
-  petra_training_log *log;
-  petra_run_h5 *run_h5; /* NULL: another rank writes run.h5 and checkpoint.h5 */
+  petra_ranks *ranks;  /* all call these functions at the same position of the schedule; rank 0 writes */
+  const int64_t *data; /* of petra_checkpoint_header */
+  petra_checkpoint_run run;
 } petra_checkpoint_state;
 
 /* Writes a checkpoint, and computes log_bytes, clock_ns, batches and data of `header`. `measured_ns`: the measured
@@ -39,17 +58,19 @@ petra_status petra_checkpoint_load(const petra_checkpoint_state *state, const pe
 typedef struct petra_checkpoints_options {
   petra_checkpoint_state state;
   const petra_plan *plan; /* with its program */
-  petra_worker *worker;   /* for the executor: that of worker_stage, or of an executed run */
+  petra_worker *worker;   /* for the executor */
+  petra_worker *counting; /* counts the actions that the checkpoint has done; NULL: these are counted by their costs */
   petra_period every;     /* between two checkpoints; 0: none, not even after a signal */
   const bool *aside;      /* an earlier run is set aside: a signal restores it, unless this one has a checkpoint */
   const char *command;    /* with which the user resumes the run */
-  bool by_arrival;        /* the executor is executor_arrival, which uses petra_checkpoints_cuts */
+  bool by_arrival;        /* the executor uses petra_checkpoints_cuts */
   bool measure;           /* the worker measures durations, which are stored */
   petra_archive *resume;  /* resumes from this one; NULL: from the beginning */
 } petra_checkpoints_options;
 
-/* Everything in `options` is borrowed. Reads the checkpoint into the worker, the probe and the log. *worker is for the
- * executor: that of the options, or one that first catches up with the checkpoint; valid as long as the observer. */
+/* Everything in `options` is borrowed. Reads the checkpoint into the worker and what the run adds. *worker is for the
+ * executor: the worker of the options, or one that first catches up with the checkpoint; valid as long as the
+ * observer. */
 petra_status petra_checkpoints_create(const petra_checkpoints_options *options, petra_observer **out,
                                       petra_worker **worker);
 /* Returns PETRA_CONFIG if a run of this plan, which is longer or shorter than the one that wrote the checkpoint `path`,
@@ -61,5 +82,44 @@ petra_status petra_checkpoints_check_order(const petra_plan *plan, const petra_e
 int64_t petra_checkpoints_every(const petra_period *every, int64_t batches);
 
 /* By arrival: returns where the executor must write checkpoints. */
-petra_executor_cuts petra_checkpoints_cuts(petra_observer *observer);
+petra_pipeline_cuts petra_checkpoints_cuts(petra_observer *observer);
 void petra_checkpoints_destroy(petra_observer *observer); /* NULL is allowed */
+
+/* --- best_weights.c ---
+ * run.keep: best. Keeps the weights of the evaluation with the highest top-1 accuracy or, of tokens, with the lowest
+ * mean loss, the first of equals. They are in best.h5 of the run's folder until the run is complete, then in
+ * weights.h5.
+ *
+ * One process writes them as soon as the evaluation is done. In an executed run every process copies the weights of its
+ * stages to the host at each evaluation, before it knows the result. When the result arrives it keeps or drops
+ * its copy by the same rule; nobody waits for it. At a checkpoint, and at the end, all ranks send the copies of the best
+ * evaluation to rank 0, which writes best.h5. Replicas other than 0 do not evaluate, and
+ * keep nothing. */
+
+typedef struct petra_best petra_best;
+
+#define PETRA_BEST_FILE "best.h5"
+
+/* Call this on all ranks of the network. `folder` is the folder of the run in the process that writes it, else NULL;
+ * it is not changed yet. A resumed run has `logged` epochs and starts from its best.h5, or from weights.h5 if a complete run
+ * becomes longer; -1: a run begins. PETRA_CONFIG if the file contains the weights of an epoch that the run does not
+ * reach. PETRA_DATA if neither file exists, but there was an evaluation. All arguments are borrowed. */
+petra_status petra_best_create(const petra_network *network, const char *folder, int64_t logged, petra_best **out);
+void petra_best_destroy(petra_best *best); /* NULL is allowed */
+
+/* Receives the evaluations of the run, and their weights. */
+petra_stage_observer *petra_best_observer(petra_best *best);
+
+/* Call this in a resumed run, on all ranks, before the first action: distributes what rank 0 found in the files. */
+petra_status petra_best_resume(petra_best *best);
+
+/* Call this on all ranks, at the same position of the schedule, when all know the results so far. Afterwards best.h5
+ * contains the weights of the best evaluation. */
+petra_status petra_best_save(petra_best *best);
+
+/* Ends the run: best.h5, if it exists, becomes weights.h5. PETRA_DATA if it does not contain the weights of the best
+ * evaluation in the log of this run (epoch 0: none). */
+petra_status petra_best_finish(petra_best *best, const petra_weights_moment *logged);
+
+/* Returns PETRA_CONFIG if a run with this config and `epochs` whole epochs has no evaluation. */
+petra_status petra_best_check(const petra_config *config, int64_t epochs);

@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
-#include "checkpoint/checkpoint_file.h"
 #include "io/file.h"
 #include "schedule/arrival.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The files of a checkpoint in the folder of a run. checkpoint/ contains a part for every stage (of every replica),
- * which the process with the stage writes, and one for the probes. checkpoint.h5 is written last and names its parts by
+ * which the process with the stage writes, and one for what all processes have in common. checkpoint.h5 is written last and names its parts by
  * their digests. So a checkpoint is always complete or absent, and no process stores the state of another one. */
 #pragma once
 
@@ -8,10 +8,12 @@
 #include "config/config.h"
 #include "setup/plan.h"
 
+#include <stddef.h>
+
 typedef struct petra_checkpoint_files {
   char *path;   /* DIR/checkpoint.h5 */
   char *folder; /* DIR/checkpoint */
-  char **stem;  /* of the parts: J per replica, then that of the probes (checkpoint/checkpoint_file.h) */
+  char **stem;  /* of the parts: J per replica, then the part that all processes have in common */
   int parts;    /* replicas * J + 1 */
 } petra_checkpoint_files;
 
@@ -56,3 +58,37 @@ petra_status petra_checkpoint_check_data(const petra_archive *archive, const pet
 /* Reads the log in the checkpoint (an image by petra_run_h5_image), of header->log_bytes bytes; free with
  * petra_free. */
 petra_status petra_checkpoint_read_log(petra_archive *archive, const petra_checkpoint_header *header, char **log);
+
+/* --- checkpoint_file.c ---
+ * checkpoint.h5 and each of its parts is an archive (base/archive.h) in an HDF5 file that is always whole. It is built in
+ * memory
+ * (a part: in a temporary file), synced, and renamed. Schema: docs/hdf5-schema.md. */
+
+/* Creates checkpoint.h5 in memory or, with `part`, a part of it; `config` is the expanded config of the run, an
+ * attribute. A part is a file of its own, named by its content: STEM-DIGEST.h5, where STEM is `path`. So a new part
+ * never takes the place of one that another checkpoint needs. Items put into a part go to a temporary file immediately,
+ * so that only one item at a time needs memory. */
+petra_status petra_checkpoint_create(const char *path, bool part, const char *config, petra_archive **out);
+
+/* Write checkpoint.h5 to its path, or a part to its own path. PETRA_IO, with the path and the reason; an older file at
+ * that path is then unchanged. */
+petra_status petra_checkpoint_write(petra_archive *archive);
+petra_status petra_checkpoint_write_part(petra_archive *archive, uint64_t *digest);
+petra_status petra_checkpoint_open_part(const char *stem, uint64_t digest, petra_archive **out);
+
+/* Removes from a folder of parts, as far as possible, all that none of these stems and digests names; a digest of 0
+ * names none. */
+void petra_checkpoint_remove_parts(const char *folder, char *const *stems, const uint64_t *digests, int count);
+
+/* Returns true if a file with this name in a folder of parts is one, complete or not. */
+bool petra_checkpoint_is_part(const char *name);
+
+/* Opens a checkpoint for reading. PETRA_IO: cannot be opened. PETRA_DATA: not a checkpoint, without a valid seal,
+ * another schema. */
+petra_status petra_checkpoint_open(const char *path, petra_archive **out);
+
+/* Returns the config with which it was written. */
+const char *petra_checkpoint_config(const petra_archive *archive);
+
+/* Closes a checkpoint or a part. NULL is allowed. */
+void petra_checkpoint_destroy(petra_archive *archive);

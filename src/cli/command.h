@@ -93,6 +93,10 @@ typedef struct petra_command {
 PETRA_COMMAND_LIST(PETRA_COMMAND_DECLARE)
 #undef PETRA_COMMAND_DECLARE
 
+/* The member `schema` of the objects that --json prints (`version` of a plan): the version of their contract, which a
+ * change of the meaning, of the unit or of the name of a member raises (docs/json.md). */
+enum { PETRA_SCHEMA_METHODS = 1, PETRA_SCHEMA_PLAN = 1, PETRA_SCHEMA_SCHEDULE = 1, PETRA_SCHEMA_SIMULATE = 1 };
+
 /* Loads the config of the arguments. Errors: PETRA_USAGE if none was given. */
 petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out);
 
@@ -127,3 +131,15 @@ void petra_presets_print(bool markdown, FILE *out);
 
 /* For a config: prints the table of stages and the resources of a run (inspect_config.c). */
 petra_status petra_inspect_config(const petra_arguments *arguments);
+
+/* --- petra schedule --json: schedule_json.c --- */
+
+struct petra_replay;
+struct petra_schedule;
+
+/* Prints the plan of a training (docs/plan-format.md). `schedule` has the orders of its devices; NULL: the program has
+ * none, and a device does its actions in the order in which they start. */
+petra_status petra_plan_print_json(const struct petra_replay *replay, const struct petra_schedule *schedule, FILE *out);
+
+/* Prints the same members of a schedule without a config, as far as it has them. */
+petra_status petra_schedule_print_json(const struct petra_schedule *schedule, FILE *out);

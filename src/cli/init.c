@@ -35,7 +35,7 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, 0, NULL), done);
   PETRA_TRY_GOTO(status, petra_network_initialise(&network), done);
   PETRA_TRY_GOTO(status, petra_folder_of(config, arguments->output, &directory), done);
-  PETRA_TRY_GOTO(status, petra_folder_spare_run(&(petra_folder){.path = directory, .lock = -1}, "weights.h5"), done);
+  PETRA_TRY_GOTO(status, petra_folder_spare_run(directory, "weights.h5"), done);
   PETRA_TRY_GOTO(status, petra_join_path(directory, "weights.h5", &path), done);
   PETRA_TRY_GOTO(status, petra_network_write_weights(&network, path), done);
   status = report(arguments, &plan, path);

@@ -17,9 +17,9 @@ petra_SOURCES = \
 	src/cli/plan.c \
 	src/cli/profile.c \
 	src/cli/python.c \
-	src/cli/reach.c src/cli/reach.h src/cli/reach_json.c \
 	src/cli/requests.c src/cli/requests.h \
-	src/cli/schedule.c src/cli/schedule_json.c src/cli/schedule_json.h \
+	src/cli/rows.c src/cli/rows.h \
+	src/cli/schedule.c src/cli/schedule_json.c \
 	src/cli/simulate.c \
 	src/cli/sweep.c \
 	src/cli/train.c

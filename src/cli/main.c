@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* petra: the command line. There is one file per subcommand; this one finds the subcommand and reads its options. */
-#include "base/last_words.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "cli/command.h"
 #include "record/run_h5_columns.h"
 #include "group/ranks.h"

@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/command.h"
-#include "group/launcher.h"
+#include "group/ranks.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,6 +17,8 @@ const petra_command petra_command_list = {
     .summary = "lists the runs below a folder: method, stages, state, optimiser, data, evaluation, date"};
 const petra_command petra_command_compare = {
     .name = "compare", .summary = "compares runs: configs (key by key), results, and losses and weights (bit by bit)"};
+const petra_command petra_command_reach = {
+    .name = "reach", .summary = "prints when runs reach a loss: updates, seconds and bytes, on any cluster"};
 const petra_command petra_command_export = {.name = "export",
                                             .summary = "writes the tables of a run's log as CSV files"};
 const petra_command petra_command_report = {.name = "report",

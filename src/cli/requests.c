@@ -5,8 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "config/document.h"
-#include "config/keys.h"
+#include "config/config_private.h"
 #include "run/loss_times.h"
 #include "run/simulation.h"
 #include "setup/describe.h"
@@ -196,7 +195,7 @@ static petra_status keys_json(const petra_config *config, const petra_config *pl
 }
 
 /* Gets the values of "keys"; `wanted` is NULL for all keys. */
-static petra_status answer_keys(const petra_config *config, const json_t *names, json_t *answer) {
+static petra_status answer_keys(const petra_config *config, const json_t *names, json_t **answer) {
   petra_config *plain;
   json_t *keys = json_object(), *wanted = json_is_array(names) ? json_object() : NULL;
   const json_t *name;
@@ -206,8 +205,10 @@ static petra_status answer_keys(const petra_config *config, const json_t *names,
     if (status == PETRA_OK && petra_config_key_find(json_is_string(name) ? json_string_value(name) : "") < 0)
       status = fail_member("keys", "true, or a list of keys of a config");
     if (status == PETRA_OK)
-      json_object_set_new(wanted, json_string_value(name), json_true());
+      petra_json_set(&wanted, json_string_value(name), json_true());
   }
+  if (status == PETRA_OK && json_is_array(names) && !wanted)
+    status = petra_fail(PETRA_NO_MEMORY, "out of memory for the keys of a request");
   if (status == PETRA_OK)
     status = petra_config_plain(config, &plain);
   if (status == PETRA_OK) {
@@ -215,7 +216,7 @@ static petra_status answer_keys(const petra_config *config, const json_t *names,
     petra_config_destroy(plain);
   }
   json_decref(wanted);
-  json_object_set_new(answer, "keys", keys);
+  petra_json_set(answer, "keys", keys);
   return status;
 }
 
@@ -259,7 +260,7 @@ static petra_status print_config(const void *config, FILE *out) {
   return petra_config_print(config, out);
 }
 
-static petra_status answer_words(const petra_config *config, const json_t *names, json_t *answer) {
+static petra_status answer_words(const petra_config *config, const json_t *names, json_t **answer) {
   static const struct {
     const char *name;
     petra_text_printer print;
@@ -287,45 +288,44 @@ static petra_status answer_words(const petra_config *config, const json_t *names
       petra_free(text);
     }
   }
-  json_object_set_new(answer, "words", words);
+  petra_json_set(answer, "words", words);
   return status;
 }
 
-static void answer_size(const petra_config *config, json_t *answer) {
+static void answer_size(const petra_config *config, json_t **answer) {
   const petra_plan_size size = petra_plan_size_of(config);
   const petra_sample_words *words = petra_sample_words_of(petra_sample_kind_of(config));
-  json_object_set_new(answer, "size",
-                      json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:s}", "devices",
-                                (json_int_t)size.devices, "update_samples", (json_int_t)size.update_samples,
-                                "update_labels", (json_int_t)size.update_labels, "parameters",
-                                (json_int_t)size.parameters, "vocabulary", (json_int_t)size.vocabulary,
-                                "microbatch_samples", (json_int_t)petra_plan_microbatch_samples(config),
-                                "sample_labels", (json_int_t)petra_sample_labels(config), "sample", words->sample,
-                                "samples", words->samples, "labels", words->labels, "rate", words->rate));
+  petra_json_set(answer, "size",
+                 json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:s}", "devices",
+                           (json_int_t)size.devices, "update_samples", (json_int_t)size.update_samples, "update_labels",
+                           (json_int_t)size.update_labels, "parameters", (json_int_t)size.parameters, "vocabulary",
+                           (json_int_t)size.vocabulary, "microbatch_samples",
+                           (json_int_t)petra_plan_microbatch_samples(config), "sample_labels",
+                           (json_int_t)petra_sample_labels(config), "sample", words->sample, "samples", words->samples,
+                           "labels", words->labels, "rate", words->rate));
 }
 
 /* A schedule from a file may have any delay. */
-static petra_status answer_method(const petra_config *config, json_t *answer) {
+static petra_status answer_method(const petra_config *config, json_t **answer) {
   petra_method method;
   PETRA_TRY(petra_method_from_config(config, &method));
-  json_object_set_new(answer, "method",
-                      json_pack("{s:b, s:b, s:b}", "delayed",
-                                method.program->moment != PETRA_MOMENT_WINDOW || *config->method.schedule, "local",
-                                method.program->local, "by_arrival", method.program->arrival));
+  petra_json_set(answer, "method",
+                 json_pack("{s:b, s:b, s:b}", "delayed",
+                           method.program->moment != PETRA_MOMENT_WINDOW || *config->method.schedule, "local",
+                           method.program->local, "by_arrival", method.program->arrival));
   return PETRA_OK;
 }
 
-static petra_status answer_plan(const petra_config *config, const json_t *request, json_t *answer) {
+static petra_status answer_plan(const petra_config *config, const json_t *request, json_t **answer) {
   petra_plan plan = {0};
   int64_t batches;
   petra_status status;
   PETRA_TRY(get_count(request, "batches", &batches));
   PETRA_TRY_GOTO(status, petra_plan_init_any(&plan, config), done);
   PETRA_TRY_GOTO(status, petra_plan_read_order(&plan), done);
-  json_object_set_new(answer, "plan",
-                      json_pack("{s:i, s:b, s:I}", "stages", (int)plan.stages, "by_arrival",
-                                plan.method.program->arrival, "microbatches",
-                                (json_int_t)petra_plan_microbatches(config, batches)));
+  petra_json_set(answer, "plan",
+                 json_pack("{s:i, s:b, s:I}", "stages", (int)plan.stages, "by_arrival", plan.method.program->arrival,
+                           "microbatches", (json_int_t)petra_plan_microbatches(config, batches)));
 done:
   petra_plan_fini(&plan);
   return status;
@@ -350,7 +350,7 @@ static petra_status check_run(const petra_config *config, const char *command) {
   return status;
 }
 
-static petra_status answer_numbers(const petra_config *config, const json_t *request, json_t *answer) {
+static petra_status answer_numbers(const petra_config *config, const json_t *request, json_t **answer) {
   json_t *numbers = json_object();
   const char **keys;
   int count;
@@ -362,11 +362,11 @@ static petra_status answer_numbers(const petra_config *config, const json_t *req
       petra_json_set(&numbers, keys[i], petra_json_real(value));
   }
   petra_free(keys);
-  json_object_set_new(answer, "numbers", numbers);
+  petra_json_set(answer, "numbers", numbers);
   return status;
 }
 
-static petra_status inspect(const petra_config *config, const json_t *request, json_t *answer) {
+static petra_status inspect(const petra_config *config, const json_t *request, json_t **answer) {
   const json_t *keys = json_object_get(request, "keys"), *words = json_object_get(request, "words");
   bool size, method, plan;
   const char *check;
@@ -389,7 +389,7 @@ static petra_status inspect(const petra_config *config, const json_t *request, j
   return check ? check_run(config, check) : PETRA_OK;
 }
 
-static petra_status answer_inspect(const json_t *request, json_t *answer) {
+static petra_status answer_inspect(const json_t *request, json_t **answer) {
   static const char *const known[] = {"config", "keys", "numbers", "words", "size",
                                       "method", "plan", "batches", "check", NULL};
   petra_config *config;
@@ -407,7 +407,7 @@ static json_t *times_json(const int64_t *values, int64_t index) {
 }
 
 /* Adds the times of the losses of all microbatches, or of those of the list `of`. */
-static petra_status losses_json(const petra_loss_times *times, const json_t *of, json_t *answer) {
+static petra_status losses_json(const petra_loss_times *times, const json_t *of, json_t **answer) {
   const int64_t count = of ? (int64_t)json_array_size(of) : times->count;
   json_t *start_ns = json_array(), *bytes = json_array();
   petra_status status = PETRA_OK;
@@ -420,11 +420,11 @@ static petra_status losses_json(const petra_loss_times *times, const json_t *of,
       petra_json_append(&bytes, times_json(times->bytes, m));
     }
   }
-  json_object_set_new(answer, "losses", json_pack("{s:o, s:o}", "start_ns", start_ns, "bytes", bytes));
+  petra_json_set(answer, "losses", json_pack("{s:o, s:o}", "start_ns", start_ns, "bytes", bytes));
   return status;
 }
 
-static petra_status simulate_losses(const petra_config *config, const json_t *request, json_t *answer) {
+static petra_status simulate_losses(const petra_config *config, const json_t *request, json_t **answer) {
   static const char *const known[] = {"batches", "losses", NULL};
   const json_t *training = json_object_get(request, "training");
   petra_loss_request wanted;
@@ -442,7 +442,7 @@ static petra_status simulate_losses(const petra_config *config, const json_t *re
   return status;
 }
 
-static petra_status simulate(const petra_config *config, const json_t *request, json_t *answer) {
+static petra_status simulate(const petra_config *config, const json_t *request, json_t **answer) {
   petra_run_options options = {.kind = PETRA_RUN_SIMULATE};
   petra_run *simulation = NULL;
   json_t *result = NULL;
@@ -456,7 +456,7 @@ static petra_status simulate(const petra_config *config, const json_t *request, 
   PETRA_TRY_GOTO(status, petra_run_close(simulation), done);
   petra_simulate_warn(simulation);
   result = petra_simulate_json(simulation);
-  if (!result || json_object_update(answer, result) != 0)
+  if (!*answer || !result || json_object_update(*answer, result) != 0)
     status = petra_fail(PETRA_NO_MEMORY, "out of memory for the result of a simulation");
 done:
   json_decref(result);
@@ -464,7 +464,7 @@ done:
   return status;
 }
 
-static petra_status answer_simulate(const json_t *request, json_t *answer) {
+static petra_status answer_simulate(const json_t *request, json_t **answer) {
   static const char *const known[] = {"config",    "memory",   "times_alone", "critical_path",
                                       "losses_of", "training", "losses",      NULL};
   petra_config *config;
@@ -478,7 +478,7 @@ static petra_status answer_simulate(const json_t *request, json_t *answer) {
 
 /* --- the loop --- */
 
-typedef petra_status (*answerer)(const json_t *request, json_t *answer);
+typedef petra_status (*answerer)(const json_t *request, json_t **answer);
 
 /* What a request makes the program say, instead of a line on stderr. */
 typedef struct said {
@@ -494,19 +494,25 @@ static void keep_line(void *context, petra_log_level level, const char *line) {
     petra_json_append(&s->warnings, petra_json_string(line));
 }
 
+static petra_status fail_request(const json_t *request, const json_error_t *error) {
+  if (!request && json_error_code(error) == json_error_out_of_memory)
+    return petra_fail(PETRA_NO_MEMORY, "out of memory for a request");
+  return petra_fail(PETRA_USAGE, "a request: %s; expected a JSON object on one line",
+                    request ? "not an object" : error->text);
+}
+
 static petra_status answer_line(const char *line, size_t length, answerer answer_request) {
   said s = {.error = "", .warnings = json_array()};
   json_error_t error;
   json_t *answer = json_object(), *request = json_loadb(line, length, JSON_ALLOW_NUL, &error);
   petra_log_set_sink(keep_line, &s);
-  const petra_status status = json_is_object(request)
-                                  ? answer_request(request, answer)
-                                  : petra_fail(PETRA_USAGE, "a request: %s; expected a JSON object on one line",
-                                               request ? "not an object" : error.text);
+  const petra_status status =
+      json_is_object(request) ? answer_request(request, &answer) : fail_request(request, &error);
   petra_log_set_sink(NULL, NULL);
   json_decref(request);
   if (status != PETRA_OK) {
-    json_object_clear(answer);
+    json_decref(answer);
+    answer = json_object();
     petra_json_set(&answer, "error", petra_json_string(s.error));
     petra_json_set(&answer, "status", json_integer(petra_status_exit_code(status)));
   }

@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/requests.h"
+#include "cli/rows.h"
 #include "setup/describe.h"
 #include "profile/fit.h"
 #include "run/simulation.h"
@@ -104,22 +105,31 @@ static json_t *peaks_json(const int64_t bytes[PETRA_MEMORY_CATEGORIES], int64_t 
   return object;
 }
 
-static json_t *stage_json(const petra_simulated *result, int32_t j) {
+/* Adds stage j, from 0. The table has a column of devices only if a device has several stages. */
+static void add_stage(petra_rows *rows, const petra_simulated *result, int32_t j) {
   const petra_run_h5_simulation *f = &result->figures;
+  const petra_program_options *program = &result->plan->program;
   const petra_account *account = result->accounts ? &result->accounts[j] : NULL;
-  json_t *object = json_pack("{s:i, s:i, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "stage", (int)j + 1, "device",
-                             (int)petra_program_device(&result->plan->program, j + 1), "utilization",
-                             petra_json_real(f->utilization[j]), "lag_mean", petra_json_real(f->lag_mean[j]), "lag_max",
-                             (json_int_t)f->lag_max[j], "in_flight_max", (json_int_t)f->in_flight_max[j], "kept_max",
-                             (json_int_t)f->kept_max[j], "bytes_up", (json_int_t)f->bytes_up[j], "bytes_down",
-                             (json_int_t)f->bytes_down[j]);
+  const bool shared = petra_program_devices(program) < program->stages;
+  const int32_t device = petra_program_device(program, j + 1);
+  petra_rows_next(rows);
+  petra_row_integer(rows, shared ? "device" : NULL, NULL, device);
+  petra_row_integer(rows, "stage", "stage", j + 1);
+  petra_row_integer(rows, NULL, "device", device);
+  petra_row_real(rows, "busy", "utilization", f->utilization[j], 1, 4);
+  petra_row_real(rows, "lag mean", "lag_mean", f->lag_mean[j], 1, 4);
+  petra_row_integer(rows, "lag max", "lag_max", f->lag_max[j]);
+  petra_row_integer(rows, "in flight", "in_flight_max", f->in_flight_max[j]);
+  petra_row_integer(rows, "kept", "kept_max", f->kept_max[j]);
+  petra_row_megabytes(rows, "up MB", "bytes_up", f->bytes_up[j]);
+  petra_row_megabytes(rows, "down MB", "bytes_down", f->bytes_down[j]);
   if (f->bytes_exchanged)
-    petra_json_set(&object, "bytes_exchanged", json_integer(f->bytes_exchanged[j]));
+    petra_row_integer(rows, NULL, "bytes_exchanged", f->bytes_exchanged[j]);
   if (f->critical_kinds)
-    petra_json_set(&object, "critical_ns", json_integer(f->critical_stage_ns[j]));
-  petra_json_set(&object, "peak_bytes",
-                 account ? peaks_json(account->peak_bytes, account->total_peak_bytes) : json_object());
-  return object;
+    petra_row_integer(rows, NULL, "critical_ns", f->critical_stage_ns[j]);
+  petra_row_megabytes(rows, account ? "peak MB" : NULL, NULL, account ? account->total_peak_bytes : 0);
+  petra_row_member(rows, "peak_bytes",
+                   account ? peaks_json(account->peak_bytes, account->total_peak_bytes) : json_object());
 }
 
 /* Returns where the times of messages between ranks come from; NULL: there are no ranks. */
@@ -175,14 +185,17 @@ json_t *petra_simulate_json(const petra_run *simulation) {
   const petra_plan *plan = result->plan;
   char format[PETRA_DESCRIBE_MESSAGES];
   const petra_run_h5_simulation *f = &result->figures;
-  json_t *stages = json_array();
+  petra_rows *stages;
+  if (petra_rows_create(true, &stages) != PETRA_OK)
+    return NULL;
   for (int32_t j = 0; j < plan->program.stages; j++)
-    petra_json_append(&stages, stage_json(result, j));
+    add_stage(stages, result, j);
   return json_pack(
-      "{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:I, s:I, s:b, s:o, s:o, s:s?, s:o, "
+      "{s:i, s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:I, s:I, s:b, s:o, s:o, s:s?, "
+      "s:o, "
       "s:o, "
       "s:o, s:s?, s:o}",
-      "method", plan->method.name, "program", plan->method.program->name, "replicas",
+      "schema", PETRA_SCHEMA_SIMULATE, "method", plan->method.name, "program", plan->method.program->name, "replicas",
       (json_int_t)plan->config->cluster.replicas, "engines", (json_int_t)plan->config->cluster.engines, "microbatches",
       (json_int_t)plan->program.microbatches, "makespan_s", petra_json_real(1e-9 * (double)f->makespan_ns),
       "makespan_ns", (json_int_t)f->makespan_ns, "time_per_microbatch_s", petra_json_real(f->time_per_microbatch_s),
@@ -192,48 +205,23 @@ json_t *petra_simulate_json(const petra_run *simulation) {
       (json_int_t)result->skipped, "runaway", result->runaway >= 0, "runaway_microbatch",
       result->runaway < 0 ? json_null() : json_integer(result->runaway), "critical_path",
       f->critical_kinds ? critical_json(result) : json_null(), "accounting",
-      result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages,
-      words_of(result)->rate, petra_json_real(labels_per_s(result)), "message_precision",
+      result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages",
+      petra_rows_list(stages), words_of(result)->rate, petra_json_real(labels_per_s(result)), "message_precision",
       petra_describe_message_precision(plan->config, format), "devices", devices_json(result));
 }
 
-static void add_row(petra_table *table, int32_t j, const petra_simulated *result) {
-  const petra_run_h5_simulation *f = &result->figures;
-  const petra_program_options *program = &result->plan->program;
-  if (petra_program_devices(program) < program->stages)
-    petra_table_cell(table, "%d", petra_program_device(program, j + 1));
-  petra_table_cell(table, "%d", j + 1);
-  petra_table_cell(table, "%.4f", f->utilization[j]);
-  petra_table_cell(table, "%.4f", f->lag_mean[j]);
-  petra_table_cell(table, "%lld", (long long)f->lag_max[j]);
-  petra_table_cell(table, "%lld", (long long)f->in_flight_max[j]);
-  petra_table_cell(table, "%lld", (long long)f->kept_max[j]);
-  petra_table_cell(table, "%.3f", 1e-6 * (double)f->bytes_up[j]);
-  petra_table_cell(table, "%.3f", 1e-6 * (double)f->bytes_down[j]);
-  if (result->accounts)
-    petra_table_cell(table, "%.3f", 1e-6 * (double)result->accounts[j].total_peak_bytes);
-}
-
 static petra_status print_stages(const petra_simulated *result) {
-  static const petra_table_column columns[] = {
-      {"device", PETRA_TABLE_RIGHT}, /* only if a device has several stages */
-      {"stage", PETRA_TABLE_RIGHT},   {"busy", PETRA_TABLE_RIGHT},      {"lag mean", PETRA_TABLE_RIGHT},
-      {"lag max", PETRA_TABLE_RIGHT}, {"in flight", PETRA_TABLE_RIGHT}, {"kept", PETRA_TABLE_RIGHT},
-      {"up MB", PETRA_TABLE_RIGHT},   {"down MB", PETRA_TABLE_RIGHT},   {"peak MB", PETRA_TABLE_RIGHT}};
   const int32_t stages = result->plan->program.stages;
-  const bool shared = petra_program_devices(&result->plan->program) < stages;
-  const int count = (result->accounts ? 9 : 8) + shared;
-  petra_table *table;
-  PETRA_TRY(petra_table_create(columns + !shared, count, &table));
+  petra_rows *rows;
+  PETRA_TRY(petra_rows_create(false, &rows));
   for (int32_t j = 0; j < stages; j++) {
     if (stages > MAX_ROWS && j == END_ROWS) {
-      for (int c = 0; c < count; c++)
-        petra_table_cell(table, "...");
+      petra_rows_omit(rows);
       j = stages - END_ROWS;
     }
-    add_row(table, j, result);
+    add_stage(rows, result, j);
   }
-  return petra_table_print(table, stdout);
+  return petra_rows_print(rows);
 }
 
 /* Prints the parts that are not 0. */

@@ -9,10 +9,9 @@
 #include "record/run_h5_columns.h"
 #include "run/folder.h"
 #include "run/run.h"
-#include "group/launcher.h"
+#include "group/ranks.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -61,26 +60,6 @@ static void print_end(petra_run *run) {
     printf(", mean loss %.4f over %lld", loss, (long long)losses);
   petra_utf8_print(stdout, "; written: %s/{config.yaml,run.h5,weights.h5%s}\n", petra_run_directory(run),
                    petra_run_has_checkpoint(run) ? ",checkpoint.h5,checkpoint/" : "");
-}
-
-/* Prints the result of a rehearsal as JSON. */
-static petra_status print_rehearsed_json(const petra_run *run) {
-  const petra_plan *plan = petra_run_plan(run);
-  const petra_pace_seconds pace = petra_run_pace(run);
-  return petra_json_print_new(json_pack(
-      "{s:o, s:s, s:i, s:I, s:o, s:o}", "output", petra_json_string(petra_run_directory(run)), "method",
-      plan->method.name, "stages", (int)plan->stages, "microbatches", (json_int_t)plan->program.microbatches,
-      "time_per_microbatch_s", petra_json_real(pace.measured), "predicted_s", petra_json_real(pace.predicted)));
-}
-
-static void print_rehearsed(const petra_run *run) {
-  const petra_plan *plan = petra_run_plan(run);
-  const petra_pace_seconds pace = petra_run_pace(run);
-  printf("%lld microbatches with %s on %d stage%s, rehearsed", (long long)plan->program.microbatches, plan->method.name,
-         plan->stages, plan->stages == 1 ? "" : "s");
-  if (isfinite(pace.measured))
-    printf(": %.6g s per microbatch, simulated %.6g s", pace.measured, pace.predicted);
-  petra_utf8_print(stdout, "; written: %s/{config.yaml,run.h5}\n", petra_run_directory(run));
 }
 
 /* Handles --resume of a run that has ended. */
@@ -135,22 +114,17 @@ static petra_status train(const petra_arguments *arguments) {
   PETRA_TRY_GOTO(status, status, done);
   if (!ranks)
     petra_ranks_release_lines();
-  const bool rehearses = ranks && config->cluster.stages > 0;
-  options.kind = rehearses ? PETRA_RUN_REHEARSE : PETRA_RUN_TRAIN;
   options.ranks = ranks;
   PETRA_TRY_GOTO(status, petra_run_open(config, &options, &run), done);
   PETRA_TRY_GOTO(status, petra_run_go(run), done);
-  if (!rehearses && petra_stop_signalled())
+  if (petra_stop_signalled())
     petra_log(PETRA_LOG_WARNING, "the signal came when nothing was left to train; the run is complete");
-  if (!rehearses)
-    petra_stop_release(); /* only the weights remain to be written */
+  petra_stop_release(); /* only the weights remain to be written */
   PETRA_TRY_GOTO(status, petra_run_close(run), done);
   if (ranks && ranks->rank > 0)
     goto done;
   if (arguments->json)
-    status = rehearses ? print_rehearsed_json(run) : print_json(run);
-  else if (print && rehearses)
-    print_rehearsed(run);
+    status = print_json(run);
   else if (print)
     print_end(run);
 done:

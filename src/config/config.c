@@ -4,9 +4,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "config/document.h"
 #include "config/optimiser.h"
-#include "config/value.h"
+#include "config/config_private.h"
 
 #include <string.h>
 #include <yaml.h>
@@ -190,8 +189,8 @@ static petra_status share_label(petra_config *config, int from, int to) {
   return PETRA_OK;
 }
 
-/* Handles a layer that sets another optimiser: those of its keys that the layer does not set get the defaults of that
- * optimiser. */
+/* Handles a layer that sets another optimiser: the keys of the optimiser that the layer does not set get their
+ * defaults. */
 static petra_status apply_optimiser(petra_config *config) {
   const petra_optimiser_kind kind = petra_optimiser_find(config->optim.name);
   const int name = petra_config_key_find("optim.name"), lr = petra_config_key_find("optim.lr");
@@ -204,9 +203,9 @@ static petra_status apply_optimiser(petra_config *config) {
         config->optim.name);
   for (int i = 0; i < petra_config_key_count; i++) {
     const petra_config_key *key = &petra_config_keys[i];
-    bool some;
-    const char *value = petra_optimiser_default(kind, key->path, &some);
-    if (config->fresh[i] || (!some && i != lr))
+    bool known;
+    const char *value = petra_optimiser_default(kind, key->path, &known);
+    if (config->fresh[i] || (!known && i != lr))
       continue;
     PETRA_TRY(load_value(config, &(petra_config_origin){"default", NULL}, i, value ? value : key->default_value));
     PETRA_TRY(share_label(config, name, i));
@@ -298,7 +297,7 @@ petra_status petra_config_resolve(const petra_config_origin *origin, int line, c
     return petra_config_fail_at(origin, line, path, "a section; expected a key in it, one of %s",
                                 petra_config_children(path, names, sizeof names));
   }
-  if (index < 0) { /* the names to choose from are those of the innermost section that exists */
+  if (index < 0) { /* the names to choose from are the names in the innermost section that exists */
     snprintf(section, sizeof section, "%s", path);
     do {
       char *dot = strrchr(section, '.');
@@ -459,7 +458,7 @@ static bool takes_all(const char *key) {
   return true;
 }
 
-/* Labels of keys that a file does not set are those of line 0. */
+/* A key that a file does not set has the label of line 0. */
 static bool is_set(const petra_config *config, int key) {
   static const char ending[] = " (default)";
   const char *label = config->labels[key];
@@ -544,9 +543,9 @@ void petra_config_destroy(petra_config *config) {
   petra_free(config);
 }
 
-/* Bandwidths are those of the standard or the data sheet, in each direction, not what a program achieves. No vendor
+/* Bandwidths are from the standard or the data sheet, in each direction, not what a program achieves. No vendor
  * states the latency from program to program, so that latencies without a source are assumptions, in round numbers. The
- * order is that of the key's choices (keys.c). */
+ * order is the order of the key's choices (keys.c). */
 static const char assumed[] = "assumption";
 static const petra_link_preset presets[] = {
     {"none", 0, 0, "ideal", "ideal"},

@@ -2,7 +2,7 @@
 /* The cells of a grid: their names and configs. */
 #include "config/grid.h"
 
-#include "config/document.h"
+#include "config/config_private.h"
 #include "config/grid_private.h"
 #include "base/log.h"
 #include "base/mem.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parses the YAML of a grid into its rows, axes and seeds. */
-#include "config/document.h"
+#include "config/config_private.h"
 #include "config/grid_private.h"
 #include "base/log.h"
 #include "base/mem.h"

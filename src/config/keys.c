@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/keys.h"
+#include "config/config_private.h"
 
 #include "config/optimiser.h"
 
@@ -183,7 +183,7 @@ const petra_config_key petra_config_keys[] = {
     REAL_FOR(WAY, cluster.timeout_s, "60", 1, 1e6, NONE, "execute: if a process is silent for this number of seconds, the run ends with a line that names it"),
     CHOICE_FOR(WAY, cluster.transport, "auto", PETRA_TRANSPORT_CHOICES, "execute: transport of messages between processes; nccl: from GPU to GPU by NVIDIA's NCCL; mpi: through host memory, or from GPU to GPU if the MPI library can; auto: nccl if petra was built with it and every process has a GPU of its own, otherwise mpi"),
     INTEGERS_FOR(WAY, cluster.gpus, "[]", 0, 1000, NONE, "execute with device.backend cuda: for each process, from the first on, the number (from 0) of its GPU on its host; []: process i of a host takes GPU i, and starts again at the first GPU if there are more processes than GPUs"),
-    INTEGER(cluster.stages, "0", 0, 100000, "number of equal stages that replace the model, with the costs of cluster.cost and cluster.message; for simulate, and for train with run.mode: execute, where processes sleep for the costs; 0: the stages of the model"),
+    INTEGER(cluster.stages, "0", 0, 100000, "number of equal stages that replace the model, with the costs of cluster.cost and cluster.message; such a config can be simulated but not trained; 0: the stages of the model"),
     CHOICE(cluster.message.up, "native", PETRA_FORMAT_CHOICES, "number format of the messages to the next stage; native: as computed; int8: 127 levels on each side of 0, rounded to the nearest; qsgd:BITS: 2^(BITS-1) - 1 levels on each side, rounded up or down at random without bias; each sample has a scale of its own; evaluations are never rounded"),
     CHOICE(cluster.message.down, "native", PETRA_FORMAT_CHOICES, "number format of the messages to the previous stage: gradients and, if the method inverts, the reconstructed streams"),
     INTEGER(cluster.message.forward_bytes, "0", 0, MANY_BYTES, "with cluster.stages: bytes that each stage sends up per microbatch"),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "distributed/loss_relay.h"
+#include "distributed/execution_private.h"
 
 #include "base/mem.h"
-#include "exec/replica_losses.h"
+#include "exec/stage_observer.h"
 
 #include <string.h>
 
@@ -82,8 +82,8 @@ static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, c
   return PETRA_OK;
 }
 
-petra_stage_observer *petra_loss_relay_observer(petra_loss_relay *relay, int replica) {
-  return replica == relay->replica ? &relay->base : relay->source[replica].observers;
+petra_stage_observer *petra_loss_relay_observer(petra_loss_relay *relay) {
+  return &relay->base;
 }
 
 /* --- from other processes --- */

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "distributed/transport_peers.h"
+#include "distributed/transport_ranks.h"
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/evaluate.h"
-#include "stage/archive.h"
+#include "exec/evaluation.h"
+#include "stage/stage_archive.h"
 
-#include <stdio.h>
-
-enum { PARTS = 4, RECEIVING = 6 }; /* tensors of a message; a kind of action that no program has (backend.h) */
+enum { PARTS = PETRA_MESSAGE_PARTS, RECEIVING = 6 }; /* RECEIVING: a kind of action that no program has (backend.h) */
 _Static_assert(RECEIVING + 1 < PETRA_BACKEND_ACTIONS, "forward and backward messages have a kind each");
 
 struct petra_transport_peers {
@@ -21,12 +19,12 @@ struct petra_transport_peers {
 };
 
 static petra_status name(petra_transport_peers *p, int connection, petra_message *message) {
-  petra_tensor *const parts[PARTS] = {message->streams.tensor[0], message->streams.tensor[1],
-                                      message->gradients.tensor[0], message->gradients.tensor[1]};
+  petra_tensor **parts[PARTS];
+  petra_message_parts(message, parts);
   PETRA_TRY(petra_array_reserve(&p->operations, &p->capacity, p->count + PARTS, sizeof *p->operations));
   for (int i = 0; i < PARTS; i++)
-    if (parts[i])
-      p->operations[p->count++] = (petra_peer_operation){connection, parts[i]};
+    if (*parts[i])
+      p->operations[p->count++] = (petra_peer_operation){connection, *parts[i]};
   return PETRA_OK;
 }
 
@@ -63,9 +61,9 @@ petra_status petra_transport_peers_post(petra_transport_peers *p, const petra_ad
 static petra_status create_parts(const petra_transport_peers *p, const petra_address *to, int32_t images,
                                  petra_message *out) {
   petra_stage *stage = petra_stages_get(&p->options.stages, to->stage);
-  petra_tensor **const parts[PARTS] = {&out->streams.tensor[0], &out->streams.tensor[1], &out->gradients.tensor[0],
-                                       &out->gradients.tensor[1]};
+  petra_tensor **parts[PARTS];
   petra_tensor_form forms[PARTS];
+  petra_message_parts(out, parts);
   petra_message_forms(stage, to->kind != PETRA_MESSAGE_BACKWARD, to->kind == PETRA_MESSAGE_EVALUATION, forms);
   for (int i = 0; i < PARTS; i++) {
     if (forms[i].presence != PETRA_PRESENT)
@@ -115,15 +113,14 @@ static petra_status take_tensors(petra_transport_peers *p, const petra_address *
   return status;
 }
 
-static petra_status await(const petra_transport_peers *p, const petra_address *at, const petra_message *message) {
-  static const char *const channels[] = {"forward message", "backward message", "evaluation's message"};
-  petra_tensor *const parts[PARTS] = {message->streams.tensor[0], message->streams.tensor[1],
-                                      message->gradients.tensor[0], message->gradients.tensor[1]};
-  char what[96];
-  snprintf(what, sizeof what, "the %s %lld of stage %d", channels[at->kind], (long long)at->number, at->stage);
+static petra_status await(const petra_transport_peers *p, const petra_address *at, petra_message *message) {
+  petra_tensor **parts[PARTS];
+  char what[PETRA_ADDRESS_TEXT];
+  petra_message_parts(message, parts);
+  petra_address_describe(at, what);
   for (int i = 0; i < PARTS; i++)
-    if (parts[i] && p->options.link.await)
-      PETRA_TRY(p->options.link.await(p->options.link.context, parts[i], what));
+    if (*parts[i] && p->options.link.await)
+      PETRA_TRY(p->options.link.await(p->options.link.context, *parts[i], what));
   return PETRA_OK;
 }
 

@@ -4,20 +4,13 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/tensor_bytes.h"
-#include "exec/transport_local.h"
-#include "stage/archive.h"
+#include "exec/transport.h"
+#include "stage/stage_archive.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Messages that a sender may be ahead of the schedule, or by arrival ahead of the receiver; tensors in a message. */
-enum { AHEAD = PETRA_TRANSPORT_AHEAD, PARTS = 4 };
-
-/* Precedes a message's tensors: the shape of each; zeros if it is missing. */
-typedef struct packed_shapes {
-  int32_t shape[PARTS][4];
-} packed_shapes;
+enum { AHEAD = PETRA_TRANSPORT_AHEAD, PARTS = PETRA_MESSAGE_PARTS };
 
 /* One boundary, kind of message and direction that leaves or enters this rank. If there is an order of all actions, an
  * evaluation's messages use the channel of the forward ones, with its buffers: all on it is then in that order. */
@@ -58,21 +51,8 @@ static int32_t sender_of(const petra_address *address) {
   return address->kind == PETRA_MESSAGE_BACKWARD ? address->stage + 1 : address->stage - 1;
 }
 
-static void parts_of(petra_message *message, petra_tensor **parts[PARTS]) {
-  parts[0] = &message->streams.tensor[0];
-  parts[1] = &message->streams.tensor[1];
-  parts[2] = &message->gradients.tensor[0];
-  parts[3] = &message->gradients.tensor[1];
-}
-
 static size_t bytes_of(const petra_tensor *tensor) {
   return petra_packed_bytes(tensor->backend, tensor->kind, tensor->elements);
-}
-
-static const char *describe(const petra_address *address, char text[96]) {
-  static const char *const channels[] = {"forward message", "backward message", "evaluation's message"};
-  snprintf(text, 96, "the %s %lld of stage %d", channels[address->kind], (long long)address->number, address->stage);
-  return text;
 }
 
 /* Returns how many messages the receiver must have finished with before the next one is sent. By the order, all
@@ -98,16 +78,16 @@ static void charge(transport_ranks *t, boundary *b, int32_t stage) {
 /* Writes the message into the channel's next buffer and sends it. */
 static petra_status send_away(transport_ranks *t, const petra_address *to, petra_message *message) {
   boundary *b = channel_boundary(t, to);
-  packed_shapes shapes = {{{0}}};
+  petra_message_shapes shapes = {{{0}}};
   petra_tensor **parts[PARTS];
-  char text[96], what[128];
+  char text[PETRA_ADDRESS_TEXT], what[128];
   void *buffer;
-  snprintf(what, sizeof what, "room for %s", describe(to, text));
+  snprintf(what, sizeof what, "room for %s", petra_address_describe(to, text));
   PETRA_TRY(petra_channel_buffer(b->channel, awaited(t, to->stage, to->kind), what, &buffer));
   charge(t, b, sender_of(to));
   const int64_t began_ns = petra_clock_ns();
   unsigned char *at = (unsigned char *)buffer + sizeof shapes, *end = (unsigned char *)buffer + b->capacity;
-  parts_of(message, parts);
+  petra_message_parts(message, parts);
   for (int i = 0; i < PARTS; i++)
     if (*parts[i]) {
       memcpy(shapes.shape[i], (*parts[i])->shape, sizeof shapes.shape[i]);
@@ -137,13 +117,13 @@ static petra_status unpack(const transport_ranks *t, const petra_address *from, 
                            petra_message *out) {
   petra_stage *stage = petra_stages_get(&t->options.stages, from->stage);
   petra_tensor_form forms[PARTS];
-  packed_shapes shapes;
+  petra_message_shapes shapes;
   petra_tensor **parts[PARTS];
   size_t at = sizeof shapes;
   if (size < sizeof shapes)
     return petra_fail(PETRA_INTERNAL, "a message of %zu bytes has no shapes", size);
   memcpy(&shapes, data, sizeof shapes);
-  parts_of(out, parts);
+  petra_message_parts(out, parts);
   petra_message_forms(stage, from->kind != PETRA_MESSAGE_BACKWARD, from->kind == PETRA_MESSAGE_EVALUATION, forms);
   for (int i = 0; i < PARTS; i++) {
     if (shapes.shape[i][0] == 0)
@@ -180,14 +160,14 @@ static petra_status receive(transport_ranks *t, const petra_address *from, const
 static petra_status take(petra_transport *base, const petra_address *from, petra_message *out) {
   transport_ranks *t = (transport_ranks *)base;
   petra_channel *channel = channel_boundary(t, from)->channel;
-  char what[96];
+  char what[PETRA_ADDRESS_TEXT];
   const void *data;
   size_t size;
   if (t->options.peers && !petra_stages_has(&t->options.stages, sender_of(from)))
     return petra_transport_peers_take(t->options.peers, from, out);
   if (!channel || petra_transport_local_has(t->options.local, from))
     return t->options.local->ops->take(t->options.local, from, out);
-  PETRA_TRY(petra_channel_take(channel, number_of(t, from), describe(from, what), &data, &size));
+  PETRA_TRY(petra_channel_take(channel, number_of(t, from), petra_address_describe(from, what), &data, &size));
   return receive(t, from, data, size, out);
 }
 
@@ -294,21 +274,12 @@ petra_status petra_transport_ranks_step(petra_transport *base) {
   return t->options.peers ? petra_transport_peers_flush(t->options.peers) : PETRA_OK;
 }
 
-int64_t petra_transport_ranks_bytes_out(int64_t message_bytes) {
-  return petra_channel_bytes_out(sizeof(packed_shapes) + (size_t)message_bytes);
-}
-
-int64_t petra_transport_ranks_bytes_in(int64_t message_bytes) {
-  return petra_channel_bytes_in(sizeof(packed_shapes) + (size_t)message_bytes,
-                                AHEAD + 1); /* one more is being unpacked */
-}
-
 /* Opens the channel of messages from one stage to a neighbour, if exactly one of them is here. */
 static petra_status open_channel(transport_ranks *t, int32_t from, int32_t to, petra_message_kind kind, int64_t bytes) {
   const petra_transport_ranks_options *options = &t->options;
   boundary *b = boundary_of(t, to, kind);
   const int id = (int)(b - t->at);
-  const size_t capacity = b->capacity = sizeof(packed_shapes) + (size_t)bytes;
+  const size_t capacity = b->capacity = sizeof(petra_message_shapes) + (size_t)bytes;
   const bool out = petra_stages_has(&options->stages, from);
   if (out == petra_stages_has(&options->stages, to) || options->peers)
     return PETRA_OK;

@@ -4,7 +4,9 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "exec/worker_stage.h"
-#include "setup/thread_groups.h"
+#include "setup/placement.h"
+
+#include <string.h>
 
 /* Returns the threads of all groups. */
 static int threads_of(const petra_config *config) {
@@ -128,4 +130,29 @@ petra_status petra_network_evaluate(const petra_network *network, const petra_da
   petra_thread_pool_destroy(options.pool);
   petra_free(snapshots);
   return status;
+}
+
+/* --- what rank 0 gets from the others --- */
+
+/* An element of `size` bytes for each stage of each replica, in their order. */
+typedef struct of_stages {
+  const petra_network *network;
+  void *elements;
+  size_t size;
+} of_stages;
+
+/* Copies the elements of the stages that the rank has. */
+static petra_status take_elements(void *context, int rank, const void *data, size_t size) {
+  const of_stages *of = context;
+  const int32_t stages = of->network->plan->stages, count = (int32_t)(size / of->size);
+  for (int32_t i = 0; i < count; i++)
+    if (petra_placement_rank(of->network->placement, i / stages, i % stages + 1) == rank)
+      memmove((char *)of->elements + (size_t)i * of->size, (const char *)data + (size_t)i * of->size, of->size);
+  return PETRA_OK;
+}
+
+petra_status petra_network_gather(const petra_network *network, int replicas, void *elements, size_t size) {
+  of_stages all = {network, elements, size};
+  return petra_ranks_gather(network->placement->ranks, elements,
+                            (size_t)replicas * (size_t)network->plan->stages * size, take_elements, &all);
 }

@@ -2,7 +2,7 @@
 /* The network of a plan on a backend: its stages with their weights. */
 #pragma once
 
-#include "exec/evaluate.h"
+#include "exec/evaluation.h"
 #include "exec/stages.h"
 #include "setup/placement.h"
 #include "io/weights.h"
@@ -43,6 +43,10 @@ petra_status petra_network_evaluate(const petra_network *network, const petra_da
 /* Creates the backend of the plan's config, with one lane per group of threads (setup/thread_groups.h). `ranks` are the
  * processes of the run; NULL: only this one. */
 petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ranks, petra_backend **out);
+
+/* Collects on rank 0 an element of `size` bytes per stage of each of the first `replicas` replicas, from the rank that
+ * has the stage. All ranks call this. */
+petra_status petra_network_gather(const petra_network *network, int replicas, void *elements, size_t size);
 
 /* Write all parameters and statistics of the stages to a weights file, or read them. If the stages are on several
  * ranks, all ranks call these: each reads, and rank 0 writes. */

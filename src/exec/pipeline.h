@@ -26,6 +26,23 @@ typedef struct petra_pipeline_options {
 /* Creates loader, transport and worker of a pipeline that has its network. Call petra_pipeline_fini even on failure. */
 petra_status petra_pipeline_start(petra_pipeline *pipeline, const petra_pipeline_options *options);
 
+/* Creates the worker in front of the workers of several replicas (exec/worker_replicas.h), whose pipelines have started;
+ * NULL: the replica is in another process. */
+petra_status petra_pipelines_worker(petra_pipeline *const *pipelines, const petra_placement *placement,
+                                    petra_worker **out);
+
+/* For a program by arrival between processes: the microbatches after which the pipeline is drained for a checkpoint. All
+ * zeros: none. */
+typedef struct petra_pipeline_cuts {
+  int64_t begin; /* microbatches that a checkpoint has done, and the executor's clock then; 0: from the beginning */
+  int64_t begin_ns;
+  int64_t every; /* microbatches between two cuts; 0: there are none */
+  /* Is called on each rank when all its stages have done the first `microbatches` and nothing else. `agreed`: the ranks
+   * have agreed on this cut (group/progress_thread.h), and on what they do then. */
+  petra_status (*write)(void *context, int64_t microbatches, int64_t now_ns, bool agreed, petra_agreed then);
+  void *context;
+} petra_pipeline_cuts;
+
 /* Destroys the worker and the messages that still wait. */
 void petra_pipeline_stop(petra_pipeline *pipeline);
 void petra_pipeline_fini(petra_pipeline *pipeline);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/replica_losses.h"
+#include "exec/stage_observer.h"
 
 #include "base/log.h"
 #include "base/mem.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Carries messages between stages. The worker computes a message and names its receiver; the transport knows where the
- * receiver is and how the message gets there. transport_local works within this process, with mailboxes;
- * transport_ranks works between processes. */
+ * receiver is and how the message gets there. The local transport works within this process, with mailboxes;
+ * distributed/transport_ranks.h works between processes. */
 #pragma once
 
 #include "backend/tensor_archive.h"
-#include "stage/stage.h"
+#include "exec/stages.h"
 
 /* X(NAME, name in checkpoints) */
 #define PETRA_MESSAGE_LIST(X)                                                                                          \
@@ -49,4 +49,64 @@ struct petra_transport {
 static inline void petra_transport_destroy(petra_transport *transport) {
   if (transport)
     transport->ops->destroy(transport);
+}
+
+/* --- within a process: a mailbox for each stage and kind of message ---
+ * A message counts in the account of its receiver (category messages) from the moment when it is posted. */
+
+/* Serves the stages that are here; they are borrowed. Posting to another one returns PETRA_INTERNAL. */
+petra_status petra_transport_local_create(const petra_stages *stages, petra_transport **out);
+
+/* Returns true if this message waits. The second function returns the number of messages of a kind that wait. */
+bool petra_transport_local_has(const petra_transport *transport, const petra_address *at);
+int64_t petra_transport_local_count(const petra_transport *transport, int32_t stage, petra_message_kind kind);
+
+/* --- between processes: messages as bytes ---
+ * The bytes of a tensor are its logical elements in their order, as f32, or as f64 if the backend has kinds of 8 bytes;
+ * a quantised tensor is its bytes. So ranks need not have the same layouts. No value is rounded. */
+
+/* Returns the size of `elements` elements of a kind. */
+size_t petra_packed_bytes(const petra_backend *backend, petra_tensor_kind kind, int64_t elements);
+
+/* Writes all elements of the tensor. Errors are those of petra_op_download. */
+petra_status petra_pack(const petra_tensor *tensor, void *to);
+
+/* Overwrites all elements of the tensor with what petra_pack wrote of a tensor with the same kind and shape. */
+petra_status petra_unpack(petra_tensor *tensor, const void *from);
+
+/* Tensors in a message; messages that a sender may be ahead of the schedule or, by arrival, of the receiver. */
+enum { PETRA_MESSAGE_PARTS = 4, PETRA_TRANSPORT_AHEAD = 2 };
+
+/* Maximum bytes of a message; MPI counts to 2^31 - 1. */
+static const int64_t PETRA_MESSAGE_BYTES_MAX = INT32_MAX - 4096;
+
+/* Precedes the tensors of a message: the shape of each; zeros if it is missing. */
+typedef struct petra_message_shapes {
+  int32_t shape[PETRA_MESSAGE_PARTS][4];
+} petra_message_shapes;
+
+/* Gets pointers to the members of a message that hold its tensors. */
+void petra_message_parts(petra_message *message, petra_tensor **parts[PETRA_MESSAGE_PARTS]);
+
+/* Writes "the forward message 3 of stage 2". */
+enum { PETRA_ADDRESS_TEXT = 96 };
+const char *petra_address_describe(const petra_address *address, char text[PETRA_ADDRESS_TEXT]);
+
+/* Return the maximum bytes of the buffers of one boundary and direction, for messages of `message_bytes`: at the sender,
+ * and at the receiver in addition to the messages that wait there by the schedule. Both count as messages of their
+ * stage. */
+int64_t petra_transport_bytes_out(int64_t message_bytes);
+int64_t petra_transport_bytes_in(int64_t message_bytes);
+
+/* The channels of the progress thread (group/progress_thread.h) in a run of J stages: one per receiving stage (from 1)
+ * and kind of message, then the others. The channels of the probes are the last ones. */
+typedef enum petra_channel_use {
+  PETRA_CHANNEL_LOSSES,
+  PETRA_CHANNEL_LINKS,
+  PETRA_CHANNEL_REPLICAS,
+  PETRA_CHANNEL_PROBES
+} petra_channel_use;
+
+static inline int petra_channel_id(int32_t stages, petra_channel_use use) {
+  return stages * PETRA_MESSAGE_KINDS + (int)use;
 }

@@ -2,7 +2,7 @@
 /* Evaluations of worker_stage: each E takes a snapshot, and that of the last stage starts the evaluation. */
 #include "base/mem.h"
 #include "exec/worker_stage_private.h"
-#include "stage/archive.h"
+#include "stage/stage_archive.h"
 
 #include <stdio.h>
 

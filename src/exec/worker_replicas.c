@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/tensor_bytes.h"
+#include "exec/transport.h"
 #include "stage/stage.h"
 
 #include <stdio.h>

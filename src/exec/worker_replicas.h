@@ -17,7 +17,7 @@
 #pragma once
 
 #include "exec/stages.h"
-#include "schedule/worker.h"
+#include "schedule/executor.h"
 #include "group/progress_thread.h"
 
 typedef struct petra_worker_replicas_options {
@@ -45,7 +45,7 @@ int64_t petra_worker_replicas_bytes(int replicas, int stages, int64_t shared_byt
 /* The size of what a stage shares. */
 typedef struct petra_shared_size {
   int64_t elements;
-  size_t element_bytes; /* 4: float; 8: double. The type is that of exec/tensor_bytes.h */
+  size_t element_bytes; /* 4: float; 8: double. The type is that of exec/transport.h */
 } petra_shared_size;
 
 /* Computes out[e] = (parts[0][e] + ... + parts[replicas - 1][e]) / replicas, summed and divided in the type of the

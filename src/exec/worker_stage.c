@@ -4,8 +4,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "exec/worker_stage_private.h"
-#include "stage/archive.h"
-#include "stage/probed_stage.h"
+#include "stage/stage_archive.h"
+#include "stage/stage.h"
 
 petra_stage_rule petra_method_stage_rule(const petra_method *method, bool inverts) {
   return (petra_stage_rule){.forward_weights = method->forward_weights,

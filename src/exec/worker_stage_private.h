@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/threads.h"
-#include "exec/deferred_work.h"
+#include "backend/tensor.h"
 #include "exec/feed.h"
 #include "exec/worker_stage.h"
 
@@ -85,7 +85,7 @@ petra_status petra_task_conclude(petra_worker_stage *worker, petra_task *task);
 /* Releases what is left after a failure. */
 void petra_task_release(petra_task *task);
 
-/* --- worker_losses.c --- */
+/* --- worker_action.c: losses --- */
 
 /* Notifies the observers of the network's loss, or keeps it if the device still computes it. The loss of a stage below
  * the last one counts in `local`. */

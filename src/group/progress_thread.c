@@ -20,10 +20,10 @@ static const size_t PIECE = 1 << 30;        /* maximum of one transfer beside th
 
 /* The report of one rank to another, beside messages. */
 typedef struct control {
-  int32_t failed; /* the status; 0: a beat */
-  int32_t end;    /* petra_meeting_end, of rank 0: that of the meeting; of others: a signal arrived */
-  int64_t round;  /* of the meeting that the rank knows of, or requests */
-  int64_t place;  /* of rank 0: place of the meeting; of others: where this rank goes; -1: not known (yet) */
+  int32_t failed;   /* the status; 0: a beat */
+  int32_t then;     /* petra_agreed. Of rank 0: of the round; of others: a signal arrived */
+  int64_t round;    /* the round that the rank knows of, or requests */
+  int64_t position; /* of rank 0: position of the round; of others: where this rank goes; -1: not known (yet) */
   char name[PETRA_PROGRESS_THREAD_NAME], line[PETRA_PROGRESS_THREAD_LINE];
 } control;
 
@@ -41,20 +41,20 @@ static bool exchanges_control(const petra_progress_thread *progress, int rank) {
   return rank != wire->rank && (rank == 0 || wire->rank == 0);
 }
 
-/* --- meetings --- */
+/* --- the agreement on a checkpoint --- */
 
-static bool is_meeting(const petra_meeting *m) {
-  return m->round > m->met;
+static bool is_open(const petra_agreement *a) {
+  return a->round > a->left;
 }
 
-static void fill_meeting(const petra_progress_thread *progress, control *out) {
-  const petra_meeting *m = &progress->meeting;
-  const bool asks = !is_meeting(m) && m->requested;
-  out->end = progress->options.wire->rank == 0 ? (int32_t)m->end
-             : petra_stop_signalled()          ? PETRA_MEETING_STOP
-                                               : PETRA_MEETING_GO_ON;
-  out->round = asks ? m->round + 1 : m->round;
-  out->place = progress->options.wire->rank == 0 ? m->decided : asks ? -1 : m->here;
+static void fill_round(const petra_progress_thread *progress, control *out) {
+  const petra_agreement *a = &progress->agreement;
+  const bool asks = !is_open(a) && a->requested;
+  out->then = progress->options.wire->rank == 0 ? (int32_t)a->then
+              : petra_stop_signalled()          ? PETRA_AGREED_STOP
+                                                : PETRA_AGREED_CONTINUE;
+  out->round = asks ? a->round + 1 : a->round;
+  out->position = progress->options.wire->rank == 0 ? a->decided : asks ? -1 : a->here;
 }
 
 static void notify_all(petra_progress_thread *progress) {
@@ -62,50 +62,50 @@ static void notify_all(petra_progress_thread *progress) {
     progress->peers[r].due = exchanges_control(progress, r);
 }
 
-static void decide(petra_progress_thread *progress, int64_t place, petra_meeting_end end) {
-  progress->meeting.decided = place;
-  progress->meeting.end = end;
-  progress->events++; /* those that wait for one look again */
+static void decide(petra_progress_thread *progress, int64_t position, petra_agreed then) {
+  progress->agreement.decided = position;
+  progress->agreement.then = then;
+  progress->events++; /* ranks that wait for an event look again */
 }
 
-/* Rank 0 begins a round when its own last one is over. The others are then at that place or beyond it, because all met
- * there. */
-static void lead_meeting(petra_progress_thread *progress, int64_t now_ns) {
-  petra_meeting *m = &progress->meeting;
-  const bool late = m->every_ns > 0 && now_ns - m->since_ns >= m->every_ns && m->here > m->decided;
-  bool wanted = m->on && (petra_stop_signalled() || late);
+/* Rank 0 begins a round when it has left the round before. The others are then at the position of that round or beyond
+ * it, because all ranks stopped there. */
+static void lead_round(petra_progress_thread *progress, int64_t now_ns) {
+  petra_agreement *a = &progress->agreement;
+  const bool late = a->every_ns > 0 && now_ns - a->since_ns >= a->every_ns && a->here > a->decided;
+  bool wanted = a->on && (petra_stop_signalled() || late);
   bool known = true, stops = petra_stop_signalled();
-  int64_t foremost = m->here;
+  int64_t foremost = a->here;
   for (int r = 1; r < progress->options.wire->ranks; r++) {
     const control *last = &progress->peers[r].last;
-    wanted = wanted || last->round > m->round;
-    known = known && last->round == m->round && last->place >= 0;
-    stops = stops || (last->end != PETRA_MEETING_GO_ON && last->round >= m->round);
-    foremost = last->place > foremost ? last->place : foremost;
+    wanted = wanted || last->round > a->round;
+    known = known && last->round == a->round && last->position >= 0;
+    stops = stops || (last->then != PETRA_AGREED_CONTINUE && last->round >= a->round);
+    foremost = last->position > foremost ? last->position : foremost;
   }
-  if (!is_meeting(m) && wanted) {
-    m->round++;
-    m->decided = -1;
+  if (!is_open(a) && wanted) {
+    a->round++;
+    a->decided = -1;
     notify_all(progress);
-  } else if (is_meeting(m) && m->decided < 0 && known) {
-    decide(progress, foremost, stops ? m->discards ? PETRA_MEETING_DISCARD : PETRA_MEETING_STOP : PETRA_MEETING_GO_ON);
+  } else if (is_open(a) && a->decided < 0 && known) {
+    decide(progress, foremost, stops ? a->discards ? PETRA_AGREED_DISCARD : PETRA_AGREED_STOP : PETRA_AGREED_CONTINUE);
     notify_all(progress);
   }
 }
 
-static void follow_meeting(petra_progress_thread *progress) {
-  petra_meeting *m = &progress->meeting;
+static void follow_round(petra_progress_thread *progress) {
+  petra_agreement *a = &progress->agreement;
   const control *last = &progress->peers[0].last;
-  if (last->round > m->round) {
-    m->round = last->round;
-    m->decided = -1;
-    m->requested = false;
+  if (last->round > a->round) {
+    a->round = last->round;
+    a->decided = -1;
+    a->requested = false;
     notify_all(progress);
   }
-  if (is_meeting(m) && m->decided < 0 && last->place >= 0)
-    decide(progress, last->place, (petra_meeting_end)last->end);
-  if (m->on && !is_meeting(m) && !m->requested && petra_stop_signalled()) {
-    m->requested = true;
+  if (is_open(a) && a->decided < 0 && last->position >= 0)
+    decide(progress, last->position, (petra_agreed)last->then);
+  if (a->on && !is_open(a) && !a->requested && petra_stop_signalled()) {
+    a->requested = true;
     notify_all(progress);
   }
 }
@@ -114,7 +114,7 @@ static petra_status send_control(petra_progress_thread *progress, int to, int32_
   petra_wire *wire = progress->options.wire;
   control *out = &progress->peers[to].out;
   out->failed = failed;
-  fill_meeting(progress, out);
+  fill_round(progress, out);
   snprintf(out->name, sizeof out->name, "%s", progress->name);
   snprintf(out->line, sizeof out->line, "%s", line);
   return wire->ops->send(wire, to, PETRA_TAG_CONTROL, out, sizeof *out, &progress->peers[to].sending);
@@ -127,9 +127,9 @@ static petra_status progress_peers(petra_progress_thread *progress) {
   const int64_t away_ns = now_ns - progress->looked_ns > AWAY_NS ? now_ns - progress->looked_ns : 0;
   size_t size;
   if (wire->rank == 0)
-    lead_meeting(progress, now_ns);
+    lead_round(progress, now_ns);
   else
-    follow_meeting(progress);
+    follow_round(progress);
   for (int r = 0; r < wire->ranks; r++) {
     petra_peer *p = &progress->peers[r];
     if (!exchanges_control(progress, r))
@@ -324,63 +324,63 @@ petra_status petra_progress_thread_check(petra_progress_thread *progress, const 
   return petra_progress_thread_unlock(progress, petra_progress_thread_alive(progress, what));
 }
 
-void petra_progress_thread_meet(petra_progress_thread *progress, int64_t every_ns, int64_t place) {
+void petra_agreement_start(petra_progress_thread *progress, int64_t every_ns, int64_t position) {
   petra_progress_thread_lock(progress);
-  progress->meeting.on = true;
-  progress->meeting.every_ns = every_ns;
-  progress->meeting.here = place;
-  progress->meeting.since_ns = petra_clock_ns();
+  progress->agreement.on = true;
+  progress->agreement.every_ns = every_ns;
+  progress->agreement.here = position;
+  progress->agreement.since_ns = petra_clock_ns();
   petra_progress_thread_unlock(progress, PETRA_OK);
 }
 
-bool petra_progress_thread_unbegun(petra_progress_thread *progress, bool unbegun) {
+bool petra_agreement_discard(petra_progress_thread *progress, bool discards) {
   petra_progress_thread_lock(progress);
-  const bool may = !is_meeting(&progress->meeting);
+  const bool may = !is_open(&progress->agreement);
   if (may)
-    progress->meeting.discards = unbegun;
+    progress->agreement.discards = discards;
   petra_progress_thread_unlock(progress, PETRA_OK);
   return may;
 }
 
-bool petra_progress_thread_may_go(petra_progress_thread *progress, int64_t place) {
+bool petra_agreement_may_pass(petra_progress_thread *progress, int64_t position) {
   petra_progress_thread_lock(progress);
-  const bool may = !is_meeting(&progress->meeting);
+  const bool may = !is_open(&progress->agreement);
   if (may)
-    progress->meeting.here = place;
+    progress->agreement.here = position;
   petra_progress_thread_unlock(progress, PETRA_OK);
   return may;
 }
 
-int64_t petra_progress_thread_meeting(petra_progress_thread *progress, petra_meeting_end *end) {
+int64_t petra_agreement_position(petra_progress_thread *progress, petra_agreed *then) {
   petra_progress_thread_lock(progress);
-  const int64_t place = is_meeting(&progress->meeting) ? progress->meeting.decided : -1;
-  *end = progress->meeting.end;
+  const int64_t position = is_open(&progress->agreement) ? progress->agreement.decided : -1;
+  *then = progress->agreement.then;
   petra_progress_thread_unlock(progress, PETRA_OK);
-  return place;
+  return position;
 }
 
-static bool has_place(void *context) {
-  return ((const petra_progress_thread *)context)->meeting.decided >= 0;
+static bool has_position(void *context) {
+  return ((const petra_progress_thread *)context)->agreement.decided >= 0;
 }
 
-petra_status petra_progress_thread_await_meeting(petra_progress_thread *progress, int64_t *place,
-                                                 petra_meeting_end *end) {
+petra_status petra_agreement_wait(petra_progress_thread *progress, int64_t *position, petra_agreed *then) {
   petra_progress_thread_lock(progress);
-  const petra_status status = petra_progress_thread_wait(progress, has_place, progress, "where all write a checkpoint");
-  *place = progress->meeting.decided;
-  *end = progress->meeting.end;
+  const petra_status status =
+      petra_progress_thread_wait(progress, has_position, progress, "where all write a checkpoint");
+  *position = progress->agreement.decided;
+  *then = progress->agreement.then;
   return petra_progress_thread_unlock(progress, status);
 }
 
-void petra_progress_thread_met(petra_progress_thread *progress) {
+void petra_agreement_leave(petra_progress_thread *progress) {
   petra_progress_thread_lock(progress);
-  progress->meeting.met++; /* the next one may have been requested already */
+  progress->agreement.left++; /* the next round may have been requested already */
   petra_progress_thread_unlock(progress, PETRA_OK);
 }
 
-void petra_progress_thread_meet_restart(petra_progress_thread *progress) {
+void petra_agreement_restart(petra_progress_thread *progress) {
   petra_progress_thread_lock(progress);
-  progress->meeting.since_ns = petra_clock_ns();
+  progress->agreement.since_ns = petra_clock_ns();
   petra_progress_thread_unlock(progress, PETRA_OK);
 }
 
@@ -496,7 +496,7 @@ petra_status petra_progress_thread_call(petra_progress_thread *progress, petra_s
 }
 
 void petra_progress_thread_abort(petra_progress_thread *progress, int code) {
-  petra_watchdog_start(ABORT_S, ""); /* also if the library hangs under the lock, because nobody answers it */
+  petra_watchdog_start(ABORT_S, ""); /* also if the library hangs under the lock */
   petra_progress_thread_lock(progress);
   progress->options.wire->ops->abort(progress->options.wire, code);
   petra_progress_thread_unlock(progress, PETRA_OK);
@@ -566,7 +566,7 @@ fail:
 void petra_progress_thread_rename(petra_progress_thread *progress, const char *name) {
   petra_progress_thread_lock(progress);
   snprintf(progress->name, sizeof progress->name, "%s", name);
-  progress->beat_ns = 0; /* others receive it at once */
+  progress->beat_ns = 0; /* others receive it immediately */
   petra_progress_thread_unlock(progress, PETRA_OK);
 }
 

@@ -99,43 +99,42 @@ bool petra_channel_first(petra_channel *channel, int64_t *number, int64_t *came_
 /* Returns true if petra_channel_buffer with this `done` would not wait, as of the last look. */
 bool petra_channel_has_room(petra_channel *channel, int64_t done);
 
-/* --- a place at which all ranks meet ---
- * Each rank goes from place to place on its own, in one order, counted from 0. When one requests a meeting, the
- * progress threads agree on a place that no rank has passed: the one that the foremost rank is about to reach.
- * Meanwhile no rank goes further than it announced. */
+/* --- the agreement on a checkpoint ---
+ * Every rank goes through the positions of one order, counted from 0, at its own speed. When a rank requests a
+ * checkpoint, the progress threads agree on a position that no rank has passed: the one that the foremost rank is about
+ * to reach. Until then no rank goes further than it announced. */
 
-/* The consequence of a meeting. */
-typedef enum petra_meeting_end {
-  PETRA_MEETING_GO_ON,
-  PETRA_MEETING_STOP,   /* a signal requested it: they end the run */
-  PETRA_MEETING_DISCARD /* they end the run, which had not begun, without a checkpoint */
-} petra_meeting_end;
+/* What the ranks do after the checkpoint. */
+typedef enum petra_agreed {
+  PETRA_AGREED_CONTINUE,
+  PETRA_AGREED_STOP,   /* a signal requested it: they end the run */
+  PETRA_AGREED_DISCARD /* they end the run, which had not begun, and write no checkpoint */
+} petra_agreed;
 
-/* Call this on all ranks. From now on a signal at any rank (base/stop.h) requests a meeting, and so does rank 0 once
- * `every_ns` have passed since the last one; 0: never. `place` is where the rank is. */
-void petra_progress_thread_meet(petra_progress_thread *progress, int64_t every_ns, int64_t place);
+/* Call this on all ranks. From now on a signal at any rank (base/stop.h) requests a checkpoint, and so does rank 0 once
+ * `every_ns` have passed since the last one; 0: never. `position` is the present position of the rank. */
+void petra_agreement_start(petra_progress_thread *progress, int64_t every_ns, int64_t position);
 
-/* Call this on rank 0. Sets whether a signal now ends a run that has not begun. Returns false, and changes nothing, if
- * a meeting was requested already. */
-bool petra_progress_thread_unbegun(petra_progress_thread *progress, bool unbegun);
+/* Call this on rank 0. Sets whether a signal from now on ends the run with PETRA_AGREED_DISCARD. Returns false, and
+ * changes nothing, if a checkpoint was requested already. */
+bool petra_agreement_discard(petra_progress_thread *progress, bool discards);
 
-/* Call this before the rank goes on to `place`. If it returns false the rank must not, because a meeting was requested
- * that this rank has not attended. */
-bool petra_progress_thread_may_go(petra_progress_thread *progress, int64_t place);
+/* Call this before the rank passes on to `position`. If it returns false the rank must not, because a checkpoint was
+ * requested that this rank has not written. */
+bool petra_agreement_may_pass(petra_progress_thread *progress, int64_t position);
 
-/* Returns the place of the meeting; -1 if there is none, or it is not known yet. Once it is known,
- * petra_progress_thread_wait_event returns. */
-int64_t petra_progress_thread_meeting(petra_progress_thread *progress, petra_meeting_end *end);
+/* Returns the position of the requested checkpoint; -1 if none is requested, or the position is not known yet. Once it
+ * is known, petra_progress_thread_wait_event returns. */
+int64_t petra_agreement_position(petra_progress_thread *progress, petra_agreed *then);
 
-/* Waits for the place, after petra_progress_thread_may_go refused. */
-petra_status petra_progress_thread_await_meeting(petra_progress_thread *progress, int64_t *place,
-                                                 petra_meeting_end *end);
+/* Waits until the position is known, after petra_agreement_may_pass returned false. */
+petra_status petra_agreement_wait(petra_progress_thread *progress, int64_t *position, petra_agreed *then);
 
-/* Records that this rank has attended the meeting and goes on. */
-void petra_progress_thread_met(petra_progress_thread *progress);
+/* Records that this rank has written the checkpoint. */
+void petra_agreement_leave(petra_progress_thread *progress);
 
-/* Measures the time to the next meeting from now. */
-void petra_progress_thread_meet_restart(petra_progress_thread *progress);
+/* Measures the time to the next checkpoint from now. */
+void petra_agreement_restart(petra_progress_thread *progress);
 
 /* Bytes sent on all channels so far, and nanoseconds that the rank waited for messages and for room. */
 typedef struct petra_progress_thread_counts {
@@ -180,5 +179,5 @@ petra_status petra_progress_thread_check(petra_progress_thread *progress, const 
 /* Reports to rank 0, or from rank 0 to another rank, that this rank failed, with its status and line. */
 petra_status petra_progress_thread_fail(petra_progress_thread *progress, int to, petra_status failed, const char *line);
 
-/* Ends every process of the run at once, with the exit status `code`. */
+/* Ends every process of the run immediately, with the exit status `code`. */
 void petra_progress_thread_abort(petra_progress_thread *progress, int code);

@@ -7,23 +7,24 @@
 
 #include <pthread.h>
 
-/* Tags are those of the progress thread itself, then two per channel: for messages, and for acknowledgements. */
+/* The first tags belong to the progress thread itself, then two to each channel: for messages, and for
+ * acknowledgements. */
 enum { PETRA_TAG_CONTROL, PETRA_TAG_PUT, PETRA_TAGS_OWN };
 
 enum { PETRA_PROGRESS_THREAD_NAME = 200, PETRA_PROGRESS_THREAD_LINE = 800 };
 
 typedef struct petra_peer petra_peer; /* another rank; progress_thread.c */
 
-/* A place at which all ranks meet (progress_thread.h). Rounds count from 1. */
-typedef struct petra_meeting {
-  bool on;               /* time and signals ask for meetings */
-  bool requested;        /* of a rank other than 0: it has requested the next round */
-  bool discards;         /* of rank 0: a signal now ends a run that has not begun (petra_progress_thread_unbegun) */
-  petra_meeting_end end; /* of the round, once its place is decided */
-  int64_t every_ns, since_ns; /* 0: never; the end of the last meeting */
-  int64_t round, met;         /* the last round that was requested; the last one whose meeting this rank has left */
-  int64_t here, decided;      /* limit of this rank in a round; place of the round, -1: unknown */
-} petra_meeting;
+/* The agreement on a checkpoint (progress_thread.h). Every request is a round, counted from 1. */
+typedef struct petra_agreement {
+  bool on;                    /* time and signals request checkpoints */
+  bool requested;             /* of a rank other than 0: it has requested the next round */
+  bool discards;              /* of rank 0: a signal now ends the run without a checkpoint */
+  petra_agreed then;          /* of the round, once its position is decided */
+  int64_t every_ns, since_ns; /* 0: never; the time of the last checkpoint */
+  int64_t round, left;        /* the last round that was requested; the last round that this rank has left */
+  int64_t here, decided;      /* limit of this rank in a round; position of the round, -1: unknown */
+} petra_agreement;
 
 struct petra_progress_thread {
   petra_progress_thread_options options;
@@ -47,7 +48,7 @@ struct petra_progress_thread {
   int64_t watched_ns;                /* the last call of `look` */
   int64_t cancelled_ns;              /* the time of `give_up`; 0: not yet */
   bool calling;                      /* one of its functions is running */
-  petra_meeting meeting;
+  petra_agreement agreement;
   petra_progress_thread_counts counts;
 };
 

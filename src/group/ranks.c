@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
-#include "group/launcher.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -34,10 +33,10 @@ static void write_first(void *context, petra_log_level level, const char *line) 
   static bool failed;
   (void)context;
   pthread_mutex_lock(&held_lock);
-  const bool again = failed && level == PETRA_LOG_ERROR;
+  const bool repeats = failed && level == PETRA_LOG_ERROR;
   failed = failed || level == PETRA_LOG_ERROR;
   pthread_mutex_unlock(&held_lock);
-  if (!again)
+  if (!repeats)
     petra_log_write(level, line);
 }
 
@@ -138,7 +137,7 @@ petra_status petra_ranks_open(double timeout_s, petra_status before, petra_ranks
   petra_ranks *ranks;
   if (before != PETRA_OK && petra_launcher_size(NULL) == 1)
     return before;
-  if (before != PETRA_OK) /* rank 0 has written its own line, and one is enough */
+  if (before != PETRA_OK) /* rank 0 has written a line, and one is enough */
     petra_log_set_sink(hold, NULL);
   const bool silent = petra_launcher_rank() == 0 || !petra_launcher_ends_all(); /* before MPI changes the variables */
   petra_status status = create(timeout_s, &ranks);
@@ -286,6 +285,55 @@ petra_status petra_ranks_agree(petra_ranks *ranks, petra_status status, const ch
   if (ranks->agreed && ranks->rank > 0)
     *held = 0; /* rank 0 has reported it */
   return (petra_status)verdict;
+}
+
+void petra_ranks_agreement_start(petra_ranks *ranks, int64_t every_ns, int64_t position) {
+  ranks->every_ns = every_ns;
+  ranks->since_ns = petra_clock_ns();
+  if (ranks->progress)
+    petra_agreement_start(ranks->progress, every_ns, position);
+}
+
+bool petra_ranks_agreement_discard(petra_ranks *ranks, bool discards) {
+  ranks->discards = discards;
+  return !ranks->progress || petra_agreement_discard(ranks->progress, discards);
+}
+
+static bool reach_alone(petra_ranks *ranks, int64_t done, petra_agreed *then) {
+  if (petra_stop_signalled())
+    *then = ranks->discards ? PETRA_AGREED_DISCARD : PETRA_AGREED_STOP;
+  const bool due = ranks->every_ns > 0 && ranks->last != done && petra_clock_ns() - ranks->since_ns >= ranks->every_ns;
+  if (!due && *then == PETRA_AGREED_CONTINUE)
+    return false;
+  ranks->last = done;
+  return true;
+}
+
+petra_status petra_ranks_agreement_reach(petra_ranks *ranks, int64_t done, int64_t next, bool *agreed,
+                                         petra_agreed *then, int64_t *waited_ns) {
+  int64_t position = -1;
+  *waited_ns = 0;
+  *then = PETRA_AGREED_CONTINUE;
+  if (!ranks->progress) {
+    *agreed = reach_alone(ranks, done, then);
+    return PETRA_OK;
+  }
+  if (!petra_agreement_may_pass(ranks->progress, next)) {
+    const int64_t began_ns = petra_clock_ns();
+    PETRA_TRY(petra_agreement_wait(ranks->progress, &position, then));
+    *waited_ns = petra_clock_ns() - began_ns;
+  }
+  *agreed = position == done;
+  return PETRA_OK;
+}
+
+void petra_ranks_agreement_leave(petra_ranks *ranks, bool agreed) {
+  ranks->since_ns = petra_clock_ns();
+  if (!ranks->progress)
+    return;
+  if (agreed)
+    petra_agreement_leave(ranks->progress);
+  petra_agreement_restart(ranks->progress);
 }
 
 /* Identifies the running kernel: its processes share the clock. Zeros if it is not known. */

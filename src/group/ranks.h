@@ -11,6 +11,8 @@
 #include "config/config.h"
 #include "group/progress_thread.h"
 
+#include <stdbool.h>
+
 enum { PETRA_RANKS_TIMEOUT_S = 60 }; /* default of cluster.timeout_s, if there is no config */
 
 typedef struct petra_ranks {
@@ -21,10 +23,21 @@ typedef struct petra_ranks {
   double timeout_s;
   bool agreed;       /* all know of a failure: they end together */
   uint64_t gathered; /* how many times rank 0 has gathered */
+  /* The agreement on a checkpoint of a group of one: the period, when it began, the position of the last checkpoint. */
+  int64_t every_ns, since_ns, last;
+  bool discards;
 } petra_ranks;
 
 /* A group of one process, without a launch and without a progress thread: it agrees, gathers and shares with itself. */
-#define PETRA_RANKS_ONE ((petra_ranks){.count = 1})
+#define PETRA_RANKS_ONE ((petra_ranks){.count = 1, .last = -1})
+
+/* What a rank of an executed run did between its first action and the end of the run, by the wall clock. */
+typedef struct petra_rank_summary {
+  char host[64];
+  /* Time in actions without the next two; packing and unpacking messages; waiting for messages and for room; total. */
+  int64_t computing_ns, copying_ns, waiting_ns, wall_ns;
+  int64_t messages, bytes; /* sent to other ranks */
+} petra_rank_summary;
 
 /* Call this before anything is logged. If mpirun or srun started this process as another rank than 0, its lines are
  * kept back, because rank 0 finds the same in the same files. */
@@ -48,7 +61,7 @@ petra_status petra_ranks_open(double timeout_s, petra_status before, petra_ranks
  * ranks, else PETRA_CONFIG, with the first line that differs. */
 petra_status petra_ranks_agree(petra_ranks *ranks, petra_status status, const char *text);
 
-/* Rank 0 receives the bytes of every rank, also its own, in the order of ranks: each(context, rank, data, size). */
+/* Rank 0 receives the bytes of every rank, including rank 0, in the order of ranks: each(context, rank, data, size). */
 petra_status petra_ranks_gather(petra_ranks *ranks, const void *data, size_t size,
                                 petra_status (*each)(void *context, int rank, const void *data, size_t size),
                                 void *context);
@@ -59,6 +72,20 @@ petra_status petra_ranks_gather_rows(petra_ranks *ranks, const void *row, size_t
 /* All ranks receive the bytes of rank 0. */
 petra_status petra_ranks_share(petra_ranks *ranks, void *data, size_t size);
 
+/* --- the agreement on a checkpoint (progress_thread.h), which a group of one reaches at once --- */
+
+void petra_ranks_agreement_start(petra_ranks *ranks, int64_t every_ns, int64_t position);
+bool petra_ranks_agreement_discard(petra_ranks *ranks, bool discards);
+
+/* Call this at position `done`, before the rank passes on to `next`. It may wait for the other ranks. *agreed is true if
+ * all ranks write a checkpoint here; *then is what they do afterwards. *waited_ns is the time of waiting. */
+petra_status petra_ranks_agreement_reach(petra_ranks *ranks, int64_t done, int64_t next, bool *agreed,
+                                         petra_agreed *then, int64_t *waited_ns);
+
+/* Measures the time to the next checkpoint from now; with `agreed` this rank has written one on which the ranks
+ * agreed. */
+void petra_ranks_agreement_leave(petra_ranks *ranks, bool agreed);
+
 /* Identifies this host: its name and its running kernel, because hosts may share a name. */
 void petra_ranks_host_id(const petra_ranks *ranks, char *text, size_t size);
 
@@ -68,7 +95,7 @@ petra_status petra_ranks_hosts(petra_ranks *ranks, int32_t *out);
 /* Names the stages of this rank in messages: "rank 1 (host, stages 4 .. 6)". */
 void petra_ranks_rename(petra_ranks *ranks, const char *stages);
 
-/* Returns the clock (base/clock.h) of this rank at the moment when that of rank 0 is 0: exact on one host, else
+/* Returns the clock (base/clock.h) of this rank at the moment when the clock of rank 0 is 0: exact on one host, else
  * estimated from echoes. */
 petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns);
 
@@ -84,3 +111,36 @@ bool petra_ranks_end_together(petra_ranks *ranks, petra_status *status);
 /* Ends all ranks together if `status` is PETRA_OK on all of them; else rank 0 logs its line and ends them all. NULL is
  * allowed. Returns the status that the program ends with. */
 petra_status petra_ranks_close(petra_ranks *ranks, petra_status status);
+
+/* Reads from the environment how mpirun, mpiexec or srun launched this process: how many processes there are, and which
+ * one this is. This works before an MPI library starts, and if petra was built without one. */
+
+/* Returns how many processes were launched together; 1 if no launcher says more. *name (may be NULL) is set to the
+ * variable that says so, or to NULL. */
+int petra_launcher_size(const char **name);
+
+/* Returns the number of this process among them, from 0. */
+int petra_launcher_rank(void);
+
+/* Stores what all launchers say. It is read before MPI starts, because an MPI library sets such variables itself. */
+enum { PETRA_LAUNCHER_SIZES = 6 };
+typedef struct petra_launch {
+  int size;         /* result of petra_launcher_size */
+  const char *name; /* its *name */
+  int said[PETRA_LAUNCHER_SIZES];
+} petra_launch;
+petra_launch petra_launcher_look(void);
+
+/* Returns true if a world of `world` processes can be this launch, false if the launcher started more. */
+bool petra_launcher_fits(const petra_launch *launch, int world);
+
+/* Returns true if srun launched this process in a step of several tasks without PMI, which they need to find each
+ * other. */
+bool petra_launcher_lacks_pmi(void);
+
+/* Returns true if the launcher ends all processes as soon as one of them fails. Open MPI's does; Hydra and srun do only
+ * on request. */
+bool petra_launcher_ends_all(void);
+
+/* Removes the launcher's variables from the environment, for processes that this one starts. */
+void petra_launcher_forget(void);

@@ -27,7 +27,7 @@ typedef struct writing {
   bool as_f64;
   const petra_weights_moment *moment;
   const petra_weights_source *source; /* of values that are NULL */
-  double *values;                     /* room for those of any one tensor */
+  double *values;                     /* room for the values of any one tensor */
 } writing;
 
 static bool put_tensor(hid_t file, const petra_weight *weight, const double *values, bool as_f64) {

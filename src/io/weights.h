@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights.h5: named tensors as data sets /parameters/SS/NAME, and /auxiliary/SS/NAME of the auxiliary heads, in an HDF5 file that is written whole (built in memory by
- * the core driver, written aside, synced, renamed), so that a good file is never replaced by half of one. */
+/* weights.h5: named tensors as data sets /parameters/SS/NAME, and /auxiliary/SS/NAME of the auxiliary heads, in an HDF5
+ * file that is written whole (built in memory by the core driver, written aside, synced, renamed), so that a good file
+ * is never replaced by half of one. */
 #pragma once
 
 #include "base/status.h"
+#include "config/config.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,7 +28,17 @@ typedef struct petra_weights_moment {
   double value;  /* the value that was compared: a loss in nats, or an accuracy as a fraction */
 } petra_weights_moment;
 
-/* Gets values of tensors that lie elsewhere: `get` sets those of weights[index]. */
+/* Evaluations are compared by loss, else by accuracy. */
+static inline bool petra_weights_by_loss(petra_sample_kind samples) {
+  return samples == PETRA_SAMPLE_TOKENS;
+}
+
+/* Returns true if the evaluation of `moment` is better than that of `best`, which came before it (epoch 0: none). */
+static inline bool petra_weights_moment_beats(const petra_weights_moment *moment, const petra_weights_moment *best) {
+  return best->epoch == 0 || (moment->by_loss ? moment->value < best->value : moment->value > best->value);
+}
+
+/* Gets values of tensors that lie elsewhere: `get` sets the values of weights[index]. */
 typedef struct petra_weights_source {
   petra_status (*get)(void *context, int index, double *values);
   void *context;
@@ -35,8 +47,8 @@ typedef struct petra_weights_source {
 /* Writes all tensors; f64 data sets if `as_f64`, else f32. Each data set has the attributes `units` ("1") and dimension
  * names. `moment` (NULL: unknown) becomes two attributes of the root, `model` ("revnet-18 width 64, cifar stem, 10
  * classes") one. If `values` of a tensor is NULL, `source` provides them when they are due, so that memory holds the
- * file twice and one tensor. Errors: PETRA_IO, with the path and the reason; those of `get`. A file at `path` is then
- * untouched. */
+ * file twice and one tensor. Errors: PETRA_IO, with the path and the reason; the errors of `get`. A file at `path` is
+ * then untouched. */
 petra_status petra_weights_write(const char *path, const char *model, const petra_weight *weights, int count,
                                  bool as_f64, const petra_weights_moment *moment, const petra_weights_source *source);
 

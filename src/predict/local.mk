@@ -2,6 +2,5 @@
 # src/predict: what a run will take, before it begins.
 libpetra_a_SOURCES += \
 	src/predict/memory.c src/predict/memory.h \
-	src/predict/memory_cache.c src/predict/memory_cache.h \
 	src/predict/memory_pass.c
 EXTRA_DIST += src/predict/README.md

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "probe/gradient_cosine.h"
+#include "probe/probe.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
+#include "base/log.h"
+#include "base/mem.h"
 
 #include <math.h>
 
@@ -58,4 +60,33 @@ double petra_products_measure(const petra_products *products, petra_measure meas
     break;
   }
   return NAN;
+}
+
+/* Adds the squares of `found - truth` and of `truth`. */
+static petra_status add_squares(const petra_compute *compute, const petra_tensor *found, const petra_tensor *truth,
+                                double *difference, double *whole) {
+  petra_backend *backend = compute->backend;
+  petra_tensor *apart;
+  double square = 0, of_truth = 0;
+  petra_status status;
+  PETRA_TRY(petra_tensor_create(backend, truth->kind, truth->shape, compute->account, PETRA_MEMORY_WORKSPACE, &apart));
+  PETRA_TRY_GOTO(status, petra_op_copy(backend, found, apart), done);
+  PETRA_TRY_GOTO(status, petra_op_axpy(backend, -1, truth, apart), done);
+  PETRA_TRY_GOTO(status, petra_op_dot(backend, apart, apart, &square), done);
+  PETRA_TRY_GOTO(status, petra_op_dot(backend, truth, truth, &of_truth), done);
+  *difference += square;
+  *whole += of_truth;
+done:
+  petra_tensor_release(&apart);
+  return status;
+}
+
+petra_status petra_probe_distance(const petra_compute *compute, const petra_streams *found, const petra_streams *truth,
+                                  double *out) {
+  double difference = 0, whole = 0;
+  for (int i = 0; i < 2; i++)
+    if (truth->tensor[i])
+      PETRA_TRY(add_squares(compute, found->tensor[i], truth->tensor[i], &difference, &whole));
+  *out = sqrt(difference / whole);
+  return PETRA_OK;
 }

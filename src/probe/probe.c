@@ -1,36 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "probe/probe.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/worker_stage.h"
 #include "probe/probe_private.h"
-#include "schedule/version.h"
+#include "schedule/method.h"
 
 #include <string.h>
-
-/* Chooses the microbatch in the middle of each part of an epoch: of N microbatches and P parts, floor((2 p + 1) N / (2
- * P)). */
-bool petra_probe_is_due(const petra_program_options *program, int64_t per_epoch, int64_t microbatch) {
-  int64_t batches = program->batches, end = microbatch + program->accumulate;
-  if (per_epoch <= 0)
-    return false;
-  for (int64_t epoch = microbatch / batches; epoch * batches < end; epoch++) {
-    int64_t from = microbatch - epoch * batches;
-    int64_t p = from <= 0 ? 0 : (2 * per_epoch * from / batches - 1) / 2;
-    while (p < per_epoch && (2 * p + 1) * batches / (2 * per_epoch) < from)
-      p++;
-    if (p < per_epoch && (2 * p + 1) * batches / (2 * per_epoch) < end - epoch * batches)
-      return true;
-  }
-  return false;
-}
 
 /* --- the actions of all stages --- */
 
 static bool is_probed(const petra_probe *probe, int64_t microbatch) {
-  return petra_probe_is_due(probe->options.program_options, probe->options.config->probe.per_epoch, microbatch);
+  return petra_program_is_probed(probe->options.program_options, probe->options.config->probe.per_epoch, microbatch);
 }
 
 /* Records the version of its weights that F of a stage is about to read. At stage 1 it may begin a window. */
@@ -83,7 +66,7 @@ static petra_status group_begins(petra_probe *probe, int64_t virtual_ns, const p
 
 static petra_status advance(petra_probe *probe) {
   PETRA_TRY(petra_probe_compute_due(probe));
-  if (probe->link) {
+  if (probe->exchange) {
     PETRA_TRY(petra_probe_waves_advance(probe, false, 0));
     petra_probe_forget(probe);
   }
@@ -233,37 +216,24 @@ static petra_status allocate(petra_probe *probe) {
   return PETRA_OK;
 }
 
-static petra_status open_link(petra_probe *probe) {
-  const petra_probe_options *options = &probe->options;
-  const petra_probe_link_options link = {.ranks = options->ranks,
-                                         .replicas = options->replicas,
-                                         .config = options->config,
-                                         .backend = options->backend,
-                                         .model = options->model,
-                                         .partition = options->partition,
-                                         .found_bytes = petra_probe_found_bytes(probe),
-                                         .account = &probe->account};
-  return petra_probe_link_create(&link, &probe->link);
-}
-
 /* Creates what the probe needs for the stages here and for the decisions that all processes share. */
 static petra_status set_up(petra_probe *probe) {
   static const petra_stage_observer_ops groups = {.begins = groups_begin, .done = groups_done};
-  static const petra_stage_observer_ops whole = {.begins = begins,
-                                                 .done = done,
-                                                 .read = read,
-                                                 .input = input,
-                                                 .forwarded = forwarded,
-                                                 .reconstructed = reconstructed,
-                                                 .updating = updating};
-  static const petra_stage_observer_ops some = {
+  static const petra_stage_observer_ops all_stages = {.begins = begins,
+                                                      .done = done,
+                                                      .read = read,
+                                                      .input = input,
+                                                      .forwarded = forwarded,
+                                                      .reconstructed = reconstructed,
+                                                      .updating = updating};
+  static const petra_stage_observer_ops stages_here = {
       .read = read, .input = input, .forwarded = forwarded, .reconstructed = reconstructed, .updating = updating};
   const petra_probe_options *options = &probe->options;
   PETRA_TRY(allocate(probe));
   probe->groups.ops = &groups;
   for (int i = 0; i < probe->here; i++)
-    probe->inputs[i] =
-        (petra_probe_input){.base.ops = options->ranks.progress ? &some : &whole, .probe = probe, .index = i};
+    probe->inputs[i] = (petra_probe_input){
+        .base.ops = options->ranks.progress ? &stages_here : &all_stages, .probe = probe, .index = i};
   for (int b = 0; b < probe->model->block_count; b++) {
     probe->offset[b] = probe->parameters;
     probe->parameters += petra_block_parameter_count(&probe->model->blocks[b]);
@@ -274,7 +244,7 @@ static petra_status set_up(petra_probe *probe) {
         petra_method_stage_mitigation(options->method, probe->stages, options->program_options->warmup, j + 1);
     probe->predicts[j] = petra_mitigation_predicts(&mitigation);
   }
-  return options->ranks.progress ? open_link(probe) : PETRA_OK;
+  return options->ranks.progress ? petra_probe_exchange_open(probe) : PETRA_OK;
 }
 
 petra_status petra_probe_create(const petra_probe_options *options, petra_probe **out) {
@@ -308,7 +278,7 @@ void petra_probe_destroy(petra_probe *probe) {
   while (probe->windows)
     petra_probe_close(probe, probe->windows);
   petra_probe_forget(probe); /* without a window no copy is needed */
-  petra_probe_link_destroy(probe->link);
+  petra_probe_exchange_close(probe);
   petra_free(probe->inputs);
   petra_free(probe->kept);
   petra_free(probe->offset);

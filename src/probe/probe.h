@@ -11,9 +11,63 @@
 #include "backend/tensor_archive.h"
 #include "exec/stage_observer.h"
 #include "schedule/method.h"
-#include "probe/gradient_cosine.h"
-#include "probe/probe_link.h"
-#include "stage/probed_stage.h"
+#include "group/progress_thread.h"
+#include "nn/model.h"
+#include "stage/stage.h"
+
+/* --- gradient_cosine.c ---
+ * Differences between gradients: the measures of docs/semantics/gradient-fidelity.md, over pairs of the three
+ * gradients of a probe. */
+
+/* X(NAME, name in files, meaning) */
+#define PETRA_GRADIENT_LIST(X)                                                                                         \
+  X(METHOD, "method", "the gradient that the update takes")                                                            \
+  X(DELAYED, "delayed", "exact, every stage with the weights of the microbatch's forward there")                       \
+  X(END_TO_END, "end_to_end", "exact, every stage with its weights when the backward of the microbatch runs")
+
+/* X(NAME, name in files, first, second) */
+#define PETRA_PAIR_LIST(X)                                                                                             \
+  X(METHOD_DELAYED, "method_delayed", METHOD, DELAYED)                                                                 \
+  X(METHOD_END_TO_END, "method_end_to_end", METHOD, END_TO_END)                                                        \
+  X(DELAYED_END_TO_END, "delayed_end_to_end", DELAYED, END_TO_END)
+
+/* X(NAME, name in files): <x, y> / (||x|| ||y||), ||x|| / ||y||, ||x - y|| / ||y|| */
+#define PETRA_MEASURE_LIST(X)                                                                                          \
+  X(COSINE, "cosine")                                                                                                  \
+  X(NORM_RATIO, "norm_ratio")                                                                                          \
+  X(RELATIVE_ERROR, "relative_error")
+
+#define PETRA_FIDELITY_ENUM(name, ...) PETRA_GRADIENT_##name,
+typedef enum petra_gradient { PETRA_GRADIENT_LIST(PETRA_FIDELITY_ENUM) PETRA_GRADIENTS } petra_gradient;
+#undef PETRA_FIDELITY_ENUM
+#define PETRA_FIDELITY_ENUM(name, ...) PETRA_PAIR_##name,
+typedef enum petra_pair { PETRA_PAIR_LIST(PETRA_FIDELITY_ENUM) PETRA_PAIRS } petra_pair;
+#undef PETRA_FIDELITY_ENUM
+#define PETRA_FIDELITY_ENUM(name, ...) PETRA_MEASURE_##name,
+typedef enum petra_measure { PETRA_MEASURE_LIST(PETRA_FIDELITY_ENUM) PETRA_MEASURES } petra_measure;
+#undef PETRA_FIDELITY_ENUM
+
+/* Sums over the elements of one tensor, or of many concatenated. */
+typedef struct petra_products {
+  double square[PETRA_GRADIENTS]; /* <x, x> */
+  double product[PETRA_PAIRS];    /* <x, y> */
+  double distance[PETRA_PAIRS];   /* <x - y, x - y> */
+} petra_products;
+
+/* Computes the sums of one tensor from its three gradients. */
+petra_status petra_products_compute(const petra_compute *compute, const petra_tensor *const tensors[PETRA_GRADIENTS],
+                                    petra_products *out);
+
+void petra_products_add(petra_products *sum, const petra_products *products);
+
+/* Returns a measure of a pair; NaN if it would divide by a norm of 0. */
+double petra_products_measure(const petra_products *products, petra_measure measure, petra_pair pair);
+
+/* Computes ||found - truth|| / ||truth|| over both streams. */
+petra_status petra_probe_distance(const petra_compute *compute, const petra_streams *found, const petra_streams *truth,
+                                  double *out);
+
+/* --- the probe --- */
 
 /* The result of one probe. J stages, P parameter tensors in the order of blocks and petra_block_parameter; NaN if a
  * measure is not defined (a gradient of 0) or nothing is reconstructed. */
@@ -26,6 +80,16 @@ typedef struct petra_probe_row {
   const double *parameter;                            /* [measure][pair][P] */
   const petra_tensor_set *gradients[PETRA_GRADIENTS]; /* per block; NULL unless they were requested */
 } petra_probe_row;
+
+/* This process among the processes of the run; borrowed. */
+typedef struct petra_probe_ranks {
+  petra_progress_thread *progress; /* NULL: this process is alone, and has all replicas */
+  int rank;                        /* of this process */
+  int replica;                     /* the replica whose stages this process has */
+  int places;                      /* ranks per replica: rank q is at place q % places of replica q / places */
+  const int32_t *rank_of;          /* of each stage of this replica */
+  int first_channel;               /* number of the first channel of the probes; theirs are the last ones */
+} petra_probe_ranks;
 
 typedef struct petra_probe_options {
   /* probe.per_epoch: number of probes per epoch, evenly spaced; windows of k microbatches do not overlap, so there may
@@ -76,10 +140,6 @@ petra_status petra_probe_drain(petra_probe *probe);
 
 /* Returns the account of the probe of this process. */
 petra_account *petra_probe_account(petra_probe *probe);
-
-/* Returns true if the update window that begins with `microbatch` (a multiple of k) is probed: it contains the
- * microbatch in the middle of one of `per_epoch` equal parts of an epoch. */
-bool petra_probe_is_due(const petra_program_options *program, int64_t per_epoch, int64_t microbatch);
 
 /* Call this after the last action of the run; NULL: no probe. */
 petra_status petra_probe_finish(petra_probe *probe);

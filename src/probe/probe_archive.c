@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "probe/probe_private.h"
-#include "stage/archive.h"
+#include "stage/stage_archive.h"
 
 #include <stdio.h>
 #include <string.h>

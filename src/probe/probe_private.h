@@ -72,7 +72,7 @@ typedef struct petra_probe_input {
 struct petra_probe {
   petra_stage_observer groups; /* the first member: observes the actions of all stages, with a progress thread */
   petra_probe_options options;
-  petra_probe_link *link; /* to the probes of other processes; NULL: none */
+  struct petra_probe_exchange *exchange; /* to the probes of other processes; NULL: none */
   int rank;
   int first, here;           /* first replica here; number of replicas here */
   petra_probe_input *inputs; /* per replica here */
@@ -152,10 +152,8 @@ void petra_probe_close(petra_probe *probe, petra_probe_window *window);
 /* Releases what only the references of a microbatch need. */
 void petra_probe_slot_release(const petra_probe *probe, petra_probe_slot *slot);
 
-/* --- probe_found.c --- */
+/* --- probe_results.c --- */
 
-/* Returns the size of the message with the results of a window. */
-size_t petra_probe_found_bytes(const petra_probe *probe);
 /* Compares what is complete. Complete windows go to rank 0, which delivers their rows, in order. With `wait` it waits
  * for the results of other processes. */
 petra_status petra_probe_finish_due(petra_probe *probe, bool wait);
@@ -191,6 +189,19 @@ petra_status petra_probe_compute_begun(petra_probe *probe);
 
 /* --- probe_wave.c --- */
 
+/* Returns true if the wave yields a gradient of stage j. */
+static inline bool petra_probe_wave_wants(const petra_probe_wave *wave, int32_t j) {
+  return wave->delayed || wave->wanted[j];
+}
+
+/* Adds a gradient, tensor `i` of block `b` of stage j, to the sums that need it, each microbatch and replica with the
+ * same weight. */
+petra_status petra_probe_wave_add(const petra_probe *probe, const petra_probe_wave *wave, int32_t j, int b, int i,
+                                  const petra_tensor *gradient);
+
+/* Returns the highest stage here below `above` that the wave goes back to; -1: none. */
+int32_t petra_probe_wave_next(const petra_probe *probe, const petra_probe_wave *wave, int32_t above);
+
 /* Begins the wave of one replica's `part`: goes forward through the stages here. `like` defines its network and the
  * gradients that it must yield. */
 petra_status petra_probe_wave_begin(petra_probe *probe, const petra_probe_wave *like, petra_probe_part *part);
@@ -200,3 +211,33 @@ petra_status petra_probe_waves_advance(petra_probe *probe, bool wait, int left);
 /* Returns true if a wave for the window has not ended. */
 bool petra_probe_waves_have(const petra_probe *probe, const petra_probe_window *window);
 void petra_probe_waves_destroy(petra_probe *probe);
+
+/* --- probe_exchange.c: messages to and from the probes of other processes --- */
+
+/* Opens the channels of this process. PETRA_CONFIG if a message is too large. */
+petra_status petra_probe_exchange_open(petra_probe *probe);
+void petra_probe_exchange_close(petra_probe *probe);
+
+/* Waits for the input of a stage, whose stage below is elsewhere, and for the labels; the labels before are freed. */
+petra_status petra_probe_receive_input(petra_probe *probe, int32_t stage, petra_streams *streams, int32_t **labels,
+                                       int32_t *count);
+
+/* Sends the output of a stage, and the labels, to the stage above, which is elsewhere. */
+petra_status petra_probe_send_output(petra_probe *probe, int32_t stage, const petra_streams *streams,
+                                     const int32_t *labels, int32_t count);
+
+/* Gets the gradients of the outputs of a stage from the stage above, which is elsewhere. Without `wait`, *came is false
+ * if they have not arrived. The second function sends the gradients of the inputs of a stage to the stage below. */
+petra_status petra_probe_receive_gradients(petra_probe *probe, int32_t stage, bool wait, bool *came,
+                                           petra_streams *gradients);
+petra_status petra_probe_send_gradients(petra_probe *probe, int32_t stage, const petra_streams *gradients);
+
+/* Sends a gradient to the process with the same stages of replica 0. That process adds the gradients of the other
+ * replicas, in the order of replicas, as far as they have arrived; with `wait` all. */
+petra_status petra_probe_send_to_replica_0(petra_probe *probe, const petra_tensor *gradient);
+petra_status petra_probe_add_replicas(petra_probe *probe, petra_probe_wave *wave, bool wait);
+
+/* Sends the results of a window to rank 0. Rank 0 adds the results of all other processes to the oldest window; without
+ * `wait`, *came is false if some have not arrived. */
+petra_status petra_probe_send_found(petra_probe *probe, petra_probe_window *window);
+petra_status petra_probe_gather(petra_probe *probe, bool wait, bool *came);

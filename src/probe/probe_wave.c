@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A wave: one exact backpropagation through the whole network, in which each process does the part of its own stages.
+/* A wave: one exact backpropagation through the whole network, in which each process does the part of its stages.
  * It uses batch statistics, as in training, and changes no running statistics. It goes forward at once, wherever the
  * order begins it, and back when the gradients have arrived from above, so that the process may perform other actions
  * in between. The waves of a process go back in the order in which they were begun, so the sums have a fixed order. */
 #include "probe/probe_private.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -35,21 +35,13 @@ static petra_status forward_stage(petra_probe *probe, petra_probe_wave *wave, in
 /* Returns the input of a stage, unless the stage below has just computed it. */
 static petra_status take_input(petra_probe *probe, int32_t j, const petra_probe_part *part, petra_streams *streams,
                                int32_t **labels, int32_t *count) {
-  bool came;
-  if (j == 0) {
-    streams->tensor[0] = petra_tensor_retain(part->images);
-    *count = part->label_count;
-    return PETRA_OK;
-  }
-  if (petra_probe_has(probe, j - 1))
-    return PETRA_OK;
-  petra_free(*labels);
-  *labels = NULL;
-  return petra_probe_link_take_streams(probe->link, PETRA_PROBE_UP, j, true, &probe->compute, &came, streams, labels,
-                                       count);
+  if (j > 0)
+    return petra_probe_has(probe, j - 1) ? PETRA_OK : petra_probe_receive_input(probe, j, streams, labels, count);
+  streams->tensor[0] = petra_tensor_retain(part->images);
+  *count = part->label_count;
+  return PETRA_OK;
 }
 
-/* Sends streams and labels up. */
 static petra_status forward(petra_probe *probe, petra_probe_wave *wave, const petra_probe_part *part) {
   petra_streams streams = {{NULL, NULL}};
   petra_status status = PETRA_OK;
@@ -62,8 +54,7 @@ static petra_status forward(petra_probe *probe, petra_probe_wave *wave, const pe
     PETRA_TRY_GOTO(status, forward_stage(probe, wave, j, labels, &streams), done);
     if (j == probe->stages - 1 || petra_probe_has(probe, j + 1))
       continue;
-    PETRA_TRY_GOTO(status, petra_probe_link_send_streams(probe->link, PETRA_PROBE_UP, j + 1, &streams, labels, count),
-                   done);
+    PETRA_TRY_GOTO(status, petra_probe_send_output(probe, j, &streams, labels, count), done);
     petra_streams_release(&streams);
   }
 done:
@@ -74,9 +65,8 @@ done:
 
 /* --- back --- */
 
-/* Adds the gradients of a block to the sums that need them, each microbatch and replica with the same weight. */
-static petra_status add(const petra_probe *probe, const petra_probe_wave *wave, int32_t j, int b, int i,
-                        const petra_tensor *gradient) {
+petra_status petra_probe_wave_add(const petra_probe *probe, const petra_probe_wave *wave, int32_t j, int b, int i,
+                                  const petra_tensor *gradient) {
   const double factor = 1.0 / (double)(probe->accumulate * probe->options.replicas);
   const petra_gradient kinds[] = {PETRA_GRADIENT_DELAYED, PETRA_GRADIENT_END_TO_END};
   const bool wanted[] = {wave->delayed, wave->wanted[j]};
@@ -86,17 +76,12 @@ static petra_status add(const petra_probe *probe, const petra_probe_wave *wave, 
   return PETRA_OK;
 }
 
-static bool is_wanted(const petra_probe_wave *wave, int32_t j) {
-  return wave->delayed || wave->wanted[j];
-}
-
 /* Adds the gradients, or sends them to the process with the same stages of replica 0, which adds those of all. */
-static petra_status give(const petra_probe *probe, const petra_probe_wave *wave, int32_t j, int b,
+static petra_status give(petra_probe *probe, const petra_probe_wave *wave, int32_t j, int b,
                          const petra_tensor_set *gradients) {
-  for (int i = 0; i < gradients->count && is_wanted(wave, j); i++)
-    PETRA_TRY(petra_probe_compares(probe)
-                  ? add(probe, wave, j, b, i, gradients->tensor[i])
-                  : petra_probe_link_send_tensor(probe->link, PETRA_PROBE_MEAN, probe->first, gradients->tensor[i]));
+  for (int i = 0; i < gradients->count && petra_probe_wave_wants(wave, j); i++)
+    PETRA_TRY(petra_probe_compares(probe) ? petra_probe_wave_add(probe, wave, j, b, i, gradients->tensor[i])
+                                          : petra_probe_send_to_replica_0(probe, gradients->tensor[i]));
   return PETRA_OK;
 }
 
@@ -108,7 +93,7 @@ static petra_status back_block(petra_probe *probe, petra_probe_wave *wave, int32
   petra_streams below = {{NULL, NULL}};
   const petra_tensor_set *parameters;
   petra_tensor_set own;
-  graph->defer = !is_wanted(wave, j);
+  graph->defer = !petra_probe_wave_wants(wave, j);
   PETRA_TRY(petra_probe_parameters(probe, j, petra_probe_wave_key(probe, wave, j), b, &parameters));
   PETRA_TRY(petra_tensor_set_create(&probe->compute, probe->model, block, false, PETRA_MEMORY_WORKSPACE, &own));
   petra_status status =
@@ -122,8 +107,7 @@ static petra_status back_block(petra_probe *probe, petra_probe_wave *wave, int32
   return status;
 }
 
-/* Returns the highest stage here below `above` that the wave goes back to; -1: none. */
-static int32_t next_back(const petra_probe *probe, const petra_probe_wave *wave, int32_t above) {
+int32_t petra_probe_wave_next(const petra_probe *probe, const petra_probe_wave *wave, int32_t above) {
   int32_t j = above - 1;
   while (j >= wave->lowest && !petra_probe_has(probe, j))
     j--;
@@ -135,12 +119,11 @@ static petra_status take_gradients(petra_probe *probe, petra_probe_wave *wave, i
   *came = true;
   if (j == probe->stages - 1 || petra_probe_has(probe, j + 1))
     return PETRA_OK;
-  return petra_probe_link_take_streams(probe->link, PETRA_PROBE_DOWN, j, wait, &probe->compute, came, &wave->gradients,
-                                       NULL, NULL);
+  return petra_probe_receive_gradients(probe, j, wait, came, &wave->gradients);
 }
 
 static petra_status back(petra_probe *probe, petra_probe_wave *wave, bool wait) {
-  for (int32_t j = next_back(probe, wave, wave->back); j >= 0; j = next_back(probe, wave, j)) {
+  for (int32_t j = petra_probe_wave_next(probe, wave, wave->back); j >= 0; j = petra_probe_wave_next(probe, wave, j)) {
     bool came;
     PETRA_TRY(take_gradients(probe, wave, j, wait, &came));
     if (!came)
@@ -150,48 +133,11 @@ static petra_status back(petra_probe *probe, petra_probe_wave *wave, bool wait) 
     wave->back = j;
     if (j == wave->lowest || !petra_probe_has(probe, j - 1)) {
       if (j > wave->lowest)
-        PETRA_TRY(petra_probe_link_send_streams(probe->link, PETRA_PROBE_DOWN, j - 1, &wave->gradients, NULL, 0));
+        PETRA_TRY(petra_probe_send_gradients(probe, j, &wave->gradients));
       petra_streams_release(&wave->gradients);
     }
   }
   wave->back = 0;
-  return PETRA_OK;
-}
-
-/* --- from other replicas --- */
-
-/* Adds one stage of the present replica, whose first message has arrived. The others follow without waiting. */
-static petra_status add_stage(petra_probe *probe, petra_probe_wave *wave, int32_t j) {
-  for (int b = petra_probe_end(probe, j) - 1; b >= petra_probe_first(probe, j); b--) {
-    petra_tensor_set found;
-    PETRA_TRY(petra_tensor_set_create(&probe->compute, probe->model, &probe->model->blocks[b], false,
-                                      PETRA_MEMORY_WORKSPACE, &found));
-    petra_status status = PETRA_OK;
-    for (int i = 0; i < found.count && status == PETRA_OK; i++) {
-      status = petra_probe_link_take_tensor(probe->link, PETRA_PROBE_MEAN, wave->replica, found.tensor[i]);
-      if (status == PETRA_OK)
-        status = add(probe, wave, j, b, i, found.tensor[i]);
-    }
-    petra_tensor_set_release(&found);
-    PETRA_TRY(status);
-  }
-  return PETRA_OK;
-}
-
-/* Adds the gradients of the other replicas, in their order. */
-static petra_status add_others(petra_probe *probe, petra_probe_wave *wave, bool wait) {
-  for (; wave->replica < probe->options.replicas; wave->replica++, wave->added = probe->stages)
-    for (int32_t j = next_back(probe, wave, wave->added); j >= 0; j = next_back(probe, wave, j)) {
-      const void *data;
-      size_t size;
-      if (is_wanted(wave, j)) {
-        PETRA_TRY(petra_probe_link_peek(probe->link, PETRA_PROBE_MEAN, wave->replica, wait, &data, &size));
-        if (!data)
-          return PETRA_OK;
-        PETRA_TRY(add_stage(probe, wave, j));
-      }
-      wave->added = j;
-    }
   return PETRA_OK;
 }
 
@@ -220,7 +166,7 @@ static petra_status create(const petra_probe *probe, const petra_probe_wave *lik
   wave->window = like->window;
   wave->forwarded = like->forwarded;
   wave->delayed = like->delayed;
-  while (!is_wanted(wave, wave->lowest))
+  while (!petra_probe_wave_wants(wave, wave->lowest))
     wave->lowest++;
   wave->back = wave->added = probe->stages;
   /* Begins a wave for every replica of this process. */
@@ -249,7 +195,7 @@ petra_status petra_probe_waves_advance(petra_probe *probe, bool wait, int left) 
     PETRA_TRY(back(probe, wave, waits));
     if (wave->back > 0)
       return PETRA_OK;
-    PETRA_TRY(add_others(probe, wave, waits));
+    PETRA_TRY(petra_probe_add_replicas(probe, wave, waits));
     if (wave->replica < probe->options.replicas)
       return PETRA_OK;
     probe->waves = wave->next;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/fit.h"
 
-#include "base/csv.h"
+#include "base/text.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "profile/simplex.h"
+#include "profile/profile.h"
 #include "run/folder.h"
 #include "run/simulation.h"
 

@@ -4,11 +4,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct petra_action_log {
-  petra_observer base;
+  petra_observer base, wall;
   const petra_program_options *program;
   petra_run_h5 *run_h5;
   petra_trace_row *rows; /* added rows; under the virtual clock those not written; end -1: running */
@@ -29,10 +30,20 @@ static petra_status write_row(petra_run_h5 *run_h5, const petra_trace_row *row) 
   return petra_run_h5_action_row(run_h5, &out);
 }
 
-petra_status petra_action_log_add(petra_action_log *log, const petra_trace_row *row) {
+static petra_status add(petra_action_log *log, const petra_trace_row *row) {
   PETRA_TRY(petra_array_reserve(&log->rows, &log->capacity, log->count + 1, sizeof *log->rows));
   log->rows[log->count++] = *row;
   return PETRA_OK;
+}
+
+/* --- by the wall clock --- */
+
+static petra_status ended_by_wall(petra_observer *base, const petra_trace_row *row) {
+  return add((petra_action_log *)((char *)base - offsetof(petra_action_log, wall)), row);
+}
+
+petra_observer *petra_action_log_wall_observer(petra_action_log *log) {
+  return &log->wall;
 }
 
 /* --- under the virtual clock --- */
@@ -47,7 +58,7 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
   petra_action_log *log = (petra_action_log *)base;
   for (int i = 0; i < count; i++) {
     *running_of(log, &actions[i]) = log->written + log->count;
-    PETRA_TRY(petra_action_log_add(log, &(petra_trace_row){actions[i], now_ns, -1, results[i], 0}));
+    PETRA_TRY(add(log, &(petra_trace_row){actions[i], now_ns, -1, results[i], 0}));
   }
   return PETRA_OK;
 }
@@ -81,10 +92,11 @@ petra_observer *petra_action_log_observer(petra_action_log *log) {
 
 petra_status petra_action_log_create(const petra_program_options *program, petra_run_h5 *run_h5,
                                      petra_action_log **out) {
-  static const petra_observer_ops ops = {.started = started, .ended = ended};
+  static const petra_observer_ops ops = {.started = started, .ended = ended}, wall_ops = {.ended = ended_by_wall};
   petra_action_log *log;
   PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
   log->base.ops = &ops;
+  log->wall.ops = &wall_ops;
   log->program = program;
   log->run_h5 = run_h5;
   petra_status status =
@@ -178,7 +190,7 @@ typedef struct merge {
   uint64_t *forward, *backward;
 } merge;
 
-static int64_t place(const merge *m, int32_t stage, int64_t microbatch) {
+static int64_t bit_of(const merge *m, int32_t stage, int64_t microbatch) {
   return (stage - 1) * m->program->microbatches + microbatch;
 }
 
@@ -200,18 +212,18 @@ static bool does_forward(const merge *m, const petra_action *a) {
 /* Returns true if the pass that sent its message is in order already, or came before all rows. */
 static bool may_follow(const merge *m, const petra_action *a) {
   if (does_forward(m, a))
-    return a->stage == 1 || !has(m->forward, place(m, a->stage - 1, a->microbatch));
+    return a->stage == 1 || !has(m->forward, bit_of(m, a->stage - 1, a->microbatch));
   if (a->kind == PETRA_ACTION_BACKWARD && !petra_program_has_loss(m->program, a->stage))
-    return !has(m->backward, place(m, a->stage + 1, a->microbatch));
+    return !has(m->backward, bit_of(m, a->stage + 1, a->microbatch));
   return true;
 }
 
 /* Records whether the passes of an action still wait. */
 static void note(merge *m, const petra_action *a, bool waits) {
   if (does_forward(m, a))
-    set(m->forward, place(m, a->stage, a->microbatch), waits);
+    set(m->forward, bit_of(m, a->stage, a->microbatch), waits);
   if (a->kind == PETRA_ACTION_BACKWARD)
-    set(m->backward, place(m, a->stage, a->microbatch), waits);
+    set(m->backward, bit_of(m, a->stage, a->microbatch), waits);
 }
 
 /* Returns the process whose next action began first, of those that may follow; -1: none. */

@@ -5,15 +5,16 @@
 #pragma once
 
 #include "base/archive.h"
-#include "schedule/observer.h"
+#include "schedule/executor.h"
 #include "record/run_h5.h"
 #include "group/ranks.h"
 #include "schedule/program.h"
+#include "base/mem.h"
 
 typedef struct petra_action_log petra_action_log;
 
 /* Reads stages, microbatches and split_head of `program`. Both arguments are borrowed. The observer writes to `run_h5`;
- * NULL: it keeps its rows, or petra_action_log_add adds rows. */
+ * NULL: it keeps its rows. */
 petra_status petra_action_log_create(const petra_program_options *program, petra_run_h5 *run_h5,
                                      petra_action_log **out);
 void petra_action_log_destroy(petra_action_log *log); /* NULL is allowed */
@@ -25,23 +26,51 @@ petra_observer *petra_action_log_observer(petra_action_log *log);
 /* Returns the rows that are kept, in that order; they are valid until another one comes. */
 const petra_trace_row *petra_action_log_rows(const petra_action_log *log, int64_t *count);
 
-/* Adds an action of this process, in the order in which it was done. */
-petra_status petra_action_log_add(petra_action_log *log, const petra_trace_row *row);
+/* Returns the observer for the actions of this process by the wall clock (ended), in the order in which they were
+ * done. It keeps its rows. */
+petra_observer *petra_action_log_wall_observer(petra_action_log *log);
 
-/* Reads or writes the added rows of a stage, in a part of a checkpoint. Reading adds `later_ns` to the times; *there:
+/* Reads or writes the rows of a stage, in a part of a checkpoint. Reading adds `later_ns` to the times; *there:
  * the checkpoint contains actions. `log` NULL: nothing is recorded here. */
 petra_status petra_action_log_archive(petra_action_log *log, int32_t stage, int64_t later_ns, petra_archive *archive,
                                       bool *there);
 
-/* Call this on all ranks. Rank 0 receives the added rows of all ranks whose `gives` is true, in one order
+/* Call this on all ranks. Rank 0 receives the rows of all ranks whose `gives` is true, in one order
  * (petra_merge_actions), with wall-clock times relative to the first start. They go into run.h5 in that order, and to
  * `trace` in the order of their ends. Both may be NULL; on other ranks both must be. */
 petra_status petra_action_log_gather(petra_action_log *log, petra_ranks *ranks, bool gives, petra_run_h5 *run_h5,
                                      petra_observer *trace);
 
-/* Puts the actions of several processes in one order: those of each process in its own order, every pass after the one
- * whose message it took, and otherwise by the time of the start. Clocks of hosts differ: by time alone a message could
+/* Puts the actions of several processes in one order: the actions of each process in the order of that process, every
+ * pass after the pass whose message it took, and otherwise by the time of the start. Clocks of hosts differ: by time alone a message could
  * be taken before it was sent. Process p of `count` has rows first[p] .. first[p + 1] - 1, in the order in which it did
  * them. PETRA_INTERNAL, logged, if there is no such order; then `rows` are unchanged. */
 petra_status petra_merge_actions(petra_trace_row *rows, const int64_t *first, int count,
                                  const petra_program_options *program);
+
+/* --- trace.c ---
+ * An observer that writes a trace for the viewers of Chrome and Perfetto (JSON in the Trace Event Format) during a run.
+ * The trace has one process per device, named after its stages, with the threads F, B (for B, W and U) and
+ * communication. It has arrows from an action to the action that uses its message, if the trace has both and both take
+ * time; and two counters for each stage, of the microbatches that it holds between F and B and of its memory. Times are
+ * nanoseconds of the virtual clock, given as microseconds with three decimals. The file appears at `path` when it is
+ * complete. */
+
+typedef struct petra_trace_observer_options {
+  const char *path;
+  const petra_program_options *program; /* borrowed */
+  bool split_backward;                  /* W is an action of its own, and ends what a stage holds */
+  /* The account of a stage (from 1), asked for when an action of it or of a neighbour has started. NULL: memory is not
+   * known. */
+  const petra_account *(*account)(const void *context, int32_t stage);
+  const void *context;
+} petra_trace_observer_options;
+
+/* PETRA_IO, logged, if the file cannot be made. Warns if the trace may exceed 500 MB. */
+petra_status petra_trace_observer_create(const petra_trace_observer_options *options, petra_observer **out);
+
+/* Call this after the run: ends the file and renames it. */
+petra_status petra_trace_observer_finish(petra_observer *observer);
+
+/* Discards the file if it was not finished. NULL is allowed. */
+void petra_trace_observer_destroy(petra_observer *observer);

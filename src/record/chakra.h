@@ -8,7 +8,7 @@
  * depends on when an action started in this simulation, so the network of the reader determines that. */
 #pragma once
 
-#include "schedule/observer.h"
+#include "schedule/executor.h"
 #include "schedule/program.h"
 #include "sim/executor_virtual.h"
 

@@ -4,14 +4,13 @@ libpetra_a_SOURCES += \
 	src/record/action_log.c src/record/action_log.h \
 	src/record/chakra.c src/record/chakra.h \
 	src/record/chakra_file.h \
+	src/record/libraries.c \
+	src/record/replay.c src/record/replay.h \
 	src/record/run_h5.c src/record/run_h5.h \
-	src/record/run_h5_private.h \
-	src/record/run_h5_probe.c src/record/run_h5_probe.h \
 	src/record/run_h5_read.c src/record/run_h5_read.h \
 	src/record/run_h5_columns.c src/record/run_h5_columns.h \
 	src/record/run_h5_tables.c \
-	src/record/trace.c src/record/trace.h \
-	src/record/training.c src/record/training.h \
+	src/record/trace.c \
 	src/record/training_log.c src/record/training_log.h
 
 # One of the two: the writer of Chakra's files, or none. protoc-c makes the code of the messages.

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "config/config.h"
 #include "base/status.h"
+#include "group/ranks.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -105,18 +106,11 @@ typedef struct petra_run_h5_backend {
 } petra_run_h5_backend;
 petra_status petra_run_h5_backends(petra_run_h5 *log, const petra_run_h5_backend *rows, int32_t count);
 
-/* Summary of a rank of an executed run, with wall-clock times between its first action and the end of the run. */
-enum { PETRA_RUN_H5_RANK_TIMES = 4, PETRA_RUN_H5_RANK_SENT = 2 };
-typedef struct petra_run_h5_rank {
-  char host[64];
-  /* Time in actions without the next two; packing and unpacking messages; waiting for messages and for room; total. */
-  int64_t computing_ns, copying_ns, waiting_ns, wall_ns;
-  int64_t messages, bytes; /* sent to other ranks */
-} petra_run_h5_rank;
+enum { PETRA_RUN_H5_RANK_TIMES = 4, PETRA_RUN_H5_RANK_SENT = 2 }; /* of petra_rank_summary */
 
 /* Writes /ranks, once per run: the rows of `ranks` ranks, and the rank (from 0) of each stage of replica 0. Every
  * replica has `places` ranks, one after the other. */
-petra_status petra_run_h5_ranks(petra_run_h5 *log, const petra_run_h5_rank *rows, int32_t ranks, int32_t places,
+petra_status petra_run_h5_ranks(petra_run_h5 *log, const petra_rank_summary *rows, int32_t ranks, int32_t places,
                                 const int32_t *of_stage, int32_t stages);
 
 /* The columns of /pace: how fast an executed run went, and what was predicted; NaN if one is not known. Low and high:
@@ -188,3 +182,62 @@ petra_status petra_run_h5_image(petra_run_h5 *log, char **image, size_t *bytes);
 
 /* Flushes, closes, frees. After a failed write it only frees, and returns PETRA_OK. NULL is allowed. */
 petra_status petra_run_h5_close(petra_run_h5 *log);
+
+/* Names and versions of the libraries, for `petra info` and the log: "HDF5 1.10.8, libyaml 0.2.5, ...". */
+void petra_libraries_describe(char *text, size_t size);
+
+/* --- run_h5_tables.c: the probes ---
+ * /probe of run.h5: the measured differences between gradients. Schema: docs/hdf5-schema.md. */
+
+/* A parameter tensor of the network. */
+typedef struct petra_run_h5_parameter {
+  char name[64]; /* "02/conv1/weight", as in weights.h5 */
+  int32_t stage; /* from 1 */
+  int32_t zero;  /* 1: its gradient is 0 in exact arithmetic */
+  int rank;
+  int32_t shape[4];
+  const char *dimensions[4];
+} petra_run_h5_parameter;
+
+typedef struct petra_run_h5_probe_options {
+  int32_t stages, parameters;
+  const petra_run_h5_parameter *parameter;
+  const char *const *measures, *const *pairs; /* names of the groups and of the data sets in them */
+  int measure_count, pair_count;
+  const char *const *gradients; /* names of the groups of raw gradients */
+  int gradient_count;           /* 0: they are not logged */
+  bool single;                  /* raw gradients as float32, else float64 */
+  bool resumed;                 /* the log is resumed, and has the group */
+} petra_run_h5_probe_options;
+
+/* One row; J stages, P parameters. */
+typedef struct petra_run_h5_probe_row {
+  int64_t microbatch;
+  int32_t epoch;
+  const double *stage;          /* [measure][pair][J] */
+  const double *concatenated;   /* [pair][J] */
+  const double *reconstruction; /* [J] */
+  const double *parameter;      /* [measure][pair][P] */
+  /* Writes a raw gradient of parameter `parameter`, row-major, to `values`. */
+  petra_status (*fetch)(void *context, int gradient, int32_t parameter, double *values);
+  void *context;
+} petra_run_h5_probe_row;
+
+typedef struct petra_run_h5_probe petra_run_h5_probe;
+
+/* Creates the group with its empty data sets, and the table of parameters. Everything in `options` is copied except
+ * `parameter` and the names, which are borrowed. Errors as in run_h5.h. */
+petra_status petra_run_h5_probe_create(petra_run_h5 *log, const petra_run_h5_probe_options *options,
+                                       petra_run_h5_probe **out);
+
+/* Appends a row, and flushes. */
+petra_status petra_run_h5_probe_append(petra_run_h5_probe *probe, const petra_run_h5_probe_row *row);
+
+/* Returns the number of rows in the file. */
+int64_t petra_run_h5_probe_rows(const petra_run_h5_probe *probe);
+
+/* Writes /probe/peak_bytes (category), the maximum memory of the probes. Call it once. */
+petra_status petra_run_h5_probe_memory(petra_run_h5_probe *probe, const petra_account *account);
+
+/* Frees the memory; the data sets are closed with the file. NULL is allowed. */
+void petra_run_h5_probe_destroy(petra_run_h5_probe *probe);

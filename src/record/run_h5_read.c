@@ -413,11 +413,6 @@ petra_status petra_run_h5_read_train(const char *path, petra_run_h5_train **rows
   return petra_hdf5_read(path, read_group, &(source){.group = &petra_run_h5_train_group, .rows = rows, .count = count});
 }
 
-petra_status petra_run_h5_read_actions(const char *path, petra_run_h5_action **rows, int64_t *count) {
-  return petra_hdf5_read(path, read_group,
-                         &(source){.group = &petra_run_h5_action_group, .rows = rows, .count = count});
-}
-
 /* --- results --- */
 
 static const petra_run_h5_epoch *last_finite(const petra_run_h5_summary *summary, size_t member) {

@@ -37,9 +37,9 @@ typedef struct petra_run_h5_summary {
 
   int32_t ranks;     /* of an executed run; 0 if /ranks is not written */
   int32_t places;    /* ranks of each replica, one after the other; without replicas all */
-  int32_t placed;    /* number of stages of of_stage; a rehearsal has no /model/stages */
+  int32_t placed;    /* number of stages of of_stage; a run of cluster.stages has no /model/stages */
   int64_t *of_stage; /* (placed): the rank of each stage of replica 0, from 0 */
-  int64_t *time_ns;  /* (ranks, PETRA_RUN_H5_RANK_TIMES): as in petra_run_h5_rank */
+  int64_t *time_ns;  /* (ranks, PETRA_RUN_H5_RANK_TIMES): as in petra_rank_summary */
   int64_t *sent;     /* (ranks, PETRA_RUN_H5_RANK_SENT) */
 
   /* Microbatches of a simulation; NULL, like the next two, for other runs. */
@@ -61,9 +61,6 @@ bool petra_run_h5_of_pytorch(const petra_run_h5_summary *summary);
 
 /* Reads all rows of /train; free with petra_free. Errors as above. */
 petra_status petra_run_h5_read_train(const char *path, petra_run_h5_train **rows, int64_t *count);
-
-/* Reads all rows of /trace/actions; free with petra_free. Errors as above; PETRA_DATA if the run recorded none. */
-petra_status petra_run_h5_read_actions(const char *path, petra_run_h5_action **rows, int64_t *count);
 
 /* The figures by which runs are compared; NaN: the run has none. */
 typedef enum petra_result {

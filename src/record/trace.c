@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "record/trace.h"
+#include "record/action_log.h"
 
 #include "base/log.h"
 #include "base/mem.h"

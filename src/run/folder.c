@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -86,7 +85,14 @@ petra_status petra_folder_write_config(const char *directory, const char *text, 
   return status;
 }
 
-petra_status petra_folder_set_mark(const char *path, petra_folder_mark *mark) {
+/* --- one folder for processes on several hosts --- */
+
+/* The name of an empty file; "": no file was created. */
+typedef struct shared_mark {
+  char name[48];
+} shared_mark;
+
+static petra_status set_mark(const char *path, shared_mark *mark) {
   uint64_t number[2];
   char *file;
   if (getrandom(number, sizeof number, 0) != sizeof number)
@@ -102,18 +108,19 @@ petra_status petra_folder_set_mark(const char *path, petra_folder_mark *mark) {
   return status;
 }
 
-petra_status petra_folder_has_mark(const char *path, const petra_folder_mark *mark, bool *same) {
+/* Looks for the file for some seconds, because a network file system may show it late. */
+static petra_status find_mark(const char *path, const shared_mark *mark, bool *found) {
   const struct timespec pause = {0, 100000000};
   const int64_t began_ns = petra_clock_ns();
   char *file;
   PETRA_TRY(petra_join_path(path, mark->name, &file));
-  while (!(*same = access(file, F_OK) == 0) && petra_clock_ns() - began_ns < MARK_PATIENCE_NS)
+  while (!(*found = access(file, F_OK) == 0) && petra_clock_ns() - began_ns < MARK_PATIENCE_NS)
     nanosleep(&pause, NULL);
   petra_free(file);
   return PETRA_OK;
 }
 
-void petra_folder_remove_mark(const char *path, const petra_folder_mark *mark) {
+static void remove_mark(const char *path, const shared_mark *mark) {
   char *file;
   if (!*mark->name || petra_join_path(path, mark->name, &file) != PETRA_OK)
     return;
@@ -121,12 +128,42 @@ void petra_folder_remove_mark(const char *path, const petra_folder_mark *mark) {
   petra_free(file);
 }
 
+/* Checks on every rank that `path` is the folder of rank 0. */
+static petra_status compare_folders(petra_ranks *ranks, const char *path, shared_mark *mark) {
+  bool same = true;
+  PETRA_TRY(petra_ranks_agree(ranks, ranks->rank == 0 ? set_mark(path, mark) : PETRA_OK, NULL));
+  PETRA_TRY(petra_ranks_share(ranks, mark, sizeof *mark));
+  petra_status status = ranks->rank > 0 ? find_mark(path, mark, &same) : PETRA_OK;
+  if (!same)
+    status = petra_fail(PETRA_IO,
+                        "%s: is not the folder of rank 0, which has just written %s there; expected a folder that all "
+                        "processes share",
+                        path, mark->name);
+  return petra_ranks_agree(ranks, status, NULL);
+}
+
+petra_status petra_folder_share(const petra_config *config, const char *output, petra_ranks *ranks) {
+  shared_mark mark = {0};
+  char *path = NULL;
+  petra_status status =
+      ranks->rank == 0 ? petra_folder_of(config, output, &path) : petra_folder_of_run(config, output, &path);
+  status = petra_ranks_agree(ranks, status, NULL);
+  if (status == PETRA_OK)
+    status = compare_folders(ranks, path, &mark);
+  if (ranks->rank == 0)
+    remove_mark(path, &mark);
+  petra_free(path);
+  return status;
+}
+
+/* --- the folder of a run --- */
+
 petra_status petra_folder_open(petra_folder *folder, const petra_config *config, const char *output,
                                petra_folder_use use) {
-  *folder = (petra_folder){.lock = -1};
+  *folder = (petra_folder){.open = -1};
   PETRA_TRY(petra_folder_of(config, output, &folder->path));
   PETRA_TRY(
-      petra_folder_lock(folder->path, LOCK_EX, "run", "a folder of its own (--output or run.name)", &folder->lock));
+      petra_folder_lock(folder->path, LOCK_EX, "run", "a folder of its own (--output or run.name)", &folder->open));
   PETRA_TRY(petra_folder_admit(folder, config, use));
   return petra_folder_expand_config(config, &folder->config, &folder->config_size);
 }
@@ -152,15 +189,14 @@ petra_status petra_folder_complete(petra_folder *folder) {
   PETRA_TRY(petra_run_h5_complete(run_h5));
   folder->run_h5 = NULL;
   PETRA_TRY(petra_run_h5_close(run_h5));
-  PETRA_TRY(petra_folder_begun(folder));
-  return folder->overwrites ? petra_folder_remove_empty(folder, "checkpoint") : PETRA_OK; /* the earlier run's */
+  return petra_folder_ended(folder);
 }
 
 void petra_folder_fini(petra_folder *folder) {
   petra_run_h5_close(folder->run_h5);
   petra_folder_restore(folder);
-  if (folder->lock >= 0)
-    close(folder->lock);
+  if (folder->open >= 0)
+    close(folder->open);
   petra_free(folder->config);
   petra_free(folder->path);
 }

@@ -3,13 +3,19 @@
 #pragma once
 
 #include "setup/plan.h"
+#include "group/ranks.h"
 #include "record/run_h5.h"
 
 #include <stdbool.h>
 
+/* With device.plans: the choices of cuDNN that the convolutions of a run used, in the format of the file that
+ * device.plans names. With several processes they are those of rank 0. */
+#define PETRA_CUDNN_FILE "plans.txt"
+
 typedef struct petra_folder {
   char *path;
-  int lock;     /* descriptor of the lock, released by petra_folder_fini or the end of the process; -1: none */
+  int open;     /* descriptor of the folder, which holds the lock until petra_folder_fini or the end of the process; -1:
+                 * none */
   char *config; /* the expanded config */
   size_t config_size;
   petra_run_h5 *run_h5; /* NULL: none, or completed */
@@ -28,11 +34,11 @@ typedef enum petra_folder_use {
 } petra_folder_use;
 
 /* Opens --output, else run.output/run.name, for one run at a time; creates it if it is missing. Call petra_folder_fini
- * even on failure, and also for a folder {.lock = -1}. */
+ * even on failure, and also for a folder {.open = -1}. */
 petra_status petra_folder_open(petra_folder *folder, const petra_config *config, const char *output,
                                petra_folder_use use);
 
-/* The last part of opening (existing_run.c). It first restores a run that a killed --overwrite has set aside, and logs
+/* The last part of opening (earlier_run.c). It first restores a run that a killed --overwrite has set aside, and logs
  * a line. */
 petra_status petra_folder_admit(petra_folder *folder, const petra_config *config, petra_folder_use use);
 
@@ -43,6 +49,9 @@ petra_status petra_folder_set_aside(petra_folder *folder, const petra_config *co
 /* Removes the run that is set aside, if there is one: the new run has begun. */
 petra_status petra_folder_begun(petra_folder *folder);
 
+/* Does the same at the end of the new run, and removes an empty checkpoint/ of the earlier one. */
+petra_status petra_folder_ended(petra_folder *folder);
+
 /* Restores the run that is set aside, if there is one, and logs a line: the new run ends before it has begun.
  * petra_folder_fini does the same; a process that ends without that must call it. */
 void petra_folder_restore(petra_folder *folder);
@@ -51,11 +60,11 @@ void petra_folder_restore(petra_folder *folder);
 petra_status petra_folder_report_aside(const char *path);
 
 /* Returns PETRA_CONFIG if the folder has a log or a checkpoint of a run, begun or complete, that a file named `what`
- * would change. Reads only `path` of the folder. */
-petra_status petra_folder_spare_run(const petra_folder *folder, const char *what);
+ * would change. */
+petra_status petra_folder_spare_run(const char *path, const char *what);
 
-/* Removes a folder in this one, if it is empty. */
-petra_status petra_folder_remove_empty(const petra_folder *folder, const char *name);
+/* Returns true if device.plans names PETRA_CUDNN_FILE in this folder, which the backend then writes itself. */
+bool petra_folder_reads_cudnn_file(const petra_folder *folder, const petra_config *config);
 
 /* Removes checkpoint.h5 and its parts, if they exist. */
 petra_status petra_folder_remove_checkpoint(const petra_folder *folder);
@@ -64,15 +73,10 @@ petra_status petra_folder_remove_checkpoint(const petra_folder *folder);
  * says, then config.yaml. A full disk refuses run.h5, so it comes first. */
 petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, petra_run_h5_about *about);
 
-/* Checks that processes on several hosts use one folder under one path. One of them creates an empty file with a random
- * name there, the others look for it for some seconds, because a network file system may show it late, and the first
- * removes it. */
-typedef struct petra_folder_mark {
-  char name[48]; /* "": no file was created */
-} petra_folder_mark;
-petra_status petra_folder_set_mark(const char *path, petra_folder_mark *mark);
-petra_status petra_folder_has_mark(const char *path, const petra_folder_mark *mark, bool *same);
-void petra_folder_remove_mark(const char *path, const petra_folder_mark *mark);
+/* Checks that all ranks have the same folder; creates it. A separate host may have a folder with this path and the same
+ * files in it: rank 0 creates a file with a random name, which the others look for, and removes it. All ranks call
+ * this. */
+petra_status petra_folder_share(const petra_config *config, const char *output, petra_ranks *ranks);
 
 /* Writes /model/stages. */
 petra_status petra_folder_write_stages(const petra_folder *folder, const petra_plan *plan);

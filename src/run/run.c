@@ -3,9 +3,8 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "record/trace.h"
+#include "record/action_log.h"
 
-#include <math.h>
 #include <unistd.h>
 
 /* --- open --- */
@@ -40,7 +39,7 @@ petra_status petra_run_place(petra_run *run) {
     return PETRA_OK;
   petra_placement_describe(&run->placement, &run->plan, stages, sizeof stages);
   petra_ranks_rename(run->ranks, stages);
-  return petra_rank_times_init(&run->times, &run->plan);
+  return petra_rank_times_init(&run->times, &run->plan.program);
 }
 
 petra_status petra_run_begin(petra_run *run, petra_run_h5_about *about) {
@@ -88,9 +87,8 @@ static petra_status open_all(petra_run *run) {
 }
 
 petra_status petra_run_open(const petra_config *config, const petra_run_options *options, petra_run **out) {
-  static const petra_run_ops *const kinds[] = {[PETRA_RUN_TRAIN] = &petra_run_training,
-                                               [PETRA_RUN_SIMULATE] = &petra_run_simulating,
-                                               [PETRA_RUN_REHEARSE] = &petra_run_rehearsing};
+  static const petra_run_ops *const kinds[] = {
+      [PETRA_RUN_TRAIN] = &petra_run_training, [PETRA_RUN_SIMULATE] = &petra_run_simulating};
   petra_run *run;
   PETRA_TRY(petra_allocate(&run, 1, sizeof *run));
   run->config = config;
@@ -98,12 +96,11 @@ petra_status petra_run_open(const petra_config *config, const petra_run_options 
   run->ops = kinds[options->kind];
   run->one = PETRA_RANKS_ONE;
   run->ranks = options->ranks ? options->ranks : &run->one;
-  run->pace = (petra_pace_seconds){NAN, NAN, NAN, NAN};
   run->stored = options->files;
   if (!petra_run_is_first(run))
     run->options.files = run->options.print = false;
   run->main.network.backend = options->backend;
-  run->folder.lock = -1;
+  run->folder.open = -1;
   petra_status status = agree(run, run->ops->prepare(run));
   if (status == PETRA_OK && run->ops->connect)
     status = run->ops->connect(run);
@@ -221,8 +218,4 @@ bool petra_run_has_checkpoint(const petra_run *run) {
 
 int64_t petra_run_now_ns(const petra_run *run) {
   return run->executor ? run->executor->ops->now_ns(run->executor) : 0;
-}
-
-petra_pace_seconds petra_run_pace(const petra_run *run) {
-  return run->pace;
 }

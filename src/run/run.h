@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run from a config: open it, run it to its end, close it. A training, in one process or several, a simulation and a
- * rehearsal are assembled alike, and differ in their worker and executor. The command line, tests and benches create
- * runs here. */
+/* A run from a config: open it, run it to its end, close it. A training, in one process or several, and a simulation
+ * are assembled alike, and differ in their worker and executor. The command line, tests and benches create runs here. */
 #pragma once
 
 #include "schedule/executor.h"
 #include "probe/probe.h"
 #include "exec/network.h"
-#include "predict/memory_cache.h"
+#include "predict/memory.h"
 #include "group/ranks.h"
 #include "record/training_log.h"
 
 typedef enum petra_run_kind {
-  PETRA_RUN_TRAIN,    /* stages on tensors; with ranks several processes execute them, else this one emulates them */
-  PETRA_RUN_SIMULATE, /* costs are counted, nothing is computed (run/simulation.h) */
-  /* Ranks execute cluster.stages: they sleep for the cost of their actions and send each other messages. */
-  PETRA_RUN_REHEARSE
+  PETRA_RUN_TRAIN,   /* stages on tensors; with ranks several processes execute them, else this one emulates them */
+  PETRA_RUN_SIMULATE /* costs are counted, nothing is computed (run/simulation.h) */
 } petra_run_kind;
 
 typedef struct petra_run_options {
@@ -28,8 +25,8 @@ typedef struct petra_run_options {
   petra_ranks *ranks; /* run.mode: execute: the ranks of the run, borrowed. NULL: this process alone, a group of one */
   /* For a training. */
   const char *resume_command; /* for the message of a run that is stopped */
-  bool resume; /* resumes the checkpoint in the folder, if there is one (run/folder.h); a rehearsal refuses it */
-  bool print;  /* prints on stdout where it resumes, one line per epoch, how it ended */
+  bool resume;                /* resumes the checkpoint in the folder, if there is one (run/folder.h) */
+  bool print;                 /* prints on stdout where it resumes, one line per epoch, how it ended */
   petra_progress_style progress;
   const petra_dataset *train, *evaluation; /* borrowed; NULL: from the config */
   petra_backend *backend;                  /* owned by the run; NULL: from the config */
@@ -42,10 +39,8 @@ typedef struct petra_run_options {
   bool critical_path;
   const char *chakra;               /* folder for Chakra execution traces, which `overwrite` replaces; NULL: none */
   bool times_alone;                 /* memory is not counted */
-  petra_memory_cache *memory_cache; /* for many simulations of one config; borrowed; NULL: none */
   const petra_plan *plan;           /* with its program and profile, borrowed; NULL: from the config */
-  const int32_t *rank_of;           /* with `plan`: the rank of each stage, of `places` ranks; borrowed */
-  int32_t places;
+  petra_memory_cache *memory_cache; /* for many simulations of one config; borrowed; NULL: none */
 } petra_run_options;
 
 typedef struct petra_run petra_run;
@@ -90,12 +85,3 @@ int64_t petra_run_now_ns(const petra_run *run);
 petra_network *petra_run_network(petra_run *run);
 const petra_training_log *petra_run_log(const petra_run *run);
 bool petra_run_has_checkpoint(const petra_run *run); /* the folder contains one now */
-
-/* Seconds per microbatch; NaN: not known. */
-typedef struct petra_pace_seconds {
-  double measured, predicted, low, high;
-} petra_pace_seconds;
-
-/* Returns the measured pace, and the prediction by a simulation of the same plan. Call it after petra_run_close, on
- * rank 0 of a run on ranks. */
-petra_pace_seconds petra_run_pace(const petra_run *run);

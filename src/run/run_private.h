@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The internals of a run: what every run has (run.c), and what each kind adds (training.c with run_files.c and
- * run_observers.c, simulation.c, rehearsal.c). */
+/* The internals of a run: what every run has (run.c), and what each kind adds (training.c, training_files.c
+ * and training_observers.c; simulation.c). */
 #pragma once
 
 #include "run/run.h"
 
 #include "record/action_log.h"
-#include "distributed/best_weights.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/manifest.h"
 #include "setup/virtual_cluster.h"
 #include "distributed/execution.h"
 #include "run/folder.h"
 #include "exec/pipeline.h"
-#include "run/rank_simulation.h"
-#include "probe/probe_log.h"
+#include "exec/stage_observer.h"
+#include "setup/rank_simulation.h"
+#include "record/run_h5.h"
 
 /* The functions of a kind of run. `compare` to `follow` may be NULL; all but `destroy` are called in this order. */
 typedef struct petra_run_ops {
@@ -37,10 +38,18 @@ typedef struct petra_run_ops {
   void (*destroy)(petra_run *run);
 } petra_run_ops;
 
-extern const petra_run_ops petra_run_training, petra_run_simulating, petra_run_rehearsing;
+extern const petra_run_ops petra_run_training, petra_run_simulating;
 
 typedef struct petra_simulation petra_simulation;
-typedef struct petra_rehearsal petra_rehearsal;
+
+/* The rows of a run's probes in run.h5 (probe_log.c). */
+typedef struct petra_probe_log {
+  const petra_network *network;
+  petra_run_h5_probe *log; /* NULL: nothing was begun */
+  petra_run_h5_parameter *parameters;
+  const petra_probe_row *row;   /* the row that is being written */
+  const petra_tensor **tensors; /* its gradients, [gradient][parameter] */
+} petra_probe_log;
 
 struct petra_run {
   const petra_config *config;
@@ -56,13 +65,10 @@ struct petra_run {
   petra_observer *trace, *observers;
   /* For the trace: returns the memory of a stage (from 1); NULL: not known. The context is the run. */
   const petra_account *(*account)(const void *run, int32_t stage);
-  petra_pace_seconds pace;
-  /* --- of a training or a rehearsal, over the ranks --- */
   petra_placement placement;
   petra_rank_times times;       /* times of the actions of this rank, if the run is executed */
-  petra_run_h5_rank this_rank;  /* row of this rank */
-  petra_simulation *simulation; /* NULL for other kinds */
-  petra_rehearsal *rehearsal;
+  petra_rank_summary this_rank; /* row of this rank */
+  petra_simulation *simulation; /* NULL for a training */
   /* --- of a training --- */
   petra_pipeline main;                       /* of this process; with replicas in an emulated run that of replica 0 */
   petra_pipeline *others;                    /* of an emulated run's other replicas */
@@ -70,7 +76,8 @@ struct petra_run {
   petra_dataset *train_opened, *eval_opened; /* opened by the run */
   const petra_dataset *train_set, *eval_set; /* eval_set NULL: no evaluation */
   petra_lr lr;
-  petra_execution *execution;
+  petra_worker *replicas;     /* in front of the workers of the replicas; NULL: there is one replica */
+  petra_execution *execution; /* NULL: this process is alone */
   /* Files. */
   char *held_path; /* file of weights for which there is room on the disk (io/file.h); NULL: none */
   char *weights_path;
@@ -79,6 +86,7 @@ struct petra_run {
   petra_archive *resume; /* the checkpoint that the run resumes from; NULL: none */
   int64_t data[2];       /* fingerprints of the splits, if checkpoints are written or one is read */
   int64_t first;         /* the first microbatch that stage 1 reads */
+  int64_t resumed_ns;    /* the clock of rank 0 when the run was resumed */
   /* Observers. */
   petra_training_log *log;
   petra_probe *probe;
@@ -88,6 +96,7 @@ struct petra_run {
   petra_observer *checkpoints;
   petra_stage_observer **stage_observers; /* of each replica that is here */
   petra_stage_observer *loss_observers;   /* notified of losses and evaluations, wherever the last stage is */
+  petra_replica_losses *losses;           /* of the replicas that are all here; NULL: `execution`, or one replica */
   petra_worker *(*wrap)(void *context, petra_worker *worker);
   void *wrap_context;
 };
@@ -115,13 +124,10 @@ static inline bool petra_run_keeps_best(const petra_run *run) {
 /* Places the stages on the ranks and names them in messages. petra_run_destroy undoes it. */
 petra_status petra_run_place(petra_run *run);
 
-/* For an executed run: writes the row of each rank, the actions of all, and their pace. All ranks call this. */
-petra_status petra_run_write_ranks(petra_run *run);
-
 /* Begins run.h5 and config.yaml in the open folder, with the stages of a model. */
 petra_status petra_run_begin(petra_run *run, petra_run_h5_about *about);
 
-/* --- run_files.c --- */
+/* --- training_files.c --- */
 
 /* A training's `begin`, which finds the checkpoint that the run resumes. A training's `follow`: other ranks than 0 find
  * the files for their parts of checkpoints, and the checkpoint that rank 0 resumes. */
@@ -130,13 +136,35 @@ petra_status petra_run_open_files(petra_run *run, petra_run_h5_about *about);
 void petra_run_release_room(petra_run *run);
 petra_status petra_run_follow_files(petra_run *run, petra_status status);
 
-/* Checks, before the run's folder is opened, that all ranks have the same one, if that matters. All ranks call this. */
-petra_status petra_run_share_folder(const petra_run *run);
-
 /* A training's `write`: weights.h5, and the last tables of the log. */
 petra_status petra_run_write_files(petra_run *run);
 
-/* --- run_observers.c --- */
+/* --- pace.c --- */
+
+/* Writes /pace, with a prediction if the costs come from a profile. All ranks call this, each with its own times, which
+ * become the sums over all on rank 0. */
+petra_status petra_run_write_pace(petra_run *run);
+
+/* --- training_observers.c --- */
 
 /* A training's `observe`; the probe is first in the list of the worker's observers. */
 petra_status petra_run_create_observers(petra_run *run);
+
+/* Creates the checkpoints and reads the one that the run resumes from; *worker is for the executor. */
+petra_status petra_run_create_checkpoints(petra_run *run, petra_worker **worker);
+
+/* Waits until the observers know all losses, evaluations and references so far, and best.h5 is written. All ranks call
+ * this at the same position of the schedule; `run` is the run. */
+petra_status petra_run_drain(void *run);
+
+/* --- probe_log.c --- */
+
+/* All is borrowed. `resumed`: the run is resumed with this `run_h5`. The log must stay in place until
+ * petra_probe_log_fini; call that even on failure. */
+petra_status petra_probe_log_init(petra_probe_log *log, const petra_network *network, petra_run_h5 *run_h5,
+                                  bool resumed);
+
+/* Is the `row` of petra_probe_options; `context` is the log. */
+petra_status petra_probe_log_row(void *context, const petra_probe_row *row);
+
+void petra_probe_log_fini(petra_probe_log *log);

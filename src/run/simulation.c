@@ -14,8 +14,7 @@
 #include <string.h>
 
 struct petra_simulation {
-  const int32_t *rank_of; /* rank per stage; NULL: every device is a rank */
-  int32_t *placement;     /* the same array, if it comes from cluster.placement */
+  int32_t *rank_of; /* rank per stage; NULL: every device is a rank */
   int32_t ranks;
   double *rank_busy;    /* per rank */
   petra_worker *worker; /* counts versions */
@@ -39,12 +38,10 @@ enum { MEMORY_BINS = 1024 };
 
 static petra_status place(petra_run *run) {
   petra_simulation *s = run->simulation;
-  s->rank_of = run->options.rank_of;
-  s->ranks = s->rank_of ? run->options.places : (int32_t)run->config->cluster.placement.count;
-  if (s->ranks > 0 && !s->rank_of) {
-    PETRA_TRY(petra_allocate(&s->placement, (size_t)run->plan.stages, sizeof *s->placement));
-    PETRA_TRY(petra_placement_cut(&run->plan, s->ranks, s->placement));
-    s->rank_of = s->placement;
+  s->ranks = (int32_t)run->config->cluster.placement.count;
+  if (s->ranks > 0) {
+    PETRA_TRY(petra_allocate(&s->rank_of, (size_t)run->plan.stages, sizeof *s->rank_of));
+    PETRA_TRY(petra_placement_cut(&run->plan, s->ranks, s->rank_of));
   }
   PETRA_TRY(petra_allocate(&s->rank_busy, (size_t)s->ranks, sizeof *s->rank_busy));
   return petra_rank_simulation_create(&run->plan, &run->cluster, s->rank_of, s->ranks, &run->rank_simulation);
@@ -82,7 +79,7 @@ static petra_status watch_clock(petra_run *run) {
   if (run->options.files && run->options.overwrite)
     PETRA_OBSERVERS_ADD(petra_observer, &run->observers, &s->stops);
   for (int i = 0; i <= PETRA_PROFILE_QUARTILE3; i++)
-    PETRA_TRY(petra_rank_times_init(&s->times[i], &run->plan));
+    PETRA_TRY(petra_rank_times_init(&s->times[i], &run->plan.program));
   PETRA_OBSERVERS_ADD(petra_observer, &run->observers, &s->times[PETRA_PROFILE_MEAN].base);
   return PETRA_OK;
 }
@@ -356,7 +353,7 @@ static void destroy(petra_run *run) {
   petra_free(s->reals);
   petra_free(s->integers);
   petra_free(s->rank_busy);
-  petra_free(s->placement);
+  petra_free(s->rank_of);
   petra_free(s);
 }
 

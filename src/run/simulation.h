@@ -2,9 +2,9 @@
 /* A simulated run (PETRA_RUN_SIMULATE): a method on the modelled cluster, without tensors. */
 #pragma once
 
-#include "schedule/observer.h"
+#include "schedule/executor.h"
 #include "record/run_h5.h"
-#include "distributed/rank_times.h"
+#include "sim/rank_times.h"
 #include "run/run.h"
 #include "schedule/schedule.h"
 #include "sim/executor_virtual.h"

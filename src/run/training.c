@@ -5,9 +5,9 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "checkpoint/checkpoint_file.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/checkpoints.h"
-#include "distributed/consistency_check.h"
+#include "exec/worker_replicas.h"
 
 #include <string.h>
 
@@ -28,11 +28,6 @@ static petra_status plan_program(petra_run *run) {
   PETRA_TRY(petra_plan_check_batch(config, run->train_set));
   const int64_t batches = run->train_set->count / petra_plan_microbatch_samples(config);
   const int64_t microbatches = petra_plan_microbatches(config, batches);
-  if (config->cluster.stages > 0)
-    return petra_config_fail(
-        config, "cluster.stages",
-        "%lld stages without a model cannot be trained; expected 0, run.mode: execute or petra simulate",
-        (long long)config->cluster.stages);
   PETRA_TRY(petra_plan_check_norms(&run->plan));
   PETRA_TRY(petra_plan_program(&run->plan, microbatches, batches));
   PETRA_TRY(petra_plan_load_profile(&run->plan));
@@ -72,6 +67,11 @@ static petra_status open_networks(petra_run *run) {
 
 static petra_status prepare(petra_run *run) {
   const petra_run_options *options = &run->options;
+  const int64_t equal = run->config->cluster.stages;
+  if (equal > 0)
+    return petra_config_fail(run->config, "cluster.stages",
+                             "%lld stages without a model cannot be trained; expected 0, or petra simulate",
+                             (long long)equal);
   PETRA_TRY(petra_plan_init(&run->plan, run->config));
   PETRA_TRY(petra_plan_read_order(&run->plan));
   PETRA_TRY(open_set(run, PETRA_SPLIT_TRAIN, options->train, &run->train_opened, &run->train_set));
@@ -83,7 +83,8 @@ static petra_status prepare(petra_run *run) {
   if (!petra_run_executes(run))
     run->account = account_of;
   PETRA_TRY(petra_run_place(run));
-  PETRA_TRY(petra_execution_create(&run->placement, &run->plan, &run->times, &run->execution));
+  if (petra_run_executes(run))
+    PETRA_TRY(petra_execution_create(&run->placement, &run->plan, &run->times, &run->execution));
   PETRA_TRY(open_networks(run));
   return petra_cluster_init(&run->cluster, &run->plan);
 }
@@ -100,9 +101,11 @@ static petra_status compare(const void *context, FILE *out) {
 }
 
 static petra_status connect(petra_run *run) {
-  PETRA_TRY(petra_execution_connect(run->execution, &run->main.network));
-  PETRA_TRY(petra_run_share_folder(run));
-  if (petra_run_executes(run) && run->options.print && strcmp(run->main.network.backend->ops->name, "cuda") == 0)
+  if (run->execution)
+    PETRA_TRY(petra_execution_connect(run->execution, &run->main.network));
+  if (run->ranks->count > 1 && run->stored && run->config->run.checkpoint_every.count > 0) /* with parts of all ranks */
+    PETRA_TRY(petra_folder_share(run->config, run->options.output, run->ranks));
+  if (run->execution && run->options.print && strcmp(run->main.network.backend->ops->name, "cuda") == 0)
     petra_utf8_print(stdout, "messages between the processes: %s\n", petra_execution_link_name(run->execution));
   return PETRA_OK;
 }
@@ -120,55 +123,41 @@ static petra_status create_worker(petra_run *run, petra_worker **worker) {
                                       .observers = run->stage_observers[i]};
     if (!run->pipelines[i])
       continue;
-    PETRA_TRY(
-        petra_execution_transport(run->execution, &run->pipelines[i]->network, options.evaluation, &options.transport));
+    if (run->execution)
+      PETRA_TRY(petra_execution_transport(run->execution, &run->pipelines[i]->network, options.evaluation,
+                                          &options.transport));
     PETRA_TRY(petra_pipeline_start(run->pipelines[i], &options));
   }
-  return petra_execution_worker(run->execution, run->pipelines, run->actions, &run->this_rank, worker);
-}
-
-/* Creates the checkpoints and reads the one that the run resumes from; *worker is for the executor. */
-static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
-  const petra_checkpoints_options options = {.state = {.files = &run->checkpoint,
-                                                       .config = run->folder.config,
-                                                       .pipelines = run->pipelines,
-                                                       .replicas = (int)run->config->cluster.replicas,
-                                                       .execution = run->execution,
-                                                       .probe = run->probe,
-                                                       .data = run->data,
-                                                       .log = run->log,
-                                                       .run_h5 = run->folder.run_h5},
-                                             .plan = &run->plan,
-                                             .worker = *worker,
-                                             .every = run->config->run.checkpoint_every,
-                                             .aside = &run->folder.aside,
-                                             .command = run->options.resume_command,
-                                             .by_arrival = petra_run_by_arrival(run),
-                                             .measure = run->config->cluster.cost.model == PETRA_COST_MEASURED,
-                                             .resume = run->resume};
-  if (!run->stored)
+  *worker = run->main.worker;
+  if (run->placement.replicas > 1) {
+    PETRA_TRY(petra_pipelines_worker(run->pipelines, &run->placement, &run->replicas));
+    *worker = run->replicas;
+  }
+  if (!run->execution)
     return PETRA_OK;
-  PETRA_TRY(petra_checkpoints_create(&options, &run->checkpoints, worker));
-  petra_checkpoint_destroy(run->resume);
-  run->resume = NULL;
-  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->checkpoints);
-  return PETRA_OK;
+  const petra_execution_worker_options options = {.pipeline = &run->main,
+                                                  .worker = *worker,
+                                                  .groups = run->probe ? petra_probe_groups(run->probe) : NULL,
+                                                  .actions = run->actions ? petra_action_log_wall_observer(run->actions)
+                                                                          : NULL};
+  return petra_execution_worker(run->execution, &options, &run->this_rank, worker);
 }
 
 static petra_status start(petra_run *run, petra_worker **worker) {
   if (petra_run_is_first(run))
     petra_plan_warn_outputs(&run->plan, run->train_set);
   PETRA_TRY(create_worker(run, worker));
-  PETRA_TRY(create_checkpoints(run, worker));
+  PETRA_TRY(petra_run_create_checkpoints(run, worker));
   if (!petra_run_by_arrival(run))
     return PETRA_OK;
-  const petra_executor_cuts cuts = petra_checkpoints_cuts(run->checkpoints);
+  const petra_pipeline_cuts cuts = petra_checkpoints_cuts(run->checkpoints);
   return petra_execution_executor(run->execution, run->main.worker, &run->main.network, &cuts, &run->executor);
 }
 
 static petra_status finish(petra_run *run, petra_status status) {
   if (status == PETRA_OK)
-    status = petra_execution_finish(run->execution, &run->this_rank);
+    status = run->execution ? petra_execution_finish(run->execution, petra_run_drain, run, &run->this_rank)
+                            : petra_run_drain(run);
   if (status == PETRA_OK)
     status = petra_probe_finish(run->probe);
   petra_training_log_finish(run->log, status == PETRA_OK);
@@ -179,6 +168,8 @@ static void destroy(petra_run *run) {
   petra_run_release_room(run);
   petra_execution_destroy(run->execution);
   petra_checkpoints_destroy(run->checkpoints);
+  petra_worker_replicas_destroy(run->replicas);
+  petra_replica_losses_destroy(run->losses);
   petra_best_destroy(run->best);
   petra_run_drop_worker(run);
   petra_checkpoint_destroy(run->resume);

@@ -38,13 +38,6 @@ bool petra_program_has_layout(const petra_program_options *options, petra_layout
   return true;
 }
 
-bool petra_program_is_first(const petra_program_options *options, int32_t stage) {
-  int32_t before = 1;
-  while (petra_program_device(options, before) != petra_program_device(options, stage))
-    before++;
-  return before == stage;
-}
-
 static petra_status check_layout(const petra_program_ops *program, const petra_program_options *options) {
   static const char *const expected[] = {[PETRA_LAYOUT_SINGLE] = "one stage on each device",
                                          [PETRA_LAYOUT_LOOP] = "a loop",
@@ -147,4 +140,21 @@ bool petra_program_probes_alike(const petra_program_ops *program, const petra_pr
       if (petra_program_reference(program, options, read - 1, stage, of) > last)
         return false;
   return true;
+}
+
+/* Chooses the microbatch in the middle of each part of an epoch: of N microbatches and P parts, floor((2 p + 1) N / (2
+ * P)). */
+bool petra_program_is_probed(const petra_program_options *options, int64_t per_epoch, int64_t microbatch) {
+  int64_t batches = options->batches, end = microbatch + options->accumulate;
+  if (per_epoch <= 0)
+    return false;
+  for (int64_t epoch = microbatch / batches; epoch * batches < end; epoch++) {
+    int64_t from = microbatch - epoch * batches;
+    int64_t p = from <= 0 ? 0 : (2 * per_epoch * from / batches - 1) / 2;
+    while (p < per_epoch && (2 * p + 1) * batches / (2 * per_epoch) < from)
+      p++;
+    if (p < per_epoch && (2 * p + 1) * batches / (2 * per_epoch) < end - epoch * batches)
+      return true;
+  }
+  return false;
 }

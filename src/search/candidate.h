@@ -14,19 +14,21 @@
 #include "config/config.h"
 #include "schedule/method.h"
 
-/* What all candidates for a config share. */
-typedef struct petra_candidates petra_candidates;
+/* What all candidates share. */
+typedef struct petra_candidates {
+  const petra_config *config; /* borrowed */
+  int32_t stages, devices;    /* stages of the config; devices of every candidate */
+  int blocks;                 /* of the network; 0: there is none */
+  bool reversible;            /* the network has reversible blocks */
+  petra_config *plain;        /* the config without its method */
+  char *text;                 /* the expanded config */
+  struct petra_memory_cache *memory;
+} petra_candidates;
 
 /* `devices` is the number of devices of every candidate; 0: that of the config. Errors: those of a simulation of the
  * config as it is, which is opened. The config is borrowed. */
 petra_status petra_candidates_create(const petra_config *config, int32_t devices, petra_candidates **out);
 void petra_candidates_destroy(petra_candidates *c);
-
-const petra_config *petra_candidates_config(const petra_candidates *c);
-int32_t petra_candidates_stages(const petra_candidates *c); /* of the config */
-int32_t petra_candidates_devices(const petra_candidates *c);
-int petra_candidates_blocks(const petra_candidates *c);      /* of the network; 0: there is none */
-bool petra_candidates_reversible(const petra_candidates *c); /* the network has reversible blocks */
 
 typedef struct petra_candidate {
   petra_method method; /* a preset */
@@ -65,3 +67,17 @@ petra_status petra_candidate_simulate(const petra_candidates *c, const petra_can
  * `report` does not return PETRA_OK, and returns its status. */
 petra_status petra_candidate_settings(const petra_candidates *c, const petra_candidate *candidate,
                                       petra_status (*report)(void *context, const char *setting), void *context);
+
+/* Every method as a candidate for one config. All methods have the devices of the config's own method, and the stages
+ * per device that they need: one, or two in a loop or a V (in a loop method.chunks, if it is set). */
+typedef struct petra_method_figures {
+  petra_method method;
+  int32_t stages, devices;
+  bool exact; /* its gradients are those of the whole network; else they are delayed, or local */
+  petra_candidate_figures found;
+} petra_method_figures;
+
+/* Fills `out`, one entry for each preset (petra_method_count), by increasing time per microbatch; those that cannot run
+ * are last. *devices and *stages are those of the config. Errors: those of petra_candidates_create. */
+petra_status petra_compare_methods(const petra_config *config, petra_method_figures *out, int32_t *devices,
+                                   int32_t *stages);

@@ -7,6 +7,7 @@
 #include "search/search_cuts.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Everything of a candidate except its cut, and what its simulations have in common. */
@@ -35,8 +36,67 @@ typedef struct search {
   char reason[512]; /* why the first one could not */
 } search;
 
+/* --- the Pareto set --- */
+
+static void free_points(petra_point_set *set) {
+  for (int64_t i = 0; i < set->count; i++)
+    petra_free(set->point[i].blocks);
+  petra_free(set->point);
+  *set = (petra_point_set){0};
+}
+
+/* Returns true if a point covers these figures. */
+static bool covers(const petra_point_set *set, double seconds, int64_t bytes, int64_t lag) {
+  for (int64_t i = 0; i < set->count; i++) {
+    const petra_point *p = &set->point[i];
+    if (p->seconds <= seconds && p->found.peak_bytes <= bytes && p->found.lag_max <= lag)
+      return true;
+  }
+  return false;
+}
+
+static void remove_covered(petra_point_set *set, const petra_point *by) {
+  const petra_point_set one = {.point = (petra_point *)by, .count = 1};
+  int64_t left = 0;
+  for (int64_t i = 0; i < set->count; i++) {
+    const petra_point *p = &set->point[i];
+    if (covers(&one, p->seconds, p->found.peak_bytes, p->found.lag_max))
+      petra_free(p->blocks);
+    else
+      set->point[left++] = *p;
+  }
+  set->count = left;
+}
+
+/* Inserts a point, with a copy of its candidate's cut, unless it is covered; removes those that it covers. */
+static petra_status insert(petra_point_set *set, const petra_point *point) {
+  const size_t stages = (size_t)point->candidate.stages;
+  int64_t *blocks = NULL;
+  if (covers(set, point->seconds, point->found.peak_bytes, point->found.lag_max))
+    return PETRA_OK;
+  PETRA_TRY(petra_array_reserve(&set->point, &set->capacity, set->count + 1, sizeof *set->point));
+  if (point->candidate.blocks) {
+    PETRA_TRY(petra_allocate(&blocks, stages, sizeof *blocks));
+    memcpy(blocks, point->candidate.blocks, stages * sizeof *blocks);
+  }
+  remove_covered(set, point);
+  petra_point *p = &set->point[set->count++];
+  *p = *point;
+  p->blocks = blocks;
+  p->candidate.blocks = blocks;
+  return PETRA_OK;
+}
+
+/* By rising seconds, and for equal seconds by memory. */
+static int compare_points(const void *a, const void *b) {
+  const petra_point *p = a, *q = b;
+  if (p->seconds != q->seconds)
+    return p->seconds < q->seconds ? -1 : 1;
+  return (p->found.peak_bytes > q->found.peak_bytes) - (p->found.peak_bytes < q->found.peak_bytes);
+}
+
 void petra_search_fini(petra_search_result *result) {
-  petra_point_set_fini(&result->points);
+  free_points(&result->points);
   *result = (petra_search_result){0};
 }
 
@@ -93,7 +153,7 @@ static petra_status add_family(search *s, const petra_candidate *candidate) {
 
 /* Adds a family for each k. */
 static petra_status add_windows(search *s, petra_candidate candidate) {
-  const petra_config *config = petra_candidates_config(s->c);
+  const petra_config *config = s->c->config;
   enum { BATCH_MAX = 65536, K_MAX = 1000000 }; /* of data.batch and method.accumulate */
   const int64_t samples = config->data.batch * config->method.accumulate;
   const bool counts = config->cluster.stages == 0 && (config->cluster.cost.model == PETRA_COST_ROOFLINE ||
@@ -116,7 +176,7 @@ static petra_status add_kept(search *s, petra_candidate candidate) {
   PETRA_TRY(add_windows(s, candidate));
   for (int i = 0; i < 3; i++) {
     const bool new = keeps_freely(method) && all[i] != method->keep && !is_preset(method, all[i]);
-    if (!new || (all[i] == PETRA_KEEP_NOTHING && !petra_candidates_reversible(s->c)))
+    if (!new || (all[i] == PETRA_KEEP_NOTHING && !s->c->reversible))
       continue;
     candidate.keep = all[i];
     PETRA_TRY(add_windows(s, candidate));
@@ -130,8 +190,8 @@ static petra_status add_kept(search *s, petra_candidate candidate) {
 
 /* Adds the families of a method, for all stages per device. */
 static petra_status add_method(search *s, const petra_method *method) {
-  const petra_config *config = petra_candidates_config(s->c);
-  const int32_t devices = petra_candidates_devices(s->c);
+  const petra_config *config = s->c->config;
+  const int32_t devices = s->c->devices;
   const petra_layout layout = method->program->layout;
   const int32_t own = petra_candidates_chunks(s->c, method);
   const int32_t chunks_min = layout == PETRA_LAYOUT_LOOP ? 1 : method->chunks;
@@ -140,8 +200,8 @@ static petra_status add_method(search *s, const petra_method *method) {
     chunks_max = 2;
   if (layout == PETRA_LAYOUT_LOOP && own > chunks_max)
     chunks_max = own;
-  if (config->cluster.stages == 0 && chunks_max > petra_candidates_blocks(s->c) / devices)
-    chunks_max = petra_candidates_blocks(s->c) / devices;
+  if (config->cluster.stages == 0 && chunks_max > s->c->blocks / devices)
+    chunks_max = s->c->blocks / devices;
   for (int32_t chunks = chunks_min; chunks <= chunks_max; chunks++)
     PETRA_TRY(add_kept(s, (petra_candidate){.method = *method, .stages = chunks * devices}));
   return PETRA_OK;
@@ -183,7 +243,7 @@ static void bound_steady_state(const petra_config *config, family *f, const petr
 
 /* Takes from the first simulation of a family what all of its cuts have in common. */
 static petra_status learn(const search *s, family *f, const petra_candidate_figures *found) {
-  const petra_config *config = petra_candidates_config(s->c);
+  const petra_config *config = s->c->config;
   const petra_program_ops *program = f->candidate.method.program;
   const petra_keep keep = f->candidate.keep == PETRA_KEEP_PRESET ? f->candidate.method.keep : f->candidate.keep;
   f->runs = true;
@@ -199,7 +259,7 @@ static petra_status learn(const search *s, family *f, const petra_candidate_figu
                                       .fused_head = !f->candidate.method.split_head},
                              .layout = program->layout,
                              .stages = f->candidate.stages,
-                             .devices = petra_candidates_devices(s->c),
+                             .devices = s->c->devices,
                              .kept = f->kept,
                              .kept_is_fixed = f->fixed,
                              .versions = petra_method_stashes(&f->candidate.method) ? found->lag_max : 0,
@@ -216,7 +276,7 @@ static int64_t limit_of(const search *s) {
 }
 
 static double samples_of(const search *s, const family *f) {
-  const petra_config *config = petra_candidates_config(s->c);
+  const petra_config *config = s->c->config;
   return config->cluster.stages > 0 ? 1 : (double)(f->candidate.batch * config->cluster.replicas);
 }
 
@@ -235,7 +295,7 @@ static petra_status simulate(search *s, family *f, const int64_t *blocks, petra_
     PETRA_TRY(learn(s, f, &point->found));
   const int64_t lag = s->options->lag_max;
   if (point->found.peak_bytes <= limit_of(s) && (lag < 0 || point->found.lag_max <= lag))
-    return petra_point_set_insert(&s->out->points, point);
+    return insert(&s->out->points, point);
   return PETRA_OK;
 }
 
@@ -261,8 +321,7 @@ static bool is_excluded(const search *s, const family *f, const int64_t *blocks)
   if (!f->runs)
     return false;
   const petra_cut_bound bound = petra_cut_bound_of(&f->rule, blocks);
-  return bound.bytes > limit_of(s) ||
-         petra_point_set_covers(&s->out->points, bound.time_s / samples_of(s, f), bound.bytes, f->lag_min);
+  return bound.bytes > limit_of(s) || covers(&s->out->points, bound.time_s / samples_of(s, f), bound.bytes, f->lag_min);
 }
 
 /* Simulates a cut unless it was tried or is excluded. `found` is without a time then. */
@@ -418,7 +477,7 @@ static petra_status open(search *s) {
 }
 
 /* Calls a function for every family. Those with the same prices come one after another, because they share predictions
- * of memory (predict/memory_cache.h). */
+ * of memory (predict/memory.h). */
 static petra_status for_each(search *s, petra_status (*function)(search *s, family *f)) {
   for (int64_t p = 0; p < s->price_count; p++)
     for (int64_t i = 0; i < s->count; i++)
@@ -431,14 +490,15 @@ static petra_status go(search *s) {
   PETRA_TRY(open(s));
   if (s->count == 0)
     return petra_fail(PETRA_CONFIG, "%d devices for a network of %d blocks; expected at most one device per block",
-                      petra_candidates_devices(s->c), petra_candidates_blocks(s->c));
+                      s->c->devices, s->c->blocks);
   PETRA_TRY(for_each(s, try_first));
   PETRA_TRY(for_each(s, try_trade));
   PETRA_TRY(for_each(s, try_all));
   PETRA_TRY(expand(s));
   if (s->ran == 0)
     return petra_fail(PETRA_CONFIG, "no candidate can run: %s", *s->reason ? s->reason : "too few microbatches");
-  petra_point_set_sort(&s->out->points);
+  if (s->out->points.count > 1)
+    qsort(s->out->points.point, (size_t)s->out->points.count, sizeof(petra_point), compare_points);
   return PETRA_OK;
 }
 

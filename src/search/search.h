@@ -19,9 +19,25 @@
  * that it does not fit. Without jitter, pauses and failures these bounds hold for every cut (search_cuts.h). */
 #pragma once
 
-#include "search/point_set.h"
+#include "search/candidate.h"
 
 enum { PETRA_SEARCH_CUTS = 2000, PETRA_SEARCH_CHUNKS = 4 };
+
+/* A point of the Pareto set: a simulated candidate that no other point covers. A point covers another if its time per
+ * sample, its memory and its largest lag are at most those of the other. */
+typedef struct petra_point {
+  petra_candidate candidate;
+  int64_t *blocks; /* of the candidate; NULL: it has no cut */
+  petra_candidate_figures found;
+  double seconds; /* per sample; without a model per microbatch */
+  bool exact;     /* its gradients: synchronous; else delayed */
+  bool expanded;  /* for the search */
+} petra_point;
+
+typedef struct petra_point_set {
+  petra_point *point;
+  int64_t count, capacity;
+} petra_point_set;
 
 typedef struct petra_search_options {
   int64_t memory_bytes; /* maximum memory of a device; 0: no limit */

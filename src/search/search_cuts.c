@@ -69,11 +69,8 @@ done:
 static petra_status open_blocks(const petra_candidates *c, int64_t batch, petra_keep keep, petra_config **config,
                                 petra_run **run) {
   const petra_run_options alone = {.kind = PETRA_RUN_SIMULATE, .times_alone = true};
-  const petra_candidate one = {.method = petra_method_get(0),
-                               .stages = petra_candidates_devices(c),
-                               .keep = keep,
-                               .accumulate = 1,
-                               .batch = batch};
+  const petra_candidate one = {
+      .method = petra_method_get(0), .stages = c->devices, .keep = keep, .accumulate = 1, .batch = batch};
   PETRA_TRY(petra_candidate_make(c, &one, config));
   (*config)->stages.partition = PETRA_PARTITION_BLOCK;
   (*config)->stages.count = 0;
@@ -85,7 +82,7 @@ static petra_status open_blocks(const petra_candidates *c, int64_t batch, petra_
 
 petra_status petra_block_prices_create(const petra_candidates *c, int64_t batch, petra_keep keep,
                                        petra_block_prices **out) {
-  const petra_config *own = petra_candidates_config(c);
+  const petra_config *own = c->config;
   petra_log_kept log = {.line = "out of memory while the blocks are priced"};
   petra_block_prices *prices;
   petra_config *config = NULL;

@@ -237,31 +237,6 @@ petra_status petra_describe_optimiser(const petra_config *config, FILE *out) {
   return petra_config_print_changes(config, "optim.", said, ", with ", out);
 }
 
-static void print_words(const char *words, FILE *out) {
-  petra_utf8_print(out, "%s", words ? words : "not in the log");
-}
-
-void petra_describe_run_network(const petra_run_h5_summary *run, const petra_config *config, FILE *out) {
-  if (petra_run_h5_of_pytorch(run))
-    petra_utf8_print(out, "%s (PyTorch)", run->network ? run->network : "not in the log");
-  else
-    petra_describe_network(config, out);
-}
-
-petra_status petra_describe_run_optimiser(const petra_run_h5_summary *run, const petra_config *config, FILE *out) {
-  if (!petra_run_h5_of_pytorch(run))
-    return petra_describe_optimiser(config, out);
-  print_words(run->optimiser, out);
-  return PETRA_OK;
-}
-
-void petra_describe_run_data(const petra_run_h5_summary *run, const petra_config *config, FILE *out) {
-  if (petra_run_h5_of_pytorch(run))
-    print_words(run->data, out);
-  else
-    petra_describe_data(config, out);
-}
-
 /* Counts the equal neighbours from `at` on that are merged in the list. */
 static int together(const int64_t *values, int count, int maximum, int at) {
   int found = 1;

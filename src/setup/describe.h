@@ -5,7 +5,6 @@
 
 #include "config/config.h"
 #include "setup/plan.h"
-#include "record/run_h5_read.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -48,12 +47,6 @@ void petra_describe_data(const petra_config *config, FILE *out);
 /* "adamw, lr 0.001, with optim.weight_decay: 0.1": followed by every other key whose value is not the default of this
  * optimiser. */
 petra_status petra_describe_optimiser(const petra_config *config, FILE *out);
-
-/* Describe what a run trains. The words for a run of the PyTorch runtime are those of its log, for any other run those
- * above. */
-void petra_describe_run_network(const petra_run_h5_summary *run, const petra_config *config, FILE *out);
-petra_status petra_describe_run_optimiser(const petra_run_h5_summary *run, const petra_config *config, FILE *out);
-void petra_describe_run_data(const petra_run_h5_summary *run, const petra_config *config, FILE *out);
 
 /* "18, 16, 14, ..., 0": at most `maximum` numbers, including the last one. If there are more, equal neighbours are
  * merged: "0 (x 24)". */

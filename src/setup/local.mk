@@ -4,10 +4,9 @@ libpetra_a_SOURCES += \
 	src/setup/describe.c src/setup/describe.h \
 	src/setup/placement.c src/setup/placement.h \
 	src/setup/plan.c src/setup/plan.h \
-	src/setup/plan_order.c \
 	src/setup/plan_profile.c \
 	src/setup/plan_program.c \
+	src/setup/rank_simulation.c src/setup/rank_simulation.h \
 	src/setup/schedule_file.c src/setup/schedule_file.h \
-	src/setup/thread_groups.c src/setup/thread_groups.h \
 	src/setup/virtual_cluster.c src/setup/virtual_cluster.h
 EXTRA_DIST += src/setup/README.md

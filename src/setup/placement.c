@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/placement.h"
 
+#include "backend/registry.h"
+#include "base/log.h"
 #include "base/mem.h"
-#include "nn/partition.h"
+#include "nn/model.h"
+#include "setup/virtual_cluster.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* Computes the cost of a microbatch at each stage: times of the profile, else FLOPs. */
 static petra_status stage_costs(const petra_plan *plan, int64_t *costs) {
@@ -15,7 +20,7 @@ static petra_status stage_costs(const petra_plan *plan, int64_t *costs) {
       continue;
     }
     if (plan->profile) {
-      PETRA_TRY(petra_plan_profile_cost(plan, j, &cost));
+      PETRA_TRY(petra_plan_profile_cost(plan, j, PETRA_PROFILE_MEAN, &cost));
       costs[j] = cost.forward_ns + cost.backward_ns + (plan->method.recomputes ? cost.reconstruct_ns : 0);
     }
     for (int i = 0; !plan->profile && i < petra_plan_stage_blocks(plan, j); i++)
@@ -124,4 +129,162 @@ void petra_placement_describe(const petra_placement *placement, const petra_plan
     if (at < size)
       at += (size_t)snprintf(text + at, size - at, last > j ? "%s %d .. %d" : "%s %d", at > word ? "," : "", j, last);
   }
+}
+
+/* --- groups of threads --- */
+
+enum { ACTIONS_A_STAGE = 64 }; /* number of actions to examine: many rounds of the steady state */
+
+/* A worker that computes nothing and adds up the durations of groups of actions. */
+typedef struct group_counter {
+  petra_worker base;
+  const petra_plan *plan;
+  int maximum;    /* groups */
+  double *flops;  /* J: FLOPs of an F */
+  double *length; /* of the actions of a group; at most 2 J */
+  double *busy;   /* `maximum`: busy time of each group of threads */
+  double *sum;    /* `maximum`: sums by number of groups - 1 */
+  int64_t left;   /* actions that remain to be examined */
+} group_counter;
+
+double petra_groups_speed(int threads) {
+  return pow(threads, 0.7);
+}
+
+/* Returns the FLOPs of an action, in passes of a convolution. */
+static double length_of(const group_counter *c, const petra_action *action) {
+  const petra_plan *plan = c->plan;
+  const bool fused = petra_program_fused(&plan->program, action->stage);
+  const double passes_again = fused || plan->method.keep != PETRA_KEEP_GRAPH ? 1 : 0;
+  const double split = plan->method.program->split_backward ? 1 : 0;
+  double passes = 0;
+  if (action->kind == PETRA_ACTION_FORWARD || action->kind == PETRA_ACTION_WEIGHT_GRADIENT)
+    passes = 1;
+  else if (action->kind == PETRA_ACTION_BACKWARD)
+    passes = 2 + passes_again - split;
+  return passes * c->flops[action->stage - 1];
+}
+
+static int longest_first(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x < y) - (x > y);
+}
+
+/* Returns when the last of `count` actions ends, if the next one goes to the group that is free first. */
+static double list_schedule(const group_counter *c, int count, int groups) {
+  double last = 0;
+  for (int g = 0; g < groups; g++)
+    c->busy[g] = 0;
+  for (int i = 0; i < count; i++) {
+    int first = 0;
+    for (int g = 1; g < groups; g++)
+      if (c->busy[g] < c->busy[first])
+        first = g;
+    c->busy[first] += c->length[i];
+    last = fmax(last, c->busy[first]);
+  }
+  return last;
+}
+
+static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
+                            petra_action_result *results) {
+  group_counter *c = (group_counter *)base;
+  (void)virtual_ns, (void)results;
+  for (int i = 0; i < count; i++)
+    c->length[i] = length_of(c, &actions[i]);
+  qsort(c->length, (size_t)count, sizeof *c->length, longest_first);
+  for (int g = 1; g <= c->maximum; g++)
+    c->sum[g - 1] += list_schedule(c, count, g);
+  c->left -= count;
+  return c->left > 0 ? PETRA_OK : PETRA_STOPPED; /* the rest does not matter */
+}
+
+static petra_status run(group_counter *c) {
+  petra_cluster cluster;
+  petra_executor *executor = NULL;
+  petra_program_options program = c->plan->program;
+  petra_status status;
+  program.warmup = 0; /* usually the smaller part of the run */
+  PETRA_TRY_GOTO(status, petra_cluster_init(&cluster, c->plan), done);
+  PETRA_TRY_GOTO(status, petra_executor_virtual_create(&cluster.executor, &executor), done);
+  status = executor->ops->run(executor, c->plan->method.program, &program, &c->base, NULL);
+  if (c->left <= 0)
+    status = PETRA_OK;
+done:
+  petra_executor_destroy(executor);
+  petra_cluster_fini(&cluster);
+  return status;
+}
+
+static int fastest(const group_counter *c, int threads) {
+  int best = 1;
+  for (int g = 2; g <= c->maximum; g++)
+    if (c->sum[g - 1] / petra_groups_speed(threads / g) < c->sum[best - 1] / petra_groups_speed(threads / best))
+      best = g;
+  return best;
+}
+
+petra_status petra_groups_choose(const petra_plan *plan, int threads, int *groups) {
+  static const petra_worker_ops ops = {.perform = perform};
+  const int stages = plan->stages, maximum = threads < 2 * stages ? threads : 2 * stages;
+  group_counter c = {.base.ops = &ops, .plan = plan, .maximum = maximum, .left = (int64_t)ACTIONS_A_STAGE * stages};
+  petra_status status;
+  *groups = 1;
+  if (plan->program.stages == 0 || maximum == 1)
+    return PETRA_OK;
+  PETRA_TRY(petra_allocate(&c.flops, (size_t)(3 * stages + 2 * maximum), sizeof *c.flops));
+  c.length = c.flops + stages;
+  c.busy = c.length + 2 * stages;
+  c.sum = c.busy + maximum;
+  for (int j = 0; j < stages; j++)
+    for (int i = 0; i < petra_plan_stage_blocks(plan, j); i++)
+      c.flops[j] += (double)petra_block_work(&plan->model.blocks[petra_plan_stage_block(plan, j, i)], NULL);
+  status = run(&c);
+  if (status == PETRA_OK)
+    *groups = fastest(&c, threads);
+  petra_free(c.flops);
+  return status;
+}
+
+/* Returns why only one action can be done at a time; NULL: several can. */
+static const char *one_at_a_time(const petra_config *config, bool executed) {
+  if (executed)
+    return "run.mode: execute, where a process does one action at a time";
+  return config->cluster.cost.model == PETRA_COST_MEASURED
+             ? "cluster.cost.model: measured, where one action is measured at a time"
+             : NULL;
+}
+
+/* Returns the threads per group if device.groups exceeds 1. */
+static petra_status divide(const petra_config *config, int threads, bool executed, petra_groups *out) {
+  const char *reason = one_at_a_time(config, executed);
+  const int groups = (int)config->device.groups;
+  if (reason)
+    return petra_config_fail(config, "device.groups", "%d with %s; expected 1", groups, reason);
+  if (config->device.threads > 0 && threads % groups != 0)
+    return petra_config_fail(config, "device.groups", "%d with device.threads: %d; expected a divisor of it", groups,
+                             threads);
+  if (threads < groups)
+    return petra_config_fail(config, "device.groups",
+                             "%d on %d core%s; expected at most that many, or device.threads set to a multiple", groups,
+                             threads, threads == 1 ? "" : "s");
+  *out = (petra_groups){groups, threads / groups};
+  return PETRA_OK;
+}
+
+petra_status petra_groups_of(const petra_plan *plan, int threads, bool executed, petra_groups *out) {
+  const petra_config *config = plan->config;
+  const bool cuda = petra_backend_choose(config->device.backend, config->device.precision) == PETRA_BACKEND_CUDA;
+  *out = (petra_groups){1, threads};
+  if (cuda && config->device.groups > 1)
+    petra_log(PETRA_LOG_INFO, "device.groups: 1 instead of %lld: cuda itself runs actions at the same time",
+              (long long)config->device.groups);
+  if (cuda || config->device.groups == 1)
+    return PETRA_OK;
+  if (config->device.groups > 1)
+    return divide(config, threads, executed, out);
+  if (!one_at_a_time(config, executed))
+    PETRA_TRY(petra_groups_choose(plan, threads, &out->groups));
+  out->threads = threads / out->groups;
+  return PETRA_OK;
 }

@@ -6,7 +6,7 @@
 
 #include "data/dataset.h"
 #include "io/profile_file.h"
-#include "nn/partition.h"
+#include "nn/model.h"
 #include "schedule/schedule.h"
 #include "schedule/method.h"
 #include "sim/cost.h"
@@ -142,20 +142,19 @@ petra_status petra_plan_load_profile(petra_plan *plan);
 /* Fills in the description of the plan's network that a profile contains: texts and numbers, no stages. */
 void petra_plan_describe_profile(const petra_plan *plan, petra_profile *out);
 
-/* Sets the durations of stage `stage` (from 0) from the profile, which must be loaded; `out`'s message sizes stay.
- * PETRA_CONFIG if the profile has neither one block per stage nor the partition of the plan. */
-petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_stage_cost *out);
-
-/* Does the same for a statistic. A quartile on the wrong side of the mean is replaced by the mean. For a stage, the
- * quartiles of its parts are added up: this is its duration if all parts are that fast, or that slow, at once. */
+/* A quartile on the wrong side of the mean is replaced by the mean. For a stage, the quartiles of its parts are added up:
+ * this is its duration if all parts are that fast, or that slow, at once. */
 typedef enum {
   PETRA_PROFILE_MEAN,
   PETRA_PROFILE_QUARTILE1,
   PETRA_PROFILE_QUARTILE3,
   PETRA_PROFILE_ALONE /* while the other ranks waited, if the profile has_alone; at most the mean */
 } petra_profile_statistic;
-petra_status petra_plan_profile_statistic(const petra_plan *plan, int stage, petra_profile_statistic statistic,
-                                          petra_stage_cost *out);
+
+/* Sets the durations of stage `stage` (from 0) from the profile, which must be loaded; `out`'s message sizes stay.
+ * PETRA_CONFIG if the profile has neither one block per stage nor the partition of the plan. */
+petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_profile_statistic statistic,
+                                     petra_stage_cost *out);
 
 /* Gets the time of a microbatch at each block from the profile, F and B together; returns false unless it has one block
  * per stage. */

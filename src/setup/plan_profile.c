@@ -147,8 +147,8 @@ static double value_of(const petra_profile_stage *stage, int part, petra_profile
   return spread->mean;
 }
 
-petra_status petra_plan_profile_statistic(const petra_plan *plan, int stage, petra_profile_statistic statistic,
-                                          petra_stage_cost *out) {
+petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_profile_statistic statistic,
+                                     petra_stage_cost *out) {
   int first, end;
   double sum[PETRA_PROFILE_PARTS] = {0};
   PETRA_TRY(find_rows(plan, stage, &first, &end));
@@ -161,8 +161,4 @@ petra_status petra_plan_profile_statistic(const petra_plan *plan, int stage, pet
   out->weight_gradient_ns = petra_nanoseconds(fmin(sum[PETRA_PROFILE_WEIGHT_GRADIENT], sum[PETRA_PROFILE_BACKWARD]));
   out->update_ns = petra_nanoseconds(sum[PETRA_PROFILE_UPDATE]);
   return PETRA_OK;
-}
-
-petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_stage_cost *out) {
-  return petra_plan_profile_statistic(plan, stage, PETRA_PROFILE_MEAN, out);
 }

@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "nn/optim.h"
-#include "nn/rate.h"
 #include "setup/virtual_cluster.h"
 #include "sim/worker_cost.h"
 
@@ -127,13 +126,13 @@ static int64_t message_ns(const petra_plan *plan, const petra_cluster *cluster) 
   return longest;
 }
 
-typedef struct rehearsal {
+typedef struct simulated_order {
   const petra_plan *plan;
   const petra_cluster *cluster;
-} rehearsal;
+} simulated_order;
 
 static petra_status simulate_order(const void *context, const petra_schedule *flush, int64_t flushes, int64_t *out) {
-  const rehearsal *r = context;
+  const simulated_order *r = context;
   petra_program_options program = r->plan->program;
   program.data = flush;
   program.microbatches = flushes * program.accumulate;
@@ -161,7 +160,7 @@ static petra_status write_order(petra_plan *plan) {
     if (!plan->program.split_head)
       duration[plan->stages - 1][PETRA_ACTION_FORWARD] = 0; /* it is part of B */
     cluster.executor.jitter = NULL;                         /* an order does not know what is random */
-    const rehearsal context = {plan, &cluster};
+    const simulated_order context = {plan, &cluster};
     const petra_order_costs costs = {.duration = (const int64_t(*)[PETRA_ACTION_KINDS])duration,
                                      .message = message_ns(plan, &cluster),
                                      .simulate = simulate_order,

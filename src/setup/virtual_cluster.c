@@ -189,7 +189,7 @@ static petra_status set_costs(petra_cluster *cluster, const petra_plan *plan) {
     if (counts_kernels(config))
       PETRA_TRY(kernel_cost(plan, r, cost));
     else if (config->cluster.cost.model == PETRA_COST_PROFILE)
-      PETRA_TRY(petra_plan_profile_cost(plan, r, cost));
+      PETRA_TRY(petra_plan_profile_cost(plan, r, PETRA_PROFILE_MEAN, cost));
     else
       *cost = stage_cost(config);
     cost->forward_bytes = config->cluster.message.forward_bytes;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages of a stage, and the inputs and graphs that it keeps, in other number formats (backend/quantise.h). Source of
  * the rules: docs/semantics/quantisation.md. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/mem.h"
-#include "stage/archive.h"
+#include "stage/stage_archive.h"
 #include "stage/stage_private.h"
 
 /* Tensors that a block quantises have places of their own among the random draws: those of the message up after it, of

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A stage's weights and statistics at one moment, and evaluation with them. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/mem.h"
 #include "stage/stage_private.h"
+#include "base/log.h"
 
 petra_status petra_snapshot_create(const petra_stage *stage, petra_snapshot **out) {
   petra_snapshot *snapshot;
@@ -96,4 +97,36 @@ petra_status petra_stage_estimate(petra_stage *stage, petra_snapshot *snapshot, 
   else
     petra_streams_release(&streams);
   return status;
+}
+
+/* --- what a probe of gradient fidelity reads --- */
+
+const petra_model *petra_stage_model(const petra_stage *stage) {
+  return stage->options.model;
+}
+
+bool petra_stage_predicts(const petra_stage *stage) {
+  return petra_mitigation_predicts(&stage->options.mitigation);
+}
+
+petra_status petra_stage_version_tensors(const petra_stage *stage, petra_weights_key key, int block,
+                                         const petra_tensor_set **out) {
+  if (petra_stage_predicts(stage) && !key.predicted) {
+    if (key.version != stage->updates)
+      return petra_fail(PETRA_INTERNAL, "stage %d: of the weights after %lld updates only the prediction is kept",
+                        stage->options.number, (long long)key.version);
+    *out = &stage->sets[block - stage->options.first].parameters;
+    return PETRA_OK;
+  }
+  return petra_stage_weights(stage, PETRA_WEIGHTS_STASHED, key.version, block - stage->options.first, out);
+}
+
+const petra_tensor_set *petra_stage_mean_gradients(const petra_stage *stage, int block) {
+  const petra_stage_sets *sets = &stage->sets[block - stage->options.first];
+  return petra_stage_sums(stage) ? &sets->accumulated : &sets->gradients;
+}
+
+bool petra_stage_reconstructs(const petra_stage *stage) {
+  const petra_stage_rule *rule = &stage->options.rule;
+  return rule->invert && rule->keep == PETRA_KEEP_NOTHING && petra_stage_block(stage, 0)->reversible;
 }

@@ -6,8 +6,7 @@
 
 #include "nn/block.h"
 #include "nn/optim.h"
-#include "nn/graph.h"
-#include "stage/mitigation.h"
+#include "stage/delay_mitigation.h"
 
 /* The rule of a method for a stage. Versions count updates; schedule/method.h defines which version a choice of weights
  * means. */
@@ -171,3 +170,38 @@ bool petra_stage_gradient_complete(const petra_stage *stage);
  * upload. Returns the first failure of `visit`. */
 petra_status petra_stage_visit_shared(petra_stage *stage, petra_status (*visit)(void *context, petra_tensor *tensor),
                                       void *context);
+
+/* --- what a probe of gradient fidelity uses ---
+ * The part of the stages that a probe of gradient fidelity uses: the weights that they read, and the gradient that an
+ * update uses. Nothing here changes a stage. Rules: docs/semantics/gradient-fidelity.md. */
+
+/* Returns the network to which the blocks of the stage belong. */
+const petra_model *petra_stage_model(const petra_stage *stage);
+
+/* Returns true if F reads a prediction of the weights (stage/delay_mitigation.h). */
+bool petra_stage_predicts(const petra_stage *stage);
+
+/* Selects weights of a stage: those after `version` updates or, if the stage predicts and `predicted` is set, what its
+ * F reads instead. */
+typedef struct petra_weights_key {
+  int64_t version;
+  bool predicted; /* false if the stage does not predict */
+} petra_weights_key;
+
+static inline bool petra_weights_key_equal(petra_weights_key a, petra_weights_key b) {
+  return a.version == b.version && a.predicted == b.predicted;
+}
+
+/* Gets the parameters of block `block` (from 0, within the stage) in a version that the stage has: the latest, or an
+ * older one that one of its passes will read. The stage owns them; they are valid until its next action. A stage that
+ * predicts has only the latest version of the weights themselves. Errors: PETRA_INTERNAL, logged, if the stage no
+ * longer has the version. */
+petra_status petra_stage_version_tensors(const petra_stage *stage, petra_weights_key key, int block,
+                                         const petra_tensor_set **out);
+
+/* Gets the gradients of block `block` that an update would use now: the mean over the k microbatches. */
+const petra_tensor_set *petra_stage_mean_gradients(const petra_stage *stage, int block);
+
+/* Returns true if the B of the stage (as an action of its own) reconstructs the input of its forward from its
+ * output. */
+bool petra_stage_reconstructs(const petra_stage *stage);

@@ -4,9 +4,9 @@
 
 #include "backend/tensor_archive.h"
 #include "stage/stage.h"
-#include "nn/graph.h"
+#include "nn/block.h"
 
-/* --- record.c --- */
+/* --- stash.c --- */
 
 /* Records of microbatches: what a stage keeps of each between its forward and the end of its backward, by microbatch
  * number. */
@@ -49,8 +49,6 @@ void petra_records_drop(petra_records *records, petra_record *record);
 
 /* Copies the labels of a microbatch, once. */
 petra_status petra_record_set_labels(petra_record *record, const int32_t *labels, int32_t count);
-
-/* --- weight_stash.c --- */
 
 /* Older versions of a stage's weights, kept as long as they have holders: microbatches in flight whose backward will
  * read the weights of their forward, the double buffer, F's own copy. Version v is the weights after v updates. The

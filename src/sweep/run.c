@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "sweep/sweep.h"
-#include "group/launcher.h"
+#include "group/ranks.h"
 
 #include <signal.h>
 #include <stdlib.h>

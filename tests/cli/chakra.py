@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petra simulate --chakra: the files are decoded by protobuf's own compiler and Python module, and replayed."""
+"""petra simulate --chakra: the files are decoded by protobuf's own compiler and Python module, and
+replayed."""
 
 import collections
 import json
@@ -101,7 +102,8 @@ def message_of(node):
 
 
 def replay(files):
-    """Starts every node when those that it depends on have ended, on a network without cost; {name: (start, end)} in microseconds."""
+    """Starts every node when those that it depends on have ended, on a network without cost; {name:
+    (start, end)} in microseconds."""
     senders = {
         message_of(node): (device, node.id)
         for device, nodes in enumerate(files)
@@ -135,7 +137,8 @@ def replay(files):
 
 class Chakra(ProgramTest):
     def simulate(self, folder="out", config="-", **settings):
-        """The decoded files, the result of the simulation, and {action: (start, end)} of --trace."""
+        """The decoded files, the result of the simulation, and {action: (start, end)} of
+        --trace."""
         options = [
             word
             for key, value in settings.items()
@@ -273,7 +276,8 @@ class Chakra(ProgramTest):
                     self.check_times(files, result, spans)
 
     def test_steps(self):
-        """The last action of a step has its time, and the messages of all of them leave when it ends."""
+        """The last action of a step has its time, and the messages of all of them leave when it
+        ends."""
         for overlap in 0, 0.5, 1:
             chosen = {
                 **CLUSTER,
@@ -309,7 +313,8 @@ class Chakra(ProgramTest):
                         )
 
     def test_random_durations(self):
-        """Every action lasts another time; a duration is in whole microseconds, and no error of them adds up on a device."""
+        """Every action lasts another time; a duration is in whole microseconds, and no error of
+        them adds up on a device."""
         r = random.Random(4)
         for settings in [
             {"method.name": "petra"},
@@ -386,7 +391,8 @@ class Chakra(ProgramTest):
         self.assertEqual(sizes, {1})
 
     def test_existing_files(self):
-        """They are not replaced without --overwrite; a failure leaves them; files of more devices do not stay."""
+        """They are not replaced without --overwrite; a failure leaves them; files of more devices
+        do not stay."""
 
         def listed():
             return {name: self.read(f"out/{name}") for name in os.listdir(self.path("out"))}

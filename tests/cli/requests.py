@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petra inspect --requests and petra simulate --requests: one answer a request, equal to what the commands print; and petrapipe.program, which asks."""
+"""petra inspect --requests and petra simulate --requests: one answer a request, equal to what the
+commands print; and petrapipe.program, which asks."""
 
 import json
 import os

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws runs and sweeps on one page, which needs nothing else when it is opened: what `petra report` does. docs/reports.md describes the page.
-Sections without data are left out, and the page says so."""
+"""Draws runs and sweeps on one page, which needs nothing else when it is opened: what
+`petra report` does. docs/reports.md describes the page. Sections without data are left out, and the
+page says so."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from typing import Sequence
+from collections.abc import Sequence
 
 from ..errors import Error, Unreadable, Unwritable
 from ..figures.reach import Reach
@@ -46,8 +47,9 @@ def write(path: str, text: str) -> None:
 def report(
     places: Sequence[str], output: str
 ) -> tuple[list[RunData], list[SweepData], list[Reach], list[dict]]:
-    """Writes the page of runs (folders or their run.h5), sweeps (folders or their summary.csv) and objects of `petra reach --json` (.json). Returns
-    these and the sections of the page (figures.py)."""
+    """Writes the page of runs (folders or their run.h5), sweeps (folders or their summary.csv) and
+    objects of `petra reach --json` (.json). Returns these and the sections of the page
+    (figures.py)."""
     if os.path.splitext(output)[1] not in (".html", ".htm"):
         raise Error(f"{output}: expected a name that ends in .html")
     modules("plotly.offline")
@@ -60,17 +62,18 @@ def report(
     for path in paths:
         if not os.path.isfile(path):
             raise Unreadable(
-                f"{os.path.dirname(path)}: has neither run.h5 nor summary.csv; expected a run or a sweep (petra sweep GRID --jobs 0 writes the summary of a running sweep)"
+                f"{os.path.dirname(path)}: has neither run.h5 nor summary.csv; expected a run or a"
+                " sweep (petra sweep GRID --jobs 0 writes the summary of a running sweep)"
             )
     runs = [RunData(path, name) for path, name in zip(paths, run_names(paths))]
     sections = figures.sections(runs, sweeps, reaches)
     title = f"petra: {counts_of(runs, sweeps, reaches)}"
-    write(
-        output,
-        page.page(
-            title, " · ".join(one.name for one in [*runs, *sweeps, *reaches]), runs, sections
-        ),
-    )
+    names = [
+        *(run.name for run in runs),
+        *(sweep.name for sweep in sweeps),
+        *(reach.name for reach in reaches),
+    ]
+    write(output, page.page(title, " · ".join(names), runs, sections))
     return runs, sweeps, reaches, sections
 
 

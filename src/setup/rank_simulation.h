@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Simulates a schedule on ranks that have several stages each.
+ *
+ * A rank is one device with one engine. It does its actions in the order in which all ranks of an executed run go
+ * through the schedule (distributed/worker_ranks.h): that of the virtual executor over all stages, whatever their
+ * durations. It waits only for messages. A message between its own stages takes no time; one to another rank takes its
+ * link, and both ranks spend time to pack and unpack it. So the executor runs twice: once over the stages, to record
+ * their order, and once over the ranks, in that order.
+ *
+ * A profile of several ranks has durations of actions while all ranks compute, and while the others wait. The duration
+ * of an action is interpolated by the share of the other ranks that compute at the same time. This share depends on the
+ * run, so the executor runs several times, each time with the shares of the run before.
+ *
+ * Costs are those of the plan's cluster or, for an interval, quartiles of its profile: all costs at the first quartile,
+ * or all at the third. The results are the durations if the whole machine is as fast as it is in a quarter of the
+ * time, or as slow as it is in a quarter of the time. */
+#pragma once
+
+#include "setup/virtual_cluster.h"
+#include "sim/rank_times.h"
+
+typedef struct petra_rank_simulation petra_rank_simulation;
+
+/* `plan` (with its program) and `cluster` are borrowed. `rank_of` has the rank of each stage and is copied; NULL: every
+ * device of the plan is a rank, with the clock and the links of the cluster. Links between ranks are those of the
+ * profile if it has measured them and cluster.link does not say otherwise. PETRA_CONFIG if the method has no order, or
+ * the links are shared fairly. */
+petra_status petra_rank_simulation_create(const petra_plan *plan, const petra_cluster *cluster, const int32_t *rank_of,
+                                          int32_t ranks, petra_rank_simulation **out);
+void petra_rank_simulation_destroy(petra_rank_simulation *rank_simulation); /* NULL is allowed */
+
+/* Returns true if there are quartiles. */
+bool petra_rank_simulation_has_interval(const petra_rank_simulation *rank_simulation);
+bool petra_rank_simulation_measured_link(const petra_rank_simulation *rank_simulation);
+
+/* The arguments of an executor over the ranks: with means or quartiles. Valid until petra_rank_simulation_destroy. */
+const petra_executor_virtual_options *petra_rank_simulation_executor(const petra_rank_simulation *rank_simulation,
+                                                                     petra_profile_statistic statistic);
+const petra_program_ops *petra_rank_simulation_program(const petra_rank_simulation *rank_simulation);
+const petra_program_options *petra_rank_simulation_options(const petra_rank_simulation *rank_simulation);
+
+/* Finds the order, and the costs that depend on it. Call it before you create an executor from
+ * petra_rank_simulation_executor. */
+petra_status petra_rank_simulation_order(petra_rank_simulation *rank_simulation);
+
+/* Runs the simulation; *times (petra_rank_times_init) is notified of every action. */
+petra_status petra_rank_simulation_run(petra_rank_simulation *rank_simulation, petra_profile_statistic statistic,
+                                       petra_rank_times *times);
+
+/* Returns the upper end of the interval of the time per microbatch, from that by means and that by third quartiles. On
+ * several ranks a run also reads samples, writes a log and goes through the schedule, and has slow moments that the
+ * means exclude as outliers. The profile contains none of that, and it only makes runs slower. Eight runs of two ranks
+ * took 1.00 to 1.11 times the prediction by means: the upper end is at least that. */
+double petra_rank_simulation_high_s(int32_t ranks, double mean_s, double quartile3_s);
+
+/* Measures how much ranks compute at the same time: an observer of a run over ranks. */
+typedef struct petra_overlap petra_overlap;
+
+/* `rank_of` has the rank of each stage, from 0; borrowed. */
+petra_status petra_overlap_create(const int32_t *rank_of, int32_t ranks, petra_overlap **out);
+void petra_overlap_destroy(petra_overlap *overlap); /* NULL is allowed */
+petra_observer *petra_overlap_observer(petra_overlap *overlap);
+
+/* Computes for each rank the share of the other ranks that compute while it does, averaged over its time in actions: 0
+ * if it always computes alone, 1 if all others compute all that time; 0 for a rank that does nothing. */
+void petra_overlap_shares(const petra_overlap *overlap, double *shares);

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "stage/stage_private.h"
+
+#include "base/mem.h"
+#include "base/log.h"
+
+#include <assert.h>
+#include <string.h>
+
+static void release_sets(const petra_versions *versions, petra_tensor_set *sets) {
+  for (int b = 0; sets && b < versions->blocks; b++)
+    petra_tensor_set_release(&sets[b]);
+  petra_free(sets);
+}
+
+void petra_versions_fini(petra_versions *versions) {
+  for (int i = 0; i < versions->count; i++)
+    release_sets(versions, versions->old[i].sets);
+  petra_free(versions->old);
+  *versions = (petra_versions){0};
+}
+
+static petra_version *find(const petra_versions *versions, int64_t number) {
+  for (int i = 0; i < versions->count; i++)
+    if (versions->old[i].number == number)
+      return &versions->old[i];
+  return NULL;
+}
+
+void petra_versions_hold(petra_versions *versions, int64_t number, int64_t latest) {
+  petra_version *version = find(versions, number);
+  assert(number == latest || version);
+  if (number == latest)
+    versions->latest_holders++;
+  else
+    version->holders++;
+}
+
+void petra_versions_release(petra_versions *versions, int64_t number, int64_t latest) {
+  petra_version *version = find(versions, number);
+  assert(number == latest ? versions->latest_holders > 0 : version != NULL);
+  if (number == latest) {
+    versions->latest_holders--;
+  } else if (--version->holders == 0) {
+    release_sets(versions, version->sets);
+    *version = versions->old[--versions->count];
+  }
+}
+
+petra_status petra_versions_add(petra_versions *versions, int64_t number, int holders) {
+  petra_version version = {.number = number, .holders = holders};
+  PETRA_TRY(petra_array_reserve(&versions->old, &versions->capacity, (int64_t)versions->count + 1, sizeof version));
+  PETRA_TRY(petra_allocate(&version.sets, (size_t)versions->blocks, sizeof *version.sets));
+  versions->old[versions->count++] = version;
+  return PETRA_OK;
+}
+
+petra_status petra_versions_keep(petra_versions *versions, const petra_compute *compute, int64_t number,
+                                 const petra_tensor_set *const *sets) {
+  petra_status status = PETRA_OK;
+  if (versions->latest_holders == 0)
+    return PETRA_OK;
+  PETRA_TRY(petra_versions_add(versions, number, versions->latest_holders));
+  petra_tensor_set *copy = versions->old[versions->count - 1].sets;
+  for (int b = 0; b < versions->blocks; b++)
+    PETRA_TRY_GOTO(status, petra_tensor_set_clone(compute, sets[b], PETRA_MEMORY_WEIGHT_BUFFER, &copy[b]), fail);
+  versions->latest_holders = 0;
+  if (versions->count > versions->count_max)
+    versions->count_max = versions->count;
+  return PETRA_OK;
+fail:
+  release_sets(versions, copy);
+  versions->count--;
+  return status;
+}
+
+const petra_tensor_set *petra_versions_find(const petra_versions *versions, int64_t number) {
+  const petra_version *version = find(versions, number);
+  return version ? version->sets : NULL;
+}
+
+/* --- records of microbatches --- */
+
+static void destroy(const petra_records *records, petra_record *record) {
+  for (int b = 0; b < records->blocks; b++) {
+    petra_streams_release(&record->block[b].input);
+    petra_block_graph_release(&record->block[b].graph);
+  }
+  petra_free(record->labels);
+  petra_free(record);
+}
+
+void petra_records_fini(petra_records *records) {
+  for (int i = 0; i < records->count; i++)
+    destroy(records, records->live[i]);
+  petra_free(records->live);
+  *records = (petra_records){0};
+}
+
+petra_record *petra_records_at(const petra_records *records, int64_t microbatch) {
+  for (int i = 0; i < records->count; i++)
+    if (records->live[i]->microbatch == microbatch)
+      return records->live[i];
+  return NULL;
+}
+
+petra_status petra_records_add(petra_records *records, int stage, int64_t microbatch, petra_record **out) {
+  petra_record *record;
+  if (petra_records_at(records, microbatch))
+    return petra_fail(PETRA_INTERNAL,
+                      "stage %d: forward of microbatch %lld, which was forwarded and is still in flight", stage,
+                      (long long)microbatch);
+  PETRA_TRY(
+      petra_array_reserve(&records->live, &records->capacity, (int64_t)records->count + 1, sizeof *records->live));
+  PETRA_TRY(petra_allocate(&record, 1, sizeof *record + (size_t)records->blocks * sizeof *record->block));
+  record->microbatch = microbatch;
+  records->live[records->count++] = record;
+  if (records->count > records->count_max)
+    records->count_max = records->count;
+  *out = record;
+  return PETRA_OK;
+}
+
+petra_status petra_records_find(const petra_records *records, int stage, int64_t microbatch, petra_record **out) {
+  petra_record *record = petra_records_at(records, microbatch);
+  if (!record)
+    return petra_fail(PETRA_INTERNAL, "stage %d: backward of microbatch %lld, which is not in flight there", stage,
+                      (long long)microbatch);
+  *out = record;
+  return PETRA_OK;
+}
+
+void petra_records_drop(petra_records *records, petra_record *record) {
+  int i = 0;
+  while (records->live[i] != record)
+    i++;
+  destroy(records, record);
+  records->count--;
+  memmove(&records->live[i], &records->live[i + 1], (size_t)(records->count - i) * sizeof(petra_record *));
+}
+
+petra_status petra_record_set_labels(petra_record *record, const int32_t *labels, int32_t count) {
+  PETRA_TRY(petra_allocate(&record->labels, (size_t)count, sizeof *record->labels));
+  memcpy(record->labels, labels, (size_t)count * sizeof *labels);
+  record->label_count = count;
+  return PETRA_OK;
+}
