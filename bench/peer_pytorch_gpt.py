@@ -138,12 +138,10 @@ class Half(torch.nn.Module):
     def __init__(self, o, attention):
         super().__init__()
         llama, width = o.family == "llama", o.width
-        self.heads, self.kv_heads, self.attention, self.llama = (
-            o.heads,
-            o.kv_heads if llama else o.heads,
-            attention,
-            llama,
-        )
+        self.heads = o.heads
+        self.kv_heads = o.kv_heads if llama else o.heads
+        self.attention = attention
+        self.llama = llama
         inner = o.hidden if llama else 4 * width
         first, second = (
             (width + 2 * self.kv_heads * width // o.heads, width)
@@ -151,10 +149,8 @@ class Half(torch.nn.Module):
             else ((1 + llama) * inner, inner)
         )
         self.ln = make_norm(o)
-        self.first, self.proj = (
-            torch.nn.Linear(width, first, bias=not llama),
-            torch.nn.Linear(second, width, bias=not llama),
-        )
+        self.first = torch.nn.Linear(width, first, bias=not llama)
+        self.proj = torch.nn.Linear(second, width, bias=not llama)
         if llama and attention:
             self.cosine, self.sine = rotation(o)
 
@@ -198,11 +194,9 @@ class Network(torch.nn.Module):
     def initialise(self, o):
         """Weights N(0, 0.02^2), those of second layers divided by the root of 2 depth; biases 0. A
         tensor's stream is numbered by its block, from 1, and its place in it."""
-        # Parameters of a norm.
-        smaller, of_norm = (
-            DEVIATION / math.sqrt(2 * o.depth),
-            2 if self.positions else 1,
-        )
+        # of_norm: the parameters of a norm.
+        smaller = DEVIATION / math.sqrt(2 * o.depth)
+        of_norm = 2 if self.positions else 1
         drawn = [(1, 0, self.tokens, DEVIATION), (2 * o.depth + 2, of_norm, self.fc, DEVIATION)]
         drawn += [(1, 1, self.positions, DEVIATION)] if self.positions else []
         for block, half in enumerate(self.halves, 2):

@@ -139,10 +139,8 @@ def build(depth, width, classes=10):
 
 def optimiser(*blocks):
     parameters = [p for block in blocks for p in block.parameters()]
-    weights, others = (
-        [p for p in parameters if p.dim() > 1],
-        [p for p in parameters if p.dim() == 1],
-    )
+    weights = [p for p in parameters if p.dim() > 1]
+    others = [p for p in parameters if p.dim() == 1]
     return torch.optim.SGD(
         [{"params": weights, "weight_decay": DECAY}, {"params": others}],
         LR,
@@ -155,12 +153,10 @@ class Backprop:
     """Forward, backward and update of the whole network, one microbatch a tick."""
 
     def __init__(self, blocks, context, compiled=False):
-        self.blocks, self.context, self.optimiser, self.loss = (
-            blocks,
-            context,
-            optimiser(*blocks),
-            None,
-        )
+        self.blocks = blocks
+        self.context = context
+        self.optimiser = optimiser(*blocks)
+        self.loss = None
         self.forward = torch.compile(self.network) if compiled else self.network
 
     def network(self, images, labels):
@@ -202,20 +198,16 @@ class Petra:
                 f = self.branch[j](x1, True)
                 x2 = ys[0] - f.detach()
                 gradients = torch.autograd.grad(f, [x1] + parameters, dys[0].to(f.dtype))
-                xs, dxs, gradients = (
-                    (x1.detach(), x2),
-                    (dys[1] + gradients[0], dys[0]),
-                    gradients[1:],
-                )
+                xs = (x1.detach(), x2)
+                dxs = (dys[1] + gradients[0], dys[0])
+                gradients = gradients[1:]
             else:
                 xs = tuple(x.detach().requires_grad_(j > 0) for x in self.inputs[j].pop(0))
                 wanted = list(xs) if j > 0 else []
                 gradients = torch.autograd.grad(self.forward[j](xs, True), wanted + parameters, dys)
-                xs, dxs, gradients = (
-                    tuple(x.detach() for x in xs),
-                    gradients[: len(wanted)],
-                    gradients[len(wanted) :],
-                )
+                xs = tuple(x.detach() for x in xs)
+                dxs = gradients[: len(wanted)]
+                gradients = gradients[len(wanted) :]
         self.update(j, gradients)
         return xs, dxs
 
@@ -369,10 +361,8 @@ def count(o, precision, batch):
         for each in getattr(trainer, "optimisers", None) or [trainer.optimiser]:
             for group in each.param_groups:
                 group["foreach"] = True  # as on a GPU
-        images, labels = (
-            torch.empty(batch, 3, 32, 32).contiguous(memory_format=torch.channels_last),
-            torch.empty(batch, dtype=torch.long),
-        )
+        images = torch.empty(batch, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+        labels = torch.empty(batch, dtype=torch.long)
         found = []
         for _ in range(2 * len(blocks) + 2):
             with Counter() as counter:
@@ -413,7 +403,7 @@ def check(depth, method, ticks=40, batch=4, width=2):
     import nets
 
     torch.manual_seed(1)
-    # fp64.
+    # The check is in fp64.
     Stem.forward = lambda self, xs, moving=False: tuple(
         y.contiguous() for y in self.unit(xs[0], moving).chunk(2, 1)
     )

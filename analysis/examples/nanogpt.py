@@ -14,11 +14,9 @@ from petrapipe import Coupling, Trainer
 class Embedding(nn.Module):  # tokens (N, T) to one stream (N, T, C), or to two equal ones
     def __init__(self, vocabulary, o):
         super().__init__()
-        self.tokens, self.positions, self.streams = (
-            nn.Embedding(vocabulary, o.width),
-            nn.Embedding(o.context, o.width),
-            1 + o.reversible,
-        )
+        self.tokens = nn.Embedding(vocabulary, o.width)
+        self.positions = nn.Embedding(o.context, o.width)
+        self.streams = 1 + o.reversible
 
     def forward(self, tokens):
         return (self.tokens(tokens) + self.positions.weight[: tokens.shape[1]],) * self.streams

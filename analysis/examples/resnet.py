@@ -19,15 +19,11 @@ except ImportError:
     class BasicBlock(nn.Module):
         def __init__(self, inputs, outputs, stride, downsample):
             super().__init__()
-            self.conv1, self.bn1 = (
-                nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False),
-                nn.BatchNorm2d(outputs),
-            )
-            self.conv2, self.bn2, self.downsample = (
-                nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
-                nn.BatchNorm2d(outputs),
-                downsample,
-            )
+            self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+            self.bn1 = nn.BatchNorm2d(outputs)
+            self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+            self.bn2 = nn.BatchNorm2d(outputs)
+            self.downsample = downsample
 
         def forward(self, x):
             y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))

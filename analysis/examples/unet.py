@@ -68,11 +68,9 @@ def network(width, attribute):
 
 def microbatch(m, size):  # images (N, 1, 32, 32), and for each pixel whether it is in a square
     g = torch.Generator().manual_seed(m)
-    corner, side, place = (
-        torch.randint(20, (2, size, 1), generator=g),
-        torch.randint(4, 12, (size, 1), generator=g),
-        torch.arange(32),
-    )
+    corner = torch.randint(20, (2, size, 1), generator=g)
+    side = torch.randint(4, 12, (size, 1), generator=g)
+    place = torch.arange(32)
     rows, columns = ((c <= place) & (place < c + side) for c in corner)
     square = rows[:, :, None] & columns[:, None, :]
     return square[:, None] + 0.5 * torch.randn(size, 1, 32, 32, generator=g), square.long()

@@ -283,11 +283,9 @@ def refuse(plan: Plan, config: Mapping[str, str]) -> None:
             "method.sync_period: the last stage reads two kinds of weights in one action;"
             " expected method.head: split"
         )
-    key, forward, backward = (
-        plan.stage * (plan.microbatches + 1) + plan.microbatch,
-        plan.rows("F"),
-        plan.rows("B"),
-    )
+    key = plan.stage * (plan.microbatches + 1) + plan.microbatch
+    forward = plan.rows("F")
+    backward = plan.rows("B")
     read = dict(zip(key[forward].tolist(), plan.weights[forward].tolist()))
     if method["keep"] == "graph" and any(
         read.get(one, version) != version

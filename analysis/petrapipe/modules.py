@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from types import ModuleType
 
@@ -24,8 +25,7 @@ DEBIAN = {
         "yaml",
     )
 }
-# Where pip has another name for a module.
-PIP = {"yaml": "PyYAML"}
+PIP = {"yaml": "PyYAML"}  # the names that pip knows, if they differ
 
 
 def modules(*names: str) -> list[ModuleType]:
@@ -62,7 +62,13 @@ def modules(*names: str) -> list[ModuleType]:
         raise MissingModule(
             f"{sys.executable} cannot load the module{s} {', '.join(missing)}{why}; expected a"
             " Python that can: another by its path in PETRA_PYTHON, or this one after"
-            f" {sys.executable} -m pip install {' '.join(PIP.get(name, name) for name in missing)} (Debian's /usr/bin/python3:"
-            f" {'; '.join(debian)})"
+            f" {sys.executable} -m pip install {' '.join(PIP.get(name, name) for name in missing)}"
+            f" (Debian's /usr/bin/python3: {'; '.join(debian)})"
         )
     return found
+
+
+def find_modules(*names: str) -> None:
+    """Raises MissingModule as `modules` does, but loads no module that it finds."""
+    if not all(map(importlib.util.find_spec, names)):
+        modules(*names)

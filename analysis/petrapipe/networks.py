@@ -98,10 +98,8 @@ class RevBlock(Block):
     ) -> None:
         super().__init__(inputs, planes, outputs, stride, bottleneck)
         if self.changes and bottleneck:
-            self.downsample1, self.downsample2 = (
-                shortcut(inputs, outputs, stride),
-                shortcut(inputs, outputs, stride),
-            )
+            self.downsample1 = shortcut(inputs, outputs, stride)
+            self.downsample2 = shortcut(inputs, outputs, stride)
         elif self.changes:
             self.downsample = shortcut(inputs, outputs, stride)
 

@@ -216,11 +216,9 @@ class Probe:
                 self.of_microbatch.pop(m)
         for first, (gradients, missing, reconstruction) in state["windows"].items():
             window = self.windows[first]
-            window.gradients, window.missing, window.reconstruction = (
-                gradients,
-                missing,
-                reconstruction,
-            )
+            window.gradients = gradients
+            window.missing = missing
+            window.reconstruction = reconstruction
 
 
 def figures(window: Window, stages: list[Stage]) -> dict[str, numpy.ndarray]:

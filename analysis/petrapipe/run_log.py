@@ -156,10 +156,8 @@ class RunLog:
                 },
                 {"network": network, "optimiser": optimiser, "data": data, "training": training},
             )
-            samples, extents = (
-                run_schema.samples_of(plan.config)[0],
-                {"stage": len(stages), "parameter": len(parameters or ())},
-            )
+            samples = run_schema.samples_of(plan.config)[0]
+            extents = {"stage": len(stages), "parameter": len(parameters or ())}
             run_schema.put_stages(self.file, stages, samples)
             for group in (
                 ["train", "epoch"]

@@ -110,10 +110,8 @@ CATEGORIES = (
     "messages",
     "workspace",
 )
-MEASURES, PAIRS = (
-    ("cosine", "norm_ratio", "relative_error"),
-    ("method_delayed", "method_end_to_end", "delayed_end_to_end"),
-)
+MEASURES = ("cosine", "norm_ratio", "relative_error")
+PAIRS = ("method_delayed", "method_end_to_end", "delayed_end_to_end")
 # The figures of a probe, of type and unit NUMBER: {name: dimension}.
 FIGURES = {
     **{

@@ -216,7 +216,7 @@ class Run:
         with self._open() as file:
             self.attributes = {name: text_attribute(file, name) for name in ATTRIBUTES}
             self.complete = int(numpy.ravel(file.attrs.get("complete", 0))[0]) == 1
-            # 0: unknown.
+            # 0 if it is not known.
             self.epoch_microbatches = int(
                 numpy.ravel(file.attrs.get("microbatches_per_epoch", 0))[0]
             )

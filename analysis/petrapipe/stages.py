@@ -28,12 +28,10 @@ class Stem(nn.Module):
 
     def __init__(self, model: ResNet | RevNet) -> None:
         super().__init__()
-        self.conv, self.bn, self.pool, self.streams = (
-            model.conv1,
-            model.bn1,
-            model.maxpool,
-            2 if isinstance(model, RevNet) else 1,
-        )
+        self.conv = model.conv1
+        self.bn = model.bn1
+        self.pool = model.maxpool
+        self.streams = 2 if isinstance(model, RevNet) else 1
 
     def forward(self, images: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         y = self.pool(F.relu(self.bn(self.conv(images))))

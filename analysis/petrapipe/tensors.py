@@ -78,11 +78,9 @@ def seeded(
     """Within it these generators, random and numpy.random draw from a seed; afterwards they
     continue as if nothing had been drawn. (torch.manual_seed also queues a call for GPUs that no
     one has used yet, with the stack of each.)"""
-    states, python, arrays = (
-        [generator.get_state() for generator in generators],
-        random.getstate(),
-        numpy.random.get_state(),
-    )
+    states = [generator.get_state() for generator in generators]
+    python = random.getstate()
+    arrays = numpy.random.get_state()
     try:
         for generator in generators:
             generator.manual_seed(seed & (2**63 - 1))

@@ -8,6 +8,7 @@ import codecs
 import html
 import unicodedata
 from collections.abc import Iterable
+from typing import Any
 
 
 def is_shown(code: int) -> bool:
@@ -52,7 +53,7 @@ def shown(text: object) -> str:
     )
 
 
-def _written(error: UnicodeEncodeError) -> tuple[str, int]:
+def _written(error: Any) -> tuple[str, int]:
     text = error.object[error.start : error.end]
     foreign = any(0xD800 <= ord(character) <= 0xDFFF for character in text)
     return shown(text) if foreign else "?" * len(text), error.end

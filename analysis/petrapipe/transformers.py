@@ -29,10 +29,8 @@ class Conv1D(nn.Module):
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.weight, self.bias = (
-            nn.Parameter(torch.randn(inputs, outputs) * 0.02),
-            nn.Parameter(torch.zeros(outputs)),
-        )
+        self.weight = nn.Parameter(torch.randn(inputs, outputs) * 0.02)
+        self.bias = nn.Parameter(torch.zeros(outputs))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x @ self.weight + self.bias
@@ -73,12 +71,10 @@ class Layer(nn.Module):
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.ln_1, self.attn, self.ln_2, self.mlp = (
-            nn.LayerNorm(width),
-            Attention(width, heads),
-            nn.LayerNorm(width),
-            MLP(width),
-        )
+        self.ln_1 = nn.LayerNorm(width)
+        self.attn = Attention(width, heads)
+        self.ln_2 = nn.LayerNorm(width)
+        self.mlp = MLP(width)
 
     def functions(self) -> list[nn.Module]:
         """Returns the two F of the layer, each with the norm before it."""
@@ -101,10 +97,8 @@ class Trunk(nn.Module):
 
     def __init__(self, network: Transformer) -> None:
         super().__init__()
-        self.wte, self.wpe = (
-            nn.Embedding(network.classes, network.width),
-            nn.Embedding(network.context, network.width),
-        )
+        self.wte = nn.Embedding(network.classes, network.width)
+        self.wpe = nn.Embedding(network.context, network.width)
         self.h = nn.ModuleList(Layer(network.width, network.heads) for _ in range(network.depth))
         self.ln_f = nn.LayerNorm(network.width)
 
@@ -153,15 +147,11 @@ class LlamaAttention(nn.Module):
 
     def __init__(self, network: Transformer) -> None:
         super().__init__()
-        self.of_head, self.shared, self.base = (
-            network.width // network.heads,
-            network.heads // network.kv_heads,
-            network.rotary_base,
-        )
-        self.q_proj, self.o_proj = (
-            linear(network.width, network.width),
-            linear(network.width, network.width),
-        )
+        self.of_head = network.width // network.heads
+        self.shared = network.heads // network.kv_heads
+        self.base = network.rotary_base
+        self.q_proj = linear(network.width, network.width)
+        self.o_proj = linear(network.width, network.width)
         self.k_proj, self.v_proj = (
             linear(network.width, network.kv_heads * self.of_head) for _ in range(2)
         )
@@ -180,11 +170,9 @@ class LlamaMLP(nn.Module):
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.gate_proj, self.up_proj, self.down_proj = (
-            linear(width, hidden),
-            linear(width, hidden),
-            linear(hidden, width),
-        )
+        self.gate_proj = linear(width, hidden)
+        self.up_proj = linear(width, hidden)
+        self.down_proj = linear(hidden, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
@@ -196,10 +184,8 @@ class LlamaLayer(nn.Module):
     def __init__(self, network: Transformer) -> None:
         super().__init__()
         self.input_layernorm, self.self_attn = RMSNorm(network.width), LlamaAttention(network)
-        self.post_attention_layernorm, self.mlp = (
-            RMSNorm(network.width),
-            LlamaMLP(network.width, network.hidden),
-        )
+        self.post_attention_layernorm = RMSNorm(network.width)
+        self.mlp = LlamaMLP(network.width, network.hidden)
 
     def functions(self) -> list[nn.Module]:
         """Returns the two F of the layer, each with the norm before it."""

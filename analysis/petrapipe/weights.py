@@ -217,10 +217,8 @@ def network_of(
     transformers.check_sizes(
         path, {"model.width": first[0], "model.classes": fc[0], "model.depth": max(counts)}
     )
-    family, stem_name = (
-        "revnet" if stem[0] == 2 * first[0] else "resnet",
-        "imagenet" if stem[2] == 7 else "cifar",
-    )
+    family = "revnet" if stem[0] == 2 * first[0] else "resnet"
+    stem_name = "imagenet" if stem[2] == 7 else "cifar"
     if constant:
         return Network(family, counts[0], first[0], stem_name, fc[0], "conv", shape="constant")
     return Network(

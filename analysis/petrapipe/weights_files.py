@@ -86,10 +86,8 @@ def read_petra(path: str) -> tuple[dict[str, numpy.ndarray], str]:
     modules("h5py")
     if seals.check(path) != seals.WHOLE:
         try:
-            limit_s, limit_bytes = (
-                10 + os.path.getsize(path) // 10**7,
-                10**9 + 4 * os.path.getsize(path),
-            )
+            limit_s = 10 + os.path.getsize(path) // 10**7
+            limit_bytes = 10**9 + 4 * os.path.getsize(path)
             done = subprocess.run(
                 [sys.executable, "-B", "-c", TRY, path, str(limit_s), str(limit_bytes), *sys.path],
                 check=False,

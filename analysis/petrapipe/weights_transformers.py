@@ -180,11 +180,9 @@ def llama_layer(
     network: Transformer, attention: str, mlp: str, torch: str
 ) -> Iterator[tuple[str, str, tuple]]:
     """Yields the rows of `tensors` for one layer."""
-    width, hidden, shared = (
-        network.width,
-        network.hidden,
-        network.width // network.heads * network.kv_heads,
-    )
+    width = network.width
+    hidden = network.hidden
+    shared = network.width // network.heads * network.kv_heads
     yield f"{attention}/norm/scale", f"{torch}.input_layernorm.weight", (width,)
     for part, outputs in (("q", width), ("k", shared), ("v", shared)):
         yield f"{attention}/qkv/weight", f"{torch}.self_attn.{part}_proj.weight", (outputs, width)
@@ -402,11 +400,9 @@ def complete(
 ) -> None:
     """Sets what the shapes of the first layer say about a Llama, and its base."""
     layer = f"{network.trunk()}.layers.0"
-    of_head, keys, gate = (
-        network.width // network.heads,
-        f"{layer}.self_attn.k_proj.weight",
-        f"{layer}.mlp.gate_proj.weight",
-    )
+    of_head = network.width // network.heads
+    keys = f"{layer}.self_attn.k_proj.weight"
+    gate = f"{layer}.mlp.gate_proj.weight"
     for name in keys, gate:
         if len(shapes.get(name, ())) != 2:
             raise Error(
@@ -420,11 +416,9 @@ def complete(
             f"{path}: {keys} has {shapes[keys][0]} rows; expected those of a number of heads, each"
             f" of {of_head} features, that divides {network.heads}"
         )
-    network.kv_heads, network.hidden, network.rotary_base = (
-        shared,
-        shapes[gate][0],
-        float(rotary_base),
-    )
+    network.kv_heads = shared
+    network.hidden = shapes[gate][0]
+    network.rotary_base = float(rotary_base)
 
 
 # --- config.json of Hugging Face ---
@@ -469,11 +463,9 @@ def facts_of_config(path: str, config: Mapping[str, Any]) -> dict[str, Any]:
     # Of older and newer versions.
     ropes = [config.get(key) or {} for key in ("rope_scaling", "rope_parameters")]
     ropes = [rope if isinstance(rope, dict) else {"rope_type": rope} for rope in ropes]
-    heads, width, head_dim = (
-        config.get("num_attention_heads"),
-        config.get("hidden_size"),
-        config.get("head_dim"),
-    )
+    heads = config.get("num_attention_heads")
+    width = config.get("hidden_size")
+    head_dim = config.get("head_dim")
     bases = [
         one["rope_theta"] for one in (*ropes, config) if one.get("rope_theta") is not None
     ] or [ROTARY_BASE]
@@ -615,10 +607,8 @@ def merged(path: str, given: Mapping[str, Any], found: Mapping[str, Any]) -> dic
     Llama. Raises Error if they contradict each other."""
     for name, value in found.items():
         if given.get(name) not in (None, value):
-            option, text = (
-                name.replace("_", "-"),
-                f"{given[name]:g}" if isinstance(given[name], float) else brief(given[name]),
-            )
+            option = name.replace("_", "-")
+            text = f"{given[name]:g}" if isinstance(given[name], float) else brief(given[name])
             raise Error(
                 f"{path}: --{option} is {text}, and config.json beside the file says {value:g};"
                 " expected the same number"

@@ -24,10 +24,8 @@ CONFIG, PREDICTED = (os.path.join(HERE, name) for name in ("revnet18.yaml", "pre
 METHODS = ("backprop", "reversible", "petra")
 ROUNDS = int(sweeps.WORDS.get("rounds", "5"))
 # Microbatches of a run: before START the pipeline fills and memory is allocated.
-START, END = (
-    30,
-    130,
-)
+START = 30
+END = 130
 
 
 def sum_of_costs(stages, method):

@@ -137,10 +137,8 @@ def tables(rows):
     last = FULL[-1]
     lines = []
     for name in dict.fromkeys(r["method"] for r in rows):
-        r, s = (
-            at(rows, "full", name, last),
-            [at(rows, "short", name, j) for j in (100, 10000, 100000)],
-        )
+        r = at(rows, "full", name, last)
+        s = [at(rows, "short", name, j) for j in (100, 10000, 100000)]
         lines.append(
             [
                 f"`{name}`",

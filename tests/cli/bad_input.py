@@ -543,10 +543,8 @@ class Output(ProgramTest):
             name: os.path.getsize(self.path(f"out/{name}"))
             for name in ["run.h5", "config.yaml", "weights.h5"]
         }
-        weights, config = (
-            self.read("out/weights.h5"),
-            self.read("out/config.yaml").replace(b"  seed: 1\n", b"  seed: 2\n"),
-        )
+        weights = self.read("out/weights.h5")
+        config = self.read("out/config.yaml").replace(b"  seed: 1\n", b"  seed: 2\n")
         self.assertNotEqual(config, self.read("out/config.yaml"))
         other = ["train", "small.yaml", "--set", "run.seed=2", "--output", "out", "--quiet"]
         limits = {

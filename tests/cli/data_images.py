@@ -311,11 +311,9 @@ class Wrong(ImageTest):
     def test_warnings_of_header_fields_are_no_error(self):
         """What decoding does not use may hold anything: the image is the same."""
         data = self.good_bytes
-        app, scan, quantisation = (
-            data.index(b"\xff\xe0"),
-            data.index(b"\xff\xda"),
-            data.index(b"\xff\xdb"),
-        )
+        app = data.index(b"\xff\xe0")
+        scan = data.index(b"\xff\xda")
+        quantisation = data.index(b"\xff\xdb")
         frame = data.index(b"\xff\xc0")
         sound = {
             "whole": data,

@@ -604,10 +604,8 @@ class Execute(Ranks):
             stages = self.good_json("simulate", *case, "--set", "run.trace_actions=false")["stages"]
             self.assertEqual(self.execute(3, *case, "--output", method, "--quiet"), (0, "", []))
             with h5py.File(self.path(f"{method}/run.h5"), "r") as file:
-                totals, peaks = (
-                    file["memory/total_peak_bytes"][:].tolist(),
-                    file["memory/peak_bytes"][:].tolist(),
-                )
+                totals = file["memory/total_peak_bytes"][:].tolist()
+                peaks = file["memory/peak_bytes"][:].tolist()
                 categories = list(file["memory/peak_bytes"].attrs["categories"])
                 self.assertEqual(
                     [row > 0 for row in file["memory/backend_bytes"][:, 0]], 3 * [True]

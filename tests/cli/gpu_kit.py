@@ -177,10 +177,8 @@ exec {shutil.which("python3", path="/usr/bin:/bin")} "$@"
         )
         self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
         shutil.move(self.path("made"), self.kit)
-        size, sources = (
-            sum(os.path.getsize(self.path("kit", name)) for name in os.listdir(self.kit)),
-            tracked_bytes(),
-        )
+        size = sum(os.path.getsize(self.path("kit", name)) for name in os.listdir(self.kit))
+        sources = tracked_bytes()
         print(f"kit {size / MIB:.1f} MiB, checkout {(sources or 0) / MIB:.1f} MiB")
         self.assertLess(size + (sources or 0), WHOLE_BYTES)
         summary = self.suite(

@@ -37,10 +37,8 @@ cluster: {cost: {model: roofline, device: cpu-core}, link: {latency_s: 1.0e-4}, 
 """
 LARGE = os.environ.get("PETRA_TEST_PLAN")
 # Stages per device of methods in a loop or a V; all others have one.
-LOOPS, VS = (
-    ["interleaved", "looped-bfs", "interleaved-zb"],
-    ["zb-v", "v-half", "v-min", "dualpipe-v"],
-)
+LOOPS = ["interleaved", "looped-bfs", "interleaved-zb"]
+VS = ["zb-v", "v-half", "v-min", "dualpipe-v"]
 
 
 def cuts(blocks, stages):

@@ -130,10 +130,8 @@ class Precision(ProgramTest):
             options = self.options(
                 precision, *(["--set", "device.backend=ref"] if precision == "fp64" else [])
             )
-            simulated, inspected = (
-                self.good_json("simulate", *options),
-                self.good_json("inspect", *options),
-            )
+            simulated = self.good_json("simulate", *options)
+            inspected = self.good_json("inspect", *options)
             self.assertEqual(
                 (simulated["message_precision"], inspected["message_precision"]),
                 (said, said),

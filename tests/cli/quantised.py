@@ -185,10 +185,8 @@ class Quantised(ProgramTest):
             ]
             crossed = [j for j in range(9) if rank_of[j] != rank_of[j + 1]]
             tensors = sum(said[j]["bytes_up"] + said[j + 1]["bytes_down"] for j in crossed)
-            rest, losses = (
-                count - microbatches * (tensors + 2 * len(crossed) * HEADERS),
-                messages - microbatches * 2 * len(crossed),
-            )
+            rest = count - microbatches * (tensors + 2 * len(crossed) * HEADERS)
+            losses = messages - microbatches * 2 * len(crossed)
             self.assertGreaterEqual(losses, microbatches)
             self.assertEqual(rest % losses, 0, names)
             self.assertIn(rest // losses, LOSS_BYTES, names)

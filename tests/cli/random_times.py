@@ -194,10 +194,8 @@ class Pipeline:
                 and "cluster.node_link.preset" in self.settings
                 else "link"
             )
-            line, rates = (
-                [("link", source, target)],
-                [self.settings[f"cluster.{link}.bandwidth_Bps"]],
-            )
+            line = [("link", source, target)]
+            rates = [self.settings[f"cluster.{link}.bandwidth_Bps"]]
             if (target is None or node != other) and self.settings["cluster.card_Bps"]:
                 line += [("out", node), ("in", other)]
                 rates.append(self.settings["cluster.card_Bps"])

@@ -146,10 +146,8 @@ class Replicas(ProgramTest):
                 name.decode() if isinstance(name, bytes) else name
                 for name in file["memory/peak_bytes"].attrs["categories"]
             ]
-            total, messages = (
-                file["memory/total_peak_bytes"][:],
-                file["memory/peak_bytes"][:, names.index("messages")],
-            )
+            total = file["memory/total_peak_bytes"][:]
+            messages = file["memory/peak_bytes"][:, names.index("messages")]
         with h5py.File(self.path("many/weights.h5"), "r") as file:
             shared = [0] * 10  # bytes of each block, one a stage: gradients and running statistics
             file["parameters"].visititems(

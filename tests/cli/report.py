@@ -604,10 +604,8 @@ class Report(ProgramTest):
             plot_sweep.read(self.path("tokens/summary.csv"), "method.accumulate", None)[1],
             "eval_loss",
         )
-        folder, summary = (
-            plot_accumulation.read_runs([self.path("tokens")], 1),
-            plot_accumulation.read_summary(self.path("tokens/summary.csv")),
-        )
+        folder = plot_accumulation.read_runs([self.path("tokens")], 1)
+        summary = plot_accumulation.read_summary(self.path("tokens/summary.csv"))
         for points, figure in folder, summary:
             self.assertIs(figure, plot_accumulation.LOSS)
             self.assertEqual(sorted(point.k for point in points), [1, 2])

@@ -175,10 +175,8 @@ class Reproducible(ProgramTest):
             loss, warnings = train(asked, values, **environment)
             what = (values, environment, asked)
             self.assertEqual(loss, train(given, values)[0], what)
-            team, size = (
-                asked // values.get("device__groups", 1),
-                given // values.get("device__groups", 1),
-            )
+            team = asked // values.get("device__groups", 1)
+            size = given // values.get("device__groups", 1)
             line = (
                 f"petra: warning: device.threads: {team} threads per operation were requested, but"
                 f" OpenMP gives {size} ({reason}); operations run on {size}"

@@ -412,11 +412,9 @@ class Simulate(ProgramTest):
                 name: nanoseconds // 10**6
                 for name, nanoseconds in found["critical_path"]["ns"].items()
             }
-            passes, transmission, latency = (
-                4 * 1000 + 4 * 2000,
-                8 + 80 + 8 + 4 + 40 + 4,
-                4 * 1 + 2 * 10,
-            )
+            passes = 4 * 1000 + 4 * 2000
+            transmission = 8 + 80 + 8 + 4 + 40 + 4
+            latency = 4 * 1 + 2 * 10
             self.assertEqual(
                 [path["transmission"], path["latency"], path["queueing"]],
                 [transmission, latency, 0],

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of petrapipe.Trainer share: PyTorch, or the end with status 77 without it, the
-path of the package, and modules of two streams. A test imports it before PyTorch."""
+path of the package, and modules of two streams. A test imports it before PyTorch, and after the
+modules beside it."""
 
 import os
 import sys
@@ -12,7 +13,8 @@ except ImportError:
     sys.exit(77)
 from torch import nn
 
-ANALYSIS = os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis"))
+SOURCE = os.path.abspath(os.environ.get("srcdir", "."))
+ANALYSIS = os.path.join(SOURCE, "analysis")
 # No test beside this one hides a module that PyTorch loads later.
 HERE = os.path.realpath(os.path.dirname(__file__))
 sys.path[:] = [ANALYSIS, *(path for path in sys.path if os.path.realpath(path) != HERE)]

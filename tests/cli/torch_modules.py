@@ -492,12 +492,10 @@ def loop_of_plan(stages, plan):
     all_values, inputs, up, down = [Values(stage) for stage in stages], {}, {}, {}
     inverts = plan.method["keep"] == "nothing"
     for row in range(len(plan)):
-        kind, j, m, version = (
-            str(plan.kind[row]),
-            int(plan.stage[row]) - 1,
-            int(plan.microbatch[row]),
-            int(plan.weights[row]),
-        )
+        kind = str(plan.kind[row])
+        j = int(plan.stage[row]) - 1
+        m = int(plan.microbatch[row])
+        version = int(plan.weights[row])
         values, stage, last = all_values[j], stages[j], j == len(stages) - 1
         if kind == "U":
             values.step()

@@ -5,21 +5,17 @@ with fewer updates. Debian's PyTorch is enough."""
 import os
 import sys
 
-import torch_case  # noqa: F401 - ends the test without PyTorch
 from program import PETRA, ProgramTest, main
+from torch_case import SOURCE
 
-sys.path.insert(0, os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "tests/reference")))
+sys.path.insert(0, os.path.join(SOURCE, "tests/reference"))
 import torch_runtime as reference
 from torch_runtime import Case
 
-PREDICTION, RESCHEDULING = (
-    {"method.mitigation.weight_prediction": "velocity"},
-    {"method.mitigation.lr_rescheduling": 9},
-)
-CORRECTION, FEEDBACK = (
-    {"method.mitigation.discrepancy_correction": 0.135},
-    {"method.mitigation.error_feedback": "true"},
-)
+PREDICTION = {"method.mitigation.weight_prediction": "velocity"}
+RESCHEDULING = {"method.mitigation.lr_rescheduling": 9}
+CORRECTION = {"method.mitigation.discrepancy_correction": 0.135}
+FEEDBACK = {"method.mitigation.error_feedback": "true"}
 WARM_UP = {"method.mitigation.sync_warmup_epochs": 1}
 COSINE = {"lr.warmup_epochs": 1, "lr.schedule": "cosine", "lr.epochs": 2, "lr.final": 0.1}
 # Updates, and what is trained.

@@ -4,6 +4,7 @@ mitigations, evaluation. tests/cli/torch_runtime.py compares it with the program
 
 import math
 import random
+from copy import deepcopy
 
 from program import PETRA, ProgramTest, main
 from torch_case import Join, Split
@@ -388,7 +389,8 @@ class Training(ProgramTest):
         torch.manual_seed(0)
         trainer = self.trainer(
             stages=[
-                module.double() for module in (Begin(), Masked(branch()), Masked(branch()), End())
+                module.double()
+                for module in (Begin(6, 8), Masked(branch()), Masked(branch()), End(8, 3))
             ],
             config={"probe.per_epoch": 2},
         )
@@ -471,12 +473,7 @@ class Training(ProgramTest):
         """Also with dropout: the random numbers are those of the keys."""
         stages = network(Coupling(branch(0)))
         stages[2] = Coupling(branch(0)).double()
-        copy = [
-            type(stage)(*([] if not isinstance(stage, Coupling) else [branch(0)])).double()
-            for stage in stages
-        ]
-        for mine, theirs in zip(copy, stages):
-            mine.load_state_dict(theirs.state_dict())
+        copy = deepcopy(stages)
         trainer = self.trainer("backprop", stages=stages).run()
         parameters = [p for stage in copy for p in stage.parameters()]
         optimizer, loss = torch.optim.AdamW(parameters, lr=0.01), nn.CrossEntropyLoss()

@@ -97,13 +97,11 @@ class Weights(ProgramTest):
 
     def convert(self, *arguments):
         """What the script prints."""
-        before, sys.argv = (
-            sys.argv,
-            [
-                "weights_pytorch.py",
-                *(self.path(word) if "." in word else word for word in arguments),
-            ],
-        )
+        before = sys.argv
+        sys.argv = [
+            "weights_pytorch.py",
+            *(self.path(word) if "." in word else word for word in arguments),
+        ]
         out = io.StringIO()
         try:
             with contextlib.redirect_stdout(out):

@@ -303,10 +303,8 @@ class Damage(Weights):
                 self.same(about, self.back(about), safetensors.numpy.load(content))
         self.said("safetensors")
         # Headers that a parser of JSON alone would take.
-        name, other = (
-            "model.layers.1.self_attn.q_proj.weight",
-            "model.layers.1.self_attn.o_proj.weight",
-        )
+        name = "model.layers.1.self_attn.q_proj.weight"
+        other = "model.layers.1.self_attn.o_proj.weight"
         for words, key, value in (
             ("expected usize", "data_offsets", [-256, 0]),
             ("expected usize", "shape", [-1, 12]),

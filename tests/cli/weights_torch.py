@@ -336,12 +336,10 @@ def release_network(depth, variant, blocks, classes, kernel):
     if blocks:
         inner, first, inputs = [release_basic(128, 128, False)] * blocks, 128, 128
     else:
-        groups, inner, first, inputs = (
-            {18: (2, 2, 2, 2), 101: (3, 4, 23, 3)}.get(depth, (3, 4, 6, 3)),
-            [],
-            64,
-            64,
-        )
+        groups = {18: (2, 2, 2, 2), 101: (3, 4, 23, 3)}.get(depth, (3, 4, 6, 3))
+        inner = []
+        first = 64
+        inputs = 64
         for group, count in enumerate(groups):
             for _ in range(count):
                 hidden = 64 << group
@@ -407,10 +405,8 @@ class Release(Weights):
                     for layer in layers
                     for key, shape in layer.items()
                 ]
-                total, biases = (
-                    sum(size for _, size in sizes),
-                    sum(size for key, size in sizes if key.startswith("bias_conv")),
-                )
+                total = sum(size for _, size in sizes)
+                biases = sum(size for key, size in sizes if key.startswith("bias_conv"))
                 found = self.good_json(
                     "inspect", "small.yaml", *self.options(depth, variant, blocks, classes, stem)
                 )["parameters"]

@@ -272,22 +272,18 @@ class Transformers(Weights):
     @unittest.skipUnless(HAS_SAFETENSORS, NO_SAFETENSORS)
     def test_config_json(self):
         """What is beside the tensors of a Llama, as transformers writes it."""
-        state, config = (
-            self.llama(),
-            {
-                "model_type": "llama",
-                "num_attention_heads": 4,
-                "hidden_size": 8,
-                "rms_norm_eps": 1e-5,
-                "head_dim": 2,
-                "hidden_act": "silu",
-            },
-        )
+        state = self.llama()
+        config = {
+            "model_type": "llama",
+            "num_attention_heads": 4,
+            "hidden_size": 8,
+            "rms_norm_eps": 1e-5,
+            "head_dim": 2,
+            "hidden_act": "silu",
+        }
         self.write("model.safetensors", weights_files.state_file(".safetensors", state))
-        new, old = (
-            {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}},
-            {"rope_theta": 1e6, "rope_scaling": None},
-        )
+        new = {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}}
+        old = {"rope_theta": 1e6, "rope_scaling": None}
         for more, base in ((new, "500000"), (old, "1000000"), ({}, "10000")):
             self.write("config.json", json.dumps({**config, **more}))
             text = self.convert("model.safetensors", "b.h5")
@@ -397,10 +393,8 @@ class Transformers(Weights):
         """Whether the head is the table of the tokens: what config.json says and what the file
         has."""
         state, head = self.llama(), "lm_head.weight"
-        table, copied = (
-            state["model.embed_tokens.weight"],
-            "; the head's matrix is a copy of the table of tokens",
-        )
+        table = state["model.embed_tokens.weight"]
+        copied = "; the head's matrix is a copy of the table of tokens"
         config = {
             "model_type": "llama",
             "num_attention_heads": 4,

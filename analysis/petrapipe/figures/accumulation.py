@@ -99,11 +99,9 @@ def read_summary(path: str) -> tuple[list[Point], Figure]:
             raise Unreadable(
                 f"{path}: {combination}: {FACTOR} is {keys[FACTOR][:40]!r}; expected a whole number"
             )
-        method, k, interval = (
-            keys.pop(METHOD, "all"),
-            int(keys.pop(FACTOR)),
-            row[name + "_interval95"],
-        )
+        method = keys.pop(METHOD, "all")
+        k = int(keys.pop(FACTOR))
+        interval = row[name + "_interval95"]
         points.append(
             Point(
                 method,

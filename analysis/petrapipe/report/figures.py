@@ -543,10 +543,8 @@ def memory(runs: Sequence[RunData]) -> dict:
     stage_lines: list[dict] = []
     sums: dict[int, dict] = {}
     for r, run in enumerate(known):
-        peaks, total = (
-            run.run.array("memory/peak_bytes"),
-            run.run.array("memory/total_peak_bytes").values / MB,
-        )
+        peaks = run.run.array("memory/peak_bytes")
+        total = run.run.array("memory/total_peak_bytes").values / MB
         stages = peaks.coords["stage"].tolist()
         traces = []
         for number, category in enumerate(peaks.coords["category"]):
@@ -849,10 +847,8 @@ def sweep_view(sweep: SweepData, key: str, name: str) -> dict:
             plot_sweep.number(value) if numeric else values.index(value) + aside
             for value, _, _ in points
         ]
-        means, halves = (
-            [factor * mean for _, mean, _ in points],
-            [None if half is None else factor * half for _, _, half in points],
-        )
+        means = [factor * mean for _, mean, _ in points]
+        halves = [None if half is None else factor * half for _, _, half in points]
         single_seed |= None in halves
         if numeric and len(x) > 1 and None not in halves:
             traces.append(
