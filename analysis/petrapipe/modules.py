@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from types import ModuleType
 
@@ -12,8 +13,19 @@ from .errors import MissingModule
 # Debian's packages of modules. The others are not in Debian 12.
 DEBIAN = {
     name: f"python3-{name}"
-    for name in ("h5py", "matplotlib", "numpy", "pandas", "plotly", "scipy", "torch", "xxhash")
+    for name in (
+        "h5py",
+        "matplotlib",
+        "numpy",
+        "pandas",
+        "plotly",
+        "scipy",
+        "torch",
+        "xxhash",
+        "yaml",
+    )
 }
+PIP = {"yaml": "PyYAML"}  # the names that pip knows, if they differ
 
 
 def modules(*names: str) -> list[ModuleType]:
@@ -50,7 +62,13 @@ def modules(*names: str) -> list[ModuleType]:
         raise MissingModule(
             f"{sys.executable} cannot load the module{s} {', '.join(missing)}{why}; expected a"
             " Python that can: another by its path in PETRA_PYTHON, or this one after"
-            f" {sys.executable} -m pip install {' '.join(missing)} (Debian's /usr/bin/python3:"
+            f" {sys.executable} -m pip install {' '.join(PIP.get(name, name) for name in missing)} (Debian's /usr/bin/python3:"
             f" {'; '.join(debian)})"
         )
     return found
+
+
+def find_modules(*names: str) -> None:
+    """Raises MissingModule as `modules` does, but loads no module that it finds."""
+    if not all(map(importlib.util.find_spec, names)):
+        modules(*names)

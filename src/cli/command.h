@@ -107,6 +107,11 @@ petra_status petra_arguments_integer(const char *option, const char *text, long 
  * by NULL. It returns only if that fails: PETRA_IO, if the script or Python is missing. */
 petra_status petra_python_start(char *const *arguments);
 
+/* Starts a part in Python as a child, which reads what is written to *out. petra_python_end closes it, waits for the end
+ * of the child and returns its status; the child has logged what went wrong. */
+petra_status petra_python_open(char *const *arguments, FILE **out);
+petra_status petra_python_end(void);
+
 /* --- help.c: output from the tables of subcommands and options --- */
 
 /* The maximum number of options of a subcommand, including shared ones. */

@@ -20,8 +20,7 @@ petra_SOURCES = \
 	src/cli/main.c \
 	src/cli/python.c \
 	src/cli/requests.c src/cli/requests.h \
-	src/cli/rows.c src/cli/rows.h \
-	src/cli/sweep.c
+	src/cli/rows.c src/cli/rows.h
 petra_LDADD = $(PETRA_LDADD)
 # Where an installed petra finds its subcommands in Python, and the Python that configure found for them.
 src/cli/python.$(OBJEXT): AM_CPPFLAGS += -DPETRA_ANALYSIS_DIR='"$(analysisdir)"' -DPETRA_PYTHON='"$(PETRA_PYTHON)"'

@@ -379,11 +379,13 @@ typedef struct petra_config_text {
 petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
                                     petra_config **out);
 
-/* Settings "key.path=value". `where` is their origin, with which messages begin; NULL: they are arguments of --set. */
+/* Settings "key.path=value". `where` is their origin, with which messages begin; NULL: they are arguments of --set. With
+ * `lines` they are values of keys in these lines of the file `where`, such as a grid; one without "=" is only a key. */
 typedef struct petra_config_sets {
   const char *where;
   const char *const *sets;
   int count;
+  const int64_t *lines;
 } petra_config_sets;
 
 /* Loads a config with settings from several places, each of which overrides the ones before it. */
