@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes runs comparable: their devices, and the samples of an update. A size is the `size` of an answer of the program
-(docs/requests.md)."""
+"""What makes runs comparable: their devices, and the samples of an update. A size is the `size` of
+an answer of the program (docs/requests.md)."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def values_text(values: Sequence[int], names: Sequence[str]) -> str:
 def unlike_text(
     sizes: Sequence[Mapping[str, int]], names: Sequence[str], samples: str = "samples"
 ) -> str:
-    """Returns the quantities in which runs or groups differ, each value with the names that have it; "" if all are alike.
-    `samples` is the word for samples.
+    """Returns the quantities in which runs or groups differ, each value with the names that have
+    it; "" if all are alike. `samples` is the word for samples.
 
     >>> size = {"devices": 4, "update_samples": 8, "update_labels": 8}
     >>> unlike_text([size, {**size, "devices": 2}], ["1f1b", "zb-v"])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to the program petra, which knows what a config means and simulates it (docs/requests.md).
+"""Questions to the program petra, which knows what a config means and simulates it
+(docs/requests.md).
 
     answers = inspect([{"config": [text_layer(name, text)], "keys": ["optim.lr"], "size": True}])
     answers[0]["keys"]["optim.lr"]["value"]           # "0.1", as YAML
@@ -26,8 +27,8 @@ Answer = dict  # of str to anything
 
 
 class PetraError(Error):
-    """A question that the program answers with an error. The message is the line of the program, `status` its exit
-    status."""
+    """A question that the program answers with an error. The message is the line of the program,
+    `status` its exit status."""
 
     def __init__(self, line: str, status: int) -> None:
         super().__init__(line)
@@ -36,8 +37,8 @@ class PetraError(Error):
 
 @functools.cache
 def find() -> str:
-    """Returns the path of the program: that of the environment variable PETRA_PROGRAM, the one that was built, installed
-    or bundled with this package, or `petra` on PATH."""
+    """Returns the path of the program: that of the environment variable PETRA_PROGRAM, the one that
+    was built, installed or bundled with this package, or `petra` on PATH."""
     named = os.environ.get("PETRA_PROGRAM")
     if named:
         return named
@@ -50,7 +51,8 @@ def find() -> str:
     if found:
         return found
     raise Unreadable(
-        "no program petra beside this package or on PATH; expected its path in the environment variable PETRA_PROGRAM"
+        "no program petra beside this package or on PATH; expected its path in the environment"
+        " variable PETRA_PROGRAM"
     )
 
 
@@ -63,14 +65,14 @@ def text_layer(name: str, text: str) -> dict[str, Any]:
 
 
 def file_layer(path: str, keys: str | None = None) -> dict[str, Any]:
-    """Returns a layer with the config in a file; `keys` is "cluster" or "model" for a file of which only these keys are
-    read."""
+    """Returns a layer with the config in a file; `keys` is "cluster" or "model" for a file of which
+    only these keys are read."""
     return {"path": path} if keys is None else {"path": path, "keys": keys}
 
 
 def set_layer(settings: Sequence[str], name: str | None = None) -> dict[str, Any]:
-    """Returns a layer with settings "KEY=VALUE". `name` is their origin, which messages name; None: they are those of
-    --set."""
+    """Returns a layer with settings "KEY=VALUE". `name` is their origin, which messages name; None:
+    they are those of --set."""
     return {"set": list(settings)} if name is None else {"set": list(settings), "name": name}
 
 
@@ -98,8 +100,8 @@ def encoded(request: Request) -> bytes:
 
 
 class Program:
-    """A process of the program that answers one question after the other; a context manager. `command` is "inspect" or
-    "simulate"."""
+    """A process of the program that answers one question after the other; a context manager.
+    `command` is "inspect" or "simulate"."""
 
     def __init__(self, command: str) -> None:
         self.line = [find(), command, "--requests", "-"]
@@ -123,7 +125,8 @@ class Program:
         return check(self.receive())
 
     def send(self, request: Request) -> None:
-        """Sends a question, whose answer receive() returns. At most one other question may wait for its answer."""
+        """Sends a question, whose answer receive() returns. At most one other question may wait for
+        its answer."""
         if not self.process:
             self.process = started(self.line, None)
         assert self.process.stdin
@@ -154,7 +157,8 @@ def started(line: list[str], errors: int | None) -> subprocess.Popen[bytes]:
 
 
 def ask_all(command: str, requests: Iterable[Request]) -> list[Answer]:
-    """Returns the answers to questions, in their order; that of a question that failed has "error" and "status"."""
+    """Returns the answers to questions, in their order; that of a question that failed has "error"
+    and "status"."""
     questions = b"".join(map(encoded, requests))
     if not questions:
         return []
@@ -172,7 +176,8 @@ def inspect(requests: Iterable[Request]) -> list[Answer]:
 
 
 def simulate(requests: Iterable[Request]) -> list[Answer]:
-    """Returns the simulations of configs (docs/requests.md), in the order of the questions; see ask_all."""
+    """Returns the simulations of configs (docs/requests.md), in the order of the questions; see
+    ask_all."""
     return ask_all("simulate", requests)
 
 
@@ -194,8 +199,8 @@ def plain(value: str) -> Any:
 
 
 def failure(key: str, label: str | None, text: str) -> PetraError:
-    """Returns the error of a value of a config that is wrong in combination with others. `label` is that of the key in
-    an answer.
+    """Returns the error of a value of a config that is wrong in combination with others. `label` is
+    that of the key in an answer.
 
     >>> str(failure("optim.lr", "--set optim.lr=2", "2: too large"))
     '--set optim.lr=2: too large'

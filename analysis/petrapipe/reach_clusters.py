@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The groups of petra reach on one cluster: when each run reaches the target, intervals over seeds, the best group, and what delay
-costs (docs/reach.md). The losses are those of the logs. The seconds of a run on its own cluster are those of its log. On another
-cluster, or for another model with the same number of stages, the program simulates its schedule again."""
+"""The groups of petra reach on one cluster: when each run reaches the target, intervals over seeds,
+the best group, and what delay costs (docs/reach.md). The losses are those of the logs. The seconds
+of a run on its own cluster are those of its log. On another cluster, or for another model with the
+same number of stages, the program simulates its schedule again."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ class End:
 
 @dataclass
 class Band:
-    """The smoothed losses of a group: means over its runs, with half of the 95 % interval of the mean; NaN for one run."""
+    """The smoothed losses of a group: means over its runs, with half of the 95 % interval of the
+    mean; NaN for one run."""
 
     microbatch: list[int] = field(default_factory=list)
     updates: list[int] = field(default_factory=list)
@@ -65,7 +67,8 @@ class Row:
     seconds: Geometric
     bytes: Geometric
     to_best: Ratio = UNKNOWN_RATIO  # its seconds over those of the best group, if the two are alike
-    # Costs and gains of delay, against the best group without delay that is alike, of the same optimiser if there is one.
+    # Costs and gains of delay, against the best group without delay that is alike, of the same
+    # optimiser if there is one.
     reference: int = -1  # -1: the group has no delay, or there is nothing to compare it with
     more_updates: Ratio = UNKNOWN_RATIO
     more_seconds: Ratio = UNKNOWN_RATIO
@@ -106,7 +109,8 @@ def is_random(keys: dict[str, Any]) -> bool:
 
 
 def share_times(a: ReachRun, b: ReachRun) -> bool:
-    """Returns whether two runs of a group have the same times: nothing is drawn, and both have the same length."""
+    """Returns whether two runs of a group have the same times: nothing is drawn, and both have the
+    same length."""
     lengths = [
         (run.summary.batches, run.count, run.keys["run.epochs"], run.keys["run.max_microbatches"])
         for run in (a, b)
@@ -116,7 +120,8 @@ def share_times(a: ReachRun, b: ReachRun) -> bool:
 
 @dataclass
 class Clock:
-    """When losses of a run begin, and how much was sent by then; NaN: never, or it was not asked for."""
+    """When losses of a run begin, and how much was sent by then; NaN: never, or it was not asked
+    for."""
 
     start_s: dict[int, float]
     bytes: dict[int, float]
@@ -133,8 +138,8 @@ def end_of(run: ReachRun) -> int:
 
 
 def shown_points(group: Group) -> list[int]:
-    """Returns the points of the curves that the band has. Point i of the curves of all runs is the same microbatch, or the
-    evaluation of the same epoch."""
+    """Returns the points of the curves that the band has. Point i of the curves of all runs is the
+    same microbatch, or the evaluation of the same epoch."""
     points = min(len(curve(run).rows) for run in group.runs)
     shown = min(points, POINTS)
     if shown < 2:
@@ -155,8 +160,8 @@ class Simulator:
     def clocks(
         self, group: Group, place: Place, more: str | None, drawn: bool, whole: bool
     ) -> list[Clock]:
-        """Returns the clock of each run. `drawn`: times are drawn there. `whole`: they run to the ends of the logs and know all
-        that a row needs, else until the runs reach the target."""
+        """Returns the clock of each run. `drawn`: times are drawn there. `whole`: they run to the
+        ends of the logs and know all that a row needs, else until the runs reach the target."""
         ends = [end_of(run) for run in group.runs]
         parts = [
             run.entries["microbatch"][: run.count if whole else end + 1]
@@ -239,8 +244,8 @@ def find_end(run: ReachRun, clock: Clock | None, samples: int, logged: bool) -> 
     )
     if math.isnan(end.seconds):
         raise Unreadable(
-            f"{run.log}: the loss of microbatch {m} never comes back in a simulation of its config; expected the log of a run with "
-            "this config"
+            f"{run.log}: the loss of microbatch {m} never comes back in a simulation of its config;"
+            " expected the log of a run with this config"
         )
     if logged and clock:
         check_logged(run, end.seconds, seconds_at(run, clock, False, row))
@@ -248,11 +253,13 @@ def find_end(run: ReachRun, clock: Clock | None, samples: int, logged: bool) -> 
 
 
 def check_logged(run: ReachRun, logged_s: float, simulated_s: float) -> None:
-    """A log whose times are not those of its config comes from a version with other costs, or was changed."""
+    """A log whose times are not those of its config comes from a version with other costs, or was
+    changed."""
     if abs(logged_s - simulated_s) > 1.5e-9 * (1 + 1e-6 * logged_s):
         warnings.warn(
-            f"{run.log}: reaches the target after {logged_s:.9f} s by its log, after {simulated_s:.9f} s by a simulation of its "
-            "config with this version of petra; the seconds are those of the log",
+            f"{run.log}: reaches the target after {logged_s:.9f} s by its log, after"
+            f" {simulated_s:.9f} s by a simulation of its config with this version of petra; the"
+            " seconds are those of the log",
             stacklevel=2,
         )
 
@@ -261,7 +268,9 @@ def mean_of(ends: Sequence[End], name: str) -> Geometric:
     return geometric_of([getattr(end, name) for end in ends], [not end.reached for end in ends])
 
 
-def seconds_of(run: ReachRun, clock: Clock | None, logged: bool, rows: numpy.ndarray):
+def seconds_of(
+    run: ReachRun, clock: Clock | None, logged: bool, rows: numpy.ndarray
+) -> numpy.ndarray:
     """Returns the seconds of losses."""
     if logged:
         return run.entries["virtual_s"][rows]
@@ -294,7 +303,8 @@ def band_of(group: Group, clocks: Sequence[Clock | None], logged: bool) -> Band:
 
 
 class Clusters:
-    """Fills the clusters of petra reach. `inspector` and `simulator` are processes of the program."""
+    """Fills the clusters of petra reach. `inspector` and `simulator` are processes of the
+    program."""
 
     def __init__(
         self, groups: Groups, compare_unlike: bool, inspector: Program, simulator: Program
@@ -340,8 +350,9 @@ class Clusters:
 
     @staticmethod
     def can_simulate(group: Group) -> bool:
-        """Returns whether the order of a run on its own cluster, whose times are in its log, can be simulated for the bytes. It
-        cannot if its costs were measured, or if its processes did what came first."""
+        """Returns whether the order of a run on its own cluster, whose times are in its log, can be
+        simulated for the bytes. It cannot if its costs were measured, or if its processes did what
+        came first."""
         keys = group.first.keys
         by_arrival = keys["run.mode"] == "execute" and group.by_arrival
         return keys["cluster.cost.model"] != "measured" and not by_arrival
@@ -355,15 +366,16 @@ class Clusters:
             if plan["stages"] != own:
                 # The updates of a run with J stages say nothing about one with another number.
                 raise Error(
-                    f"{place.model}: gives {plan['stages']} stages, but {first.log} was trained with {own}; expected {own} "
-                    "(stages.partition)"
+                    f"{place.model}: gives {plan['stages']} stages, but {first.log} was trained"
+                    f" with {own}; expected {own} (stages.partition)"
                 )
         if keys["cluster.cost.model"]["value"] == "measured":
             raise place.named(
                 failure(
                     "cluster.cost.model",
                     keys["cluster.cost.model"]["label"],
-                    "measured: these costs are known only to the run itself; expected another model in a file of --on",
+                    "measured: these costs are known only to the run itself; expected another model"
+                    " in a file of --on",
                 )
             )
         if plan["by_arrival"] and not place.is_logged:
@@ -373,8 +385,9 @@ class Clusters:
                 failure(
                     key,
                     keys[key]["label"],
-                    f"{plain(keys[key]['value'])} has no fixed order: with other times its updates would differ; expected a "
-                    "method with a fixed order, or neither --on nor --as",
+                    f"{plain(keys[key]['value'])} has no fixed order: with other times its updates"
+                    " would differ; expected a method with a fixed order, or neither --on nor"
+                    " --as",
                 )
             )
 
@@ -382,8 +395,9 @@ class Clusters:
 
     @staticmethod
     def differences(cluster: Cluster, numbers: Sequence[int]) -> list[str]:
-        """Returns the keys of the cluster in which groups differ. The formats of messages belong to the training, as do replicas
-        and stages, of which the numbers of devices speak; for runs in PyTorch the sizes of messages belong to the network."""
+        """Returns the keys of the cluster in which groups differ. The formats of messages belong to
+        the training, as do replicas and stages, of which the numbers of devices speak; for runs in
+        PyTorch the sizes of messages belong to the network."""
         keys = [cluster.rows[number].answer["keys"] for number in numbers]
         return [
             key
@@ -396,7 +410,8 @@ class Clusters:
         ]
 
     def are_alike(self, cluster: Cluster, a: int, b: int) -> bool:
-        """A ratio of two groups says something if both have as many devices and as many samples an update, on one cluster."""
+        """A ratio of two groups says something if both have as many devices and as many samples an
+        update, on one cluster."""
         groups = self.groups.groups
         return self.compare_unlike or (
             not self.differences(cluster, (a, b)) and are_alike(groups[a].size, groups[b].size)
@@ -411,8 +426,8 @@ class Clusters:
                 row.to_best = ratio_of(row.seconds, rows[cluster.best].seconds)
 
     def best_exact(self, cluster: Cluster, number: int, optimiser: str | None) -> int:
-        """Returns the fastest group like this one with end-to-end gradients without delay, of this optimiser unless that is None;
-        -1: there is none."""
+        """Returns the fastest group like this one with end-to-end gradients without delay, of this
+        optimiser unless that is None; -1: there is none."""
         fitting = [
             other
             for other, (group, row) in enumerate(zip(self.groups.groups, cluster.rows))
@@ -445,8 +460,8 @@ class Clusters:
         cluster.differs = keys[0]
         where = cluster.place.on if cluster.place.on is not None else "the runs' own clusters"
         warnings.warn(
-            f"{where}: the groups differ in {keys[0]}, so their seconds are not those of one cluster; a file of --on that sets this "
-            "key makes them comparable",
+            f"{where}: the groups differ in {keys[0]}, so their seconds are not those of one"
+            " cluster; a file of --on that sets this key makes them comparable",
             stacklevel=2,
         )
 

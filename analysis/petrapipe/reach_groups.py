@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trained runs, combined into groups of those that differ only in their seed (docs/reach.md). The losses of a run are smoothed by
-one rule, which decides at which microbatch they reach a target."""
+"""Trained runs, combined into groups of those that differ only in their seed (docs/reach.md). The
+losses of a run are smoothed by one rule, which decides at which microbatch they reach a target."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ FORMATS = ("cluster.message.up", "cluster.message.down")
 
 @dataclass(frozen=True)
 class Target:
-    """What a run must reach: a training loss or an evaluation loss of at most `value` nats, or an accuracy of at least `value`."""
+    """What a run must reach: a training loss or an evaluation loss of at most `value` nats, or an
+    accuracy of at least `value`."""
 
     quantity: str  # "loss" or "top1"
     metric: str  # "train" or "eval"
@@ -109,8 +110,9 @@ class Group:
 class Groups:
     runs: list[ReachRun]
     groups: list[Group]
-    # Keys in which the groups differ, other than those that change no result, with the value of each group. For runs in PyTorch
-    # also the keys of `training`, and "network" and "optimiser" with the words of their logs.
+    # Keys in which the groups differ, other than those that change no result, with the value of
+    # each group. For runs in PyTorch also the keys of `training`, and "network" and "optimiser"
+    # with the words of their logs.
     keys: dict[str, list[str]]
 
 
@@ -132,26 +134,28 @@ def check_run(run: ReachRun) -> None:
     trains = run.keys["cluster.stages"] == "0" or run.summary.of_pytorch
     if run.summary.is_simulated or not trains:
         raise Error(
-            f"{run.log}: nothing was trained in this run; expected a run of petra train with a model"
+            f"{run.log}: nothing was trained in this run; expected a run of petra train with a"
+            " model"
         )
     if run.count == 0:
         raise Error(f"{run.log}: has no loss yet; expected a run with losses")
     if run.summary.batches == 0:
         raise Error(
-            f"{run.log}: does not say how many microbatches an epoch has (petra {run.summary.petra_version} wrote it); expected "
-            "the log of a newer version"
+            f"{run.log}: does not say how many microbatches an epoch has (petra"
+            f" {run.summary.petra_version} wrote it); expected the log of a newer version"
         )
     losses, microbatches = run.entries["loss"], run.entries["microbatch"]
     wrong = numpy.flatnonzero(~numpy.isfinite(losses) | (microbatches < 0))
     if len(wrong):
         raise Unreadable(
-            f"{run.log}: row {wrong[0]} of /train has microbatch {microbatches[wrong[0]]} and loss {losses[wrong[0]]:g}; "
-            "expected finite numbers"
+            f"{run.log}: row {wrong[0]} of /train has microbatch {microbatches[wrong[0]]} and loss"
+            f" {losses[wrong[0]]:g}; expected finite numbers"
         )
 
 
 class Collector:
-    """Reads the logs of places in their order. The program looks at the config of a run while the next log is read."""
+    """Reads the logs of places in their order. The program looks at the config of a run while the
+    next log is read."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -231,7 +235,8 @@ def cells_of(place: str, path: str) -> Iterator[tuple[str, str, str]]:
         name, state, label = text_of(cell, "name"), text_of(cell, "state"), text_of(row, "name")
         if name is None or state is None or label is None:
             raise Unreadable(
-                f"{path}: cell {number + 1} has no name or state; expected a file that petra sweep wrote"
+                f"{path}: cell {number + 1} has no name or state; expected a file that petra sweep"
+                " wrote"
             )
         yield name, state, label
 
@@ -251,7 +256,8 @@ def warn_left_out(place: str, failed: int, open_ones: int, cells: int) -> None:
 
 
 def add_sweep(reader: Collector, place: str, path: str) -> None:
-    """Adds the complete cells of a sweep. Its summary names the folders as they were when it ran; here they are in `place`."""
+    """Adds the complete cells of a sweep. Its summary names the folders as they were when it ran;
+    here they are in `place`."""
     failed = open_ones = cells = complete = 0
     try:
         for name, state, label in cells_of(place, path):
@@ -283,7 +289,8 @@ def add_place(reader: Collector, place: str) -> None:
         add_sweep(reader, place, summary)
     else:
         raise Unreadable(
-            f"{place}: has neither run.h5 nor summary.json; expected the folder of a run or of a sweep"
+            f"{place}: has neither run.h5 nor summary.json; expected the folder of a run or of a"
+            " sweep"
         )
 
 
@@ -296,8 +303,8 @@ def check_data(a: ReachRun, b: ReachRun) -> None:
     if a.summary.of_pytorch != b.summary.of_pytorch:
         first, second = (a, b) if a.summary.of_pytorch else (b, a)
         raise Error(
-            f"{first.log} was trained in PyTorch, {second.log} by petra, and the log of the first does not say on which files; "
-            f"{expected}"
+            f"{first.log} was trained in PyTorch, {second.log} by petra, and the log of the first"
+            f" does not say on which files; {expected}"
         )
     if a.word("data") != b.word("data"):
         raise Error(
@@ -312,7 +319,8 @@ def check_data(a: ReachRun, b: ReachRun) -> None:
     for key, value in a.keys.items():
         if key in keys and b.keys[key] != value:
             raise Error(
-                f"{a.log} is trained with {key}: {value}, {b.log} with {key}: {b.keys[key]}; {expected}"
+                f"{a.log} is trained with {key}: {value}, {b.log} with {key}: {b.keys[key]};"
+                f" {expected}"
             )
 
 
@@ -320,7 +328,8 @@ def check_data(a: ReachRun, b: ReachRun) -> None:
 
 
 def differ_in_seed_alone(a: ReachRun, b: ReachRun) -> bool:
-    """Compares two runs without their seeds. In PyTorch the config does not say what network and optimiser are."""
+    """Compares two runs without their seeds. In PyTorch the config does not say what network and
+    optimiser are."""
     if a.training != b.training or any(
         a.word(name) != b.word(name) for name in ("network", "optimiser")
     ):
@@ -361,7 +370,8 @@ def make_groups(runs: list[ReachRun], program: Program) -> list[Group]:
         for before, run in zip(members, members[1:]):
             if in_order(before) == in_order(run):
                 raise Error(
-                    f"{before.log} and {run.log} are the same training with the same seed ({run.seed}); expected each training once"
+                    f"{before.log} and {run.log} are the same training with the same seed"
+                    f" ({run.seed}); expected each training once"
                 )
     return groups
 
@@ -395,8 +405,9 @@ def collect_keys(groups: Sequence[Group]) -> dict[str, list[str]]:
 
 
 def choose_keys(keys: dict[str, list[str]]) -> list[str]:
-    """Returns keys that distinguish all groups, as few as a choice in this order gives: method and optimiser, which readers know by
-    name, then the others in the order of the table. The two formats of messages are named together."""
+    """Returns keys that distinguish all groups, as few as a choice in this order gives: method and
+    optimiser, which readers know by name, then the others in the order of the table. The two
+    formats of messages are named together."""
     used = {key for key in keys if key in KNOWN_BY_VALUE}
 
     def classes(chosen: set[str]) -> int:
@@ -417,7 +428,8 @@ def cut(text: str, length: int) -> str:
 
 
 def label_groups(groups: Sequence[Group], keys: dict[str, list[str]]) -> None:
-    """Names groups by the rows of sweeps, if these name all groups, each by another name; else by the keys in which they differ."""
+    """Names groups by the rows of sweeps, if these name all groups, each by another name; else by
+    the keys in which they differ."""
     rows = [group.first.row for group in groups]
     by_rows = None not in rows and "all" not in rows and len(set(rows)) == len(rows)
     used = [] if by_rows else choose_keys(keys)
@@ -432,8 +444,9 @@ def label_groups(groups: Sequence[Group], keys: dict[str, list[str]]) -> None:
 
 
 def read_groups(places: Sequence[str], program: Program) -> Groups:
-    """Reads the runs of places: folders or logs of runs, and folders of sweeps, of which all complete cells count. Raises Error
-    if a run does not fit: a simulation, other data than those of the first run, two runs with one seed, no loss."""
+    """Reads the runs of places: folders or logs of runs, and folders of sweeps, of which all
+    complete cells count. Raises Error if a run does not fit: a simulation, other data than those of
+    the first run, two runs with one seed, no loss."""
     reader = Collector(program)
     for place in places:
         add_place(reader, place)
@@ -451,9 +464,10 @@ def read_groups(places: Sequence[str], program: Program) -> Groups:
 
 
 def curve_of(target: Target, run: ReachRun) -> Curve:
-    """Returns the smoothed losses of a run. The rule: the trailing mean of the losses of the last `window` updates. The target is
-    reached at the first microbatch at which the mean of a whole window is at most its value (an accuracy: at least).
-    Evaluations are few and large, so they are not smoothed; one counts at the last loss of its epoch."""
+    """Returns the smoothed losses of a run. The rule: the trailing mean of the losses of the last
+    `window` updates. The target is reached at the first microbatch at which the mean of a whole
+    window is at most its value (an accuracy: at least). Evaluations are few and large, so they are
+    not smoothed; one counts at the last loss of its epoch."""
     if target.metric == "eval":
         name = "eval_top1" if target.quantity == "top1" else "eval_loss"
         values = run.summary.epochs[name]
@@ -481,10 +495,11 @@ def make_curves(target: Target, runs: Sequence[ReachRun]) -> None:
             continue
         if target.metric == "eval":
             raise Error(
-                f"--metric: eval, but {run.log} has no evaluation by the end of its log; expected train, or a run with run.eval_every"
+                f"--metric: eval, but {run.log} has no evaluation by the end of its log; expected"
+                " train, or a run with run.eval_every"
             )
         k = run.accumulate
         raise Error(
-            f"--window: {target.window} updates of {k} microbatches, but {run.log} has losses of {run.count} microbatches; "
-            f"expected at most {run.count // k}"
+            f"--window: {target.window} updates of {k} microbatches, but {run.log} has losses of"
+            f" {run.count} microbatches; expected at most {run.count // k}"
         )

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The seconds of each group of petra reach over the values of a key of the cluster, and the values at which their order changes."""
+"""The seconds of each group of petra reach over the values of a key of the cluster, and the values
+at which their order changes."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ EXACT = 1.0002  # two values this close are one
 
 @dataclass
 class Change:
-    """At this value another group becomes the best ("best"), or a group and its reference change places ("pair")."""
+    """At this value another group becomes the best ("best"), or a group and its reference change
+    places ("pair")."""
 
     what: str
     value: float
@@ -27,7 +29,8 @@ class Change:
 
 @dataclass
 class Over:
-    """The seconds of each group at rising values of a key; NaN unless all its runs reach the target."""
+    """The seconds of each group at rising values of a key; NaN unless all its runs reach the
+    target."""
 
     key: str
     values: list[float] = field(default_factory=list)
@@ -78,19 +81,21 @@ class Variation:
         key = self.over.key
         if key == "cluster":
             raise Error(
-                "--over: cluster is a section; expected a real number in it, such as cluster.link.bandwidth_Bps"
+                "--over: cluster is a section; expected a real number in it, such as"
+                " cluster.link.bandwidth_Bps"
             )
         if not key.startswith("cluster."):
             raise Error(
-                f"--over: {key} is no key of the cluster, so the updates could depend on it; expected a number of the section "
-                "cluster, such as cluster.link.bandwidth_Bps"
+                f"--over: {key} is no key of the cluster, so the updates could depend on it;"
+                " expected a number of the section cluster, such as cluster.link.bandwidth_Bps"
             )
         values = [self.value_of(number) for number in range(len(self.cluster.rows))]
         if self.range is not None:
             return self.given_range()
         if min(values) <= 0:
             raise Error(
-                f"--over: {key} is {min(values):g} here, so no range follows from it; expected {key}=FROM:TO"
+                f"--over: {key} is {min(values):g} here, so no range follows from it; expected"
+                f" {key}=FROM:TO"
             )
         return min(values) / SPAN, max(values) * SPAN
 
@@ -118,7 +123,8 @@ class Variation:
         return seconds.reached == seconds.count
 
     def seconds_at(self, number: int, value: float) -> float:
-        """Returns the seconds of a group at a value; NaN if a run of it does not reach the target."""
+        """Returns the seconds of a group at a value; NaN if a run of it does not reach the
+        target."""
         if not self.is_whole(number):
             return math.nan
         group, key = self.clusters.groups.groups[number], self.over.key
@@ -149,7 +155,8 @@ class Variation:
     # --- changes of the order ---
 
     def bisect(self, a: int, b: int, low: float, high: float) -> float:
-        """Finds, by bisection of the logarithm, where `a`, which is faster at `low`, stops to be faster than `b`."""
+        """Finds, by bisection of the logarithm, where `a`, which is faster at `low`, stops to be
+        faster than `b`."""
         while high / low > EXACT:
             middle = math.sqrt(low * high)
             if self.seconds_at(a, middle) <= self.seconds_at(b, middle):

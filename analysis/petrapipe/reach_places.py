@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The places at which petra reach simulates runs: the files of --on and --as, whose keys replace those of a run (docs/reach.md)."""
+"""The places at which petra reach simulates runs: the files of --on and --as, whose keys replace
+those of a run (docs/reach.md)."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,7 +126,8 @@ class Files:
             raise failure(
                 "cluster.stages",
                 stages["label"],
-                f"{stages['value']} stages without a model, but the runs have their own; expected 0",
+                f"{stages['value']} stages without a model, but the runs have their own;"
+                " expected 0",
             )
         for run in runs if replicas else ():
             own = run.keys["cluster.replicas"]
@@ -133,8 +135,8 @@ class Files:
                 raise failure(
                     "cluster.replicas",
                     replicas["label"],
-                    f"{replicas['value']}, but {run.log} was trained with {own}, which its updates depend on; expected no "
-                    "cluster.replicas",
+                    f"{replicas['value']}, but {run.log} was trained with {own}, which its updates"
+                    " depend on; expected no cluster.replicas",
                 )
 
     def model_place(self, path: str | None) -> Place:
@@ -160,7 +162,11 @@ class Files:
             takes = is_of_cluster if of_cluster else is_of_model
             also = is_of_model if of_cluster else is_of_cluster
 
-            def is_read(key: str, takes=takes, also=also) -> bool:
+            def is_read(
+                key: str,
+                takes: Callable[[str], bool] = takes,
+                also: Callable[[str], bool] = also,
+            ) -> bool:
                 return takes(key) or (both and also(key))
 
             read_sections = {key.partition(".")[0] for key in EXAMPLES if is_read(key)}
@@ -173,6 +179,7 @@ class Files:
             words = ", ".join(ignored)
             if words:
                 warnings.warn(
-                    f"{path}: no effect in a file of --{option}: {words[:IGNORED_BYTES]}; they stay those of the runs",
+                    f"{path}: no effect in a file of --{option}: {words[:IGNORED_BYTES]}; they stay"
+                    " those of the runs",
                     stacklevel=2,
                 )

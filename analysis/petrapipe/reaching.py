@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When trained runs reach a loss, in updates, samples, seconds and bytes, on any cluster: petra reach (docs/reach.md).
+"""When trained runs reach a loss, in updates, samples, seconds and bytes, on any cluster: petra
+reach (docs/reach.md).
 
 petrapipe.reach("runs/a", "runs/b", loss=2.9)                       # one row for each group
 petrapipe.reach("sweep", loss=2.9, on=["wan.yaml"])                 # and for each cluster
-petrapipe.reach("sweep", loss=2.9, over="cluster.link.latency_s")   # seconds of each group over a key"""
+petrapipe.reach("sweep", loss=2.9, over="cluster.link.latency_s")   # seconds over a key"""
 
 from __future__ import annotations
 
@@ -115,7 +116,8 @@ def check_bytes(groups: Groups) -> None:
         data = run.keys["data.set"]
         if data != "text":
             raise Error(
-                f"--bits: {run.log} is trained on data.set: {data}, whose labels are not bytes; expected --loss, or runs on text"
+                f"--bits: {run.log} is trained on data.set: {data}, whose labels are not bytes;"
+                " expected --loss, or runs on text"
             )
 
 
@@ -134,7 +136,8 @@ def fill_clusters(options: Options, clusters: Clusters, files: Files) -> list[Cl
 
 
 def find(options: Options) -> Reach:
-    """Reads the runs and computes everything. Raises Error if options, runs and clusters do not fit together."""
+    """Reads the runs and computes everything. Raises Error if options, runs and clusters do not fit
+    together."""
     with Program("inspect") as inspector, Program("simulate") as simulator:
         groups = read_groups(options.places, inspector)
         make_curves(options.target, groups.runs)
@@ -163,8 +166,9 @@ def reach(
     over: str | None = None,
     compare_unlike: bool = False,
 ) -> pandas.DataFrame:
-    """Returns a pandas.DataFrame with a row for each group on each cluster; the arguments are the options of petra reach, `model` is
-    --as. With `over` it has a row for each value of the key, and a column of seconds for each cluster and group."""
+    """Returns a pandas.DataFrame with a row for each group on each cluster; the arguments are the
+    options of petra reach, `model` is --as. With `over` it has a row for each value of the key, and
+    a column of seconds for each cluster and group."""
     (pandas,) = modules("pandas")
 
     def text(value: float | None) -> str | None:

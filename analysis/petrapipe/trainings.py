@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attribute `training` of the log of a run in PyTorch: lines "KEY: VALUE" with all that decides the training."""
+"""The attribute `training` of the log of a run in PyTorch: lines "KEY: VALUE" with all that decides
+the training."""
 
 from __future__ import annotations
 
@@ -24,12 +25,14 @@ def lines_of(training: str | None) -> dict[str, str]:
 
 
 def has_key(training: str | None, key: str) -> bool:
-    """Returns whether a key of the config decides something in a run with this attribute; None: the log lacks it."""
+    """Returns whether a key of the config decides something in a run with this attribute; None: the
+    log lacks it."""
     return training is None or not key.startswith(UNUSED)
 
 
 def differences(trainings: Sequence[str | None]) -> Iterator[tuple[str, list[str | None]]]:
-    """Yields each key whose value differs between any of the runs, with the values; None if a run does not have the key.
+    """Yields each key whose value differs between any of the runs, with the values; None if a run
+    does not have the key.
 
     >>> list(differences(["a: 1\\nb: 2", "a: 1"]))
     [('b', ['2', None])]
@@ -42,5 +45,6 @@ def differences(trainings: Sequence[str | None]) -> Iterator[tuple[str, list[str
 
 
 def is_missing(backend: str, training: str | None) -> bool:
-    """Returns whether the log of a run in PyTorch lacks the attribute: an earlier version wrote it."""
+    """Returns whether the log of a run in PyTorch lacks the attribute: an earlier version wrote
+    it."""
     return backend.startswith("PyTorch ") and training is None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rule of petra reach: smoothing and crossing in closed form; intervals over seeds by hand, and their coverage, with and without seeds that do
-not reach the target."""
+"""The rule of petra reach: smoothing and crossing in closed form; intervals over seeds by hand, and
+their coverage, with and without seeds that do not reach the target."""
 
 import math
 import os
@@ -42,7 +42,8 @@ def estimate(values, censored=None):
 
 class Curves(unittest.TestCase):
     def test_a_line_is_crossed_where_its_mean_is(self):
-        """Losses 10 - 0.01 m: the mean of the last n is the loss in their middle, 10 - 0.01 (m - (n - 1) / 2)."""
+        """Losses 10 - 0.01 m: the mean of the last n is the loss in their middle, 10 - 0.01 (m - (n
+        - 1) / 2)."""
         run = run_of([10 - 0.01 * m for m in range(500)], top1=[0.001 * m for m in range(500)])
         for k in range(1, 5):
             run.keys["method.accumulate"] = str(k)
@@ -64,7 +65,8 @@ class Curves(unittest.TestCase):
             self.assertEqual((found.crossing, len(found.values)), (crossing, count))
 
     def test_evaluations_count_at_the_last_loss_of_their_epoch(self):
-        """Epochs of 3 microbatches. The second has no evaluation, and the losses of the last do not come back."""
+        """Epochs of 3 microbatches. The second has no evaluation, and the losses of the last do not
+        come back."""
         run = run_of(
             [0] * 8,
             epochs=[m // 3 for m in range(8)],
@@ -77,7 +79,8 @@ class Curves(unittest.TestCase):
 
 class Intervals(unittest.TestCase):
     def test_an_interval_by_hand(self):
-        """Two values e^a, e^b: the interval of the logarithms is their mean -+ 12.706205 |a - b| / 2 (Student's t, 1 degree of freedom)."""
+        """Two values e^a, e^b: the interval of the logarithms is their mean -+ 12.706205 |a - b| /
+        2 (Student's t, 1 degree of freedom)."""
         found = estimate([math.exp(1), math.exp(1.5)])
         self.assertAlmostEqual(found.mean, math.exp(1.25), 12)
         self.assertAlmostEqual(math.log(found.low), 1.25 - 12.706204736 * 0.25, 7)
@@ -97,7 +100,8 @@ class Intervals(unittest.TestCase):
         self.assertAlmostEqual(found.low, 4, 12)  # known to be less than every true mean
 
     def test_a_ratio_by_hand(self):
-        """With equal counts and variances Welch's interval has the degrees of freedom of both groups."""
+        """With equal counts and variances Welch's interval has the degrees of freedom of both
+        groups."""
         x, y = estimate([math.exp(1), math.exp(2)]), estimate([math.exp(4), math.exp(5)])
         found = ratio_of(x, y)
         self.assertEqual((found.known, found.censored), (True, False))
@@ -117,7 +121,8 @@ class Intervals(unittest.TestCase):
         self.assertEqual(found.low, found.mean)
 
     def test_intervals_of_means_hold_them_in_95_percent(self):
-        """The number of a trial's intervals that hold the true value has a deviation of sqrt(TRIALS p (1 - p)); five of these are allowed."""
+        """The number of a trial's intervals that hold the true value has a deviation of sqrt(TRIALS
+        p (1 - p)); five of these are allowed."""
         draw = random.Random(1)
         for count in 2, 5, 8:
             held = 0
@@ -127,7 +132,8 @@ class Intervals(unittest.TestCase):
             self.assertLessEqual(abs(held - 0.95 * TRIALS), 5 * math.sqrt(TRIALS * 0.95 * 0.05))
 
     def test_intervals_of_ratios_hold_them_in_95_percent(self):
-        """Welch's interval is an approximation: with three seeds and deviations of 1 : 3 it holds the ratio in 94 to 97 of 100 trials."""
+        """Welch's interval is an approximation: with three seeds and deviations of 1 : 3 it holds
+        the ratio in 94 to 97 of 100 trials."""
         draw, held = random.Random(2), 0
         for _ in range(TRIALS):
             a = estimate([math.exp(2 + 0.1 * draw.gauss(0, 1)) for _ in range(3)])
@@ -137,8 +143,9 @@ class Intervals(unittest.TestCase):
         self.assertTrue(0.93 * TRIALS <= held <= 0.98 * TRIALS, held)
 
     def test_a_lower_bound_holds_with_censored_seeds(self):
-        """Runs end at the median, so that about half of the seeds do not reach the target. The figure must be at most the mean of the values that
-        these seeds would have had, in every trial, and the same holds for the ratio to another group."""
+        """Runs end at the median, so that about half of the seeds do not reach the target. The
+        figure must be at most the mean of the values that these seeds would have had, in every
+        trial, and the same holds for the ratio to another group."""
         draw = random.Random(3)
         for count in 2, 5, 8:
             trials = 0

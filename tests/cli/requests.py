@@ -13,7 +13,7 @@ ANALYSIS = os.path.join(os.path.abspath(os.environ["srcdir"]), "analysis")
 sys.path.insert(0, ANALYSIS)
 os.environ["PETRA_PROGRAM"] = PETRA
 
-from petrapipe import program
+from petrapipe import program  # noqa: E402
 
 CLUSTER = {"cluster.stages": 4, "cluster.link.latency_s": 0.5, "run.max_microbatches": 40}
 SETTINGS = [f"{key}={value}" for key, value in CLUSTER.items()]

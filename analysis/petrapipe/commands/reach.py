@@ -19,14 +19,18 @@ if TYPE_CHECKING:
 
 CLUSTERS_MAX = 64
 BOUND = (
-    ">=: some seeds do not reach the target; each counts with its last value, so that the figure is a lower bound of the mean over "
-    "these seeds; no interval: one would need the values that are missing"
+    ">=: some seeds do not reach the target; each counts with its last value, so that the figure is"
+    " a lower bound of the mean over these seeds; no interval: one would need the values that are"
+    " missing"
 )
 INTERVALS = (
-    "means over seeds are geometric; in brackets: 95 % intervals, Student's t of the logarithms, for ratios Welch's; none if a seed "
-    "does not reach the target"
+    "means over seeds are geometric; in brackets: 95 % intervals, Student's t of the logarithms,"
+    " for ratios Welch's; none if a seed does not reach the target"
 )
-WITH_MODEL = "the updates are those of the small models that were trained; samples, seconds and bytes are those of this one"
+WITH_MODEL = (
+    "the updates are those of the small models that were trained; samples, seconds and bytes are"
+    " those of this one"
+)
 
 
 # --- sentences ---
@@ -50,7 +54,10 @@ def rule_text(reach: Reach) -> str:
     if target.metric == "eval":
         return "each evaluation, at the last loss of its epoch"
     plural = "" if target.window == 1 else "s"
-    return f"mean over the microbatches of the last {target.window} update{plural}, at its first microbatch"
+    return (
+        f"mean over the microbatches of the last {target.window} update{plural}, at its first"
+        " microbatch"
+    )
 
 
 def compared(ratio: Ratio, more: str, less: str, what: str, than: str = "") -> str:
@@ -65,7 +72,8 @@ def compared(ratio: Ratio, more: str, less: str, what: str, than: str = "") -> s
 
 
 def delay_text(reach: Reach, cluster: Cluster, number: int) -> str:
-    """Returns "petra needs 24 % more updates than 1f1b and takes 58 % less time"; "" if a group has no reference."""
+    """Returns "petra needs 24 % more updates than 1f1b and takes 58 % less time"; "" if a group has
+    no reference."""
     row, groups = cluster.rows[number], reach.groups.groups
     if row.reference < 0 or not row.more_updates.known or not row.more_seconds.known:
         return ""
@@ -130,7 +138,8 @@ def row_cells(reach: Reach, cluster: Cluster, number: int) -> list[str]:
 
 
 def in_order(cluster: Cluster) -> list[int]:
-    """Orders groups: those that are reached by all seeds, by fewer, by none; of these by seconds."""
+    """Orders groups: those that are reached by all seeds, by fewer, by none; of these by
+    seconds."""
 
     def before(a: Row, b: Row) -> bool:
         left, right = (
@@ -205,8 +214,9 @@ def lowest_lines(reach: Reach, cluster: Cluster) -> str:
         value = f"{100 * nearest.lowest:.5g} %" if top1 else f"{nearest.lowest:.5g} nats"
         more = f", the nearest of {len(missing)} seeds that do not reach it"
         lines.append(
-            f"not reached: {shown(group.label)}: the {kind} is {value}, after {figure(float(nearest.lowest_updates))} updates and "
-            f"{figure(nearest.lowest_seconds)} s (seed {run.seed}{more if len(missing) > 1 else ''})\n"
+            f"not reached: {shown(group.label)}: the {kind} is {value}, after"
+            f" {figure(float(nearest.lowest_updates))} updates and {figure(nearest.lowest_seconds)}"
+            f" s (seed {run.seed}{more if len(missing) > 1 else ''})\n"
         )
     return "".join(lines)
 
@@ -264,9 +274,15 @@ def change_lines(reach: Reach, over: Over) -> str:
         lines.append(
             f"the best changes at {change.value:.4g}: {before} is the best below, {after} above\n"
             if change.what == "best"
-            else f"break-even at {change.value:.4g}: {before} is faster than {after} below, and slower above\n"
+            else (
+                f"break-even at {change.value:.4g}: {before} is faster than {after} below, and"
+                " slower above\n"
+            )
         )
-    same = "the order of the best, and of each group and its reference, does not change in this range\n"
+    same = (
+        "the order of the best, and of each group and its reference, does not change in this"
+        " range\n"
+    )
     return "".join(lines) or same
 
 
@@ -292,8 +308,9 @@ def first_point_lines(reach: Reach) -> str:
         count = sum(curve.crossing == curve.rows[0] for curve in curves)
         if count:
             lines.append(
-                f"note: {shown(group.label)} reaches the target {at} ({count} of {len(group.runs)} seeds); the figures are those of "
-                f"this {'evaluation' if evaluates else 'window'}\n"
+                f"note: {shown(group.label)} reaches the target {at} ({count} of {len(group.runs)}"
+                " seeds); the figures are those of this"
+                f" {'evaluation' if evaluates else 'window'}\n"
             )
     return "".join(lines)
 
@@ -307,8 +324,8 @@ def untold_line(reach: Reach) -> str:
     if not count:
         return ""
     return (
-        f"note: {count} of {len(runs)} logs do not record their optimisers in full (an earlier version wrote them), so that the runs "
-        "of a group may be different trainings\n"
+        f"note: {count} of {len(runs)} logs do not record their optimisers in full (an earlier"
+        " version wrote them), so that the runs of a group may be different trainings\n"
     )
 
 
@@ -524,8 +541,10 @@ def run(arguments: SimpleNamespace) -> None:
 COMMAND = Command(
     name="reach",
     summary="prints when runs reach a loss: updates, seconds and bytes, on any cluster",
-    arguments="RUN|SWEEP... --loss X|--top1 P|--bits B [--on CLUSTER.yaml]... [--as MODEL.yaml] [--over "
-    "KEY[=FROM:TO]] [--json]",
+    arguments=(
+        "RUN|SWEEP... --loss X|--top1 P|--bits B [--on CLUSTER.yaml]... [--as MODEL.yaml] [--over "
+        "KEY[=FROM:TO]] [--json]"
+    ),
     help="""\
 Reads the losses of trained runs (folders or their run.h5) and of sweeps (folders; their complete cells), and
 prints when they reach a target: the number of updates, of images or tokens, the seconds of the virtual
@@ -562,8 +581,8 @@ cluster; a line above the table names groups that are not alike. --compare-unlik
         Option(
             "metric",
             "train|eval",
-            "the loss that counts: that of the training (the default), or that of the evaluations, which "
-            "are not smoothed",
+            "the loss that counts: that of the training (the default), or that of the evaluations,"
+            " which are not smoothed",
             1,
         ),
         Option(
@@ -587,14 +606,15 @@ cluster; a line above the table names groups that are not alike. --compare-unlik
         Option(
             "compare-unlike",
             None,
-            "also prints ratios of groups that differ in devices, in samples per update or in the cluster",
+            "also prints ratios of groups that differ in devices, in samples per update or in the"
+            " cluster",
         ),
         Option(
             "over",
             "KEY[=FROM:TO]",
-            "also prints the seconds over a number of the section cluster, such as "
-            "cluster.link.bandwidth_Bps, and the values at which the order changes; without a range from "
-            "a hundredth to a hundred times its value",
+            "also prints the seconds over a number of the section cluster, such as"
+            " cluster.link.bandwidth_Bps, and the values at which the order changes; without a"
+            " range from a hundredth to a hundred times its value",
             1,
         ),
     ),
