@@ -32,7 +32,6 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/guard.py \
   analysis/petrapipe/hdf5_file.py \
   analysis/petrapipe/log_check.py \
-  analysis/petrapipe/log_reader.py \
   analysis/petrapipe/log_summary.py \
   analysis/petrapipe/microbatches.py \
   analysis/petrapipe/mitigations.py \
