@@ -9,7 +9,7 @@ dist_analysis_SCRIPTS = \
   analysis/plot_accumulation_gnuplot analysis/plot_probe_gnuplot analysis/plot_timeline_gnuplot analysis/plot_training_gnuplot
 dist_analysis_DATA = analysis/README.md analysis/entry.py analysis/petra_python.py analysis/plot_gnuplot.sh \
   analysis/plot_accumulation.gp analysis/plot_common.gp analysis/plot_probe.gp analysis/plot_timeline.gp analysis/plot_training.gp
-EXTRA_DIST += analysis/pyproject.toml
+EXTRA_DIST += analysis/pyproject.toml analysis/petrapipe/chakra.proto
 
 petrapipedir = $(analysisdir)/petrapipe
 dist_petrapipe_DATA = \
@@ -18,6 +18,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/alike.py \
   analysis/petrapipe/arguments.py \
   analysis/petrapipe/chain.py \
+  analysis/petrapipe/chakra.py \
   analysis/petrapipe/checkpoints.py \
   analysis/petrapipe/command.py \
   analysis/petrapipe/comparison.py \
@@ -28,6 +29,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/evaluation.py \
   analysis/petrapipe/export.py \
   analysis/petrapipe/facts.py \
+  analysis/petrapipe/fit.py \
   analysis/petrapipe/grids.py \
   analysis/petrapipe/guard.py \
   analysis/petrapipe/hdf5_file.py \
@@ -77,12 +79,25 @@ dist_petrapipe_DATA = \
 commandsdir = $(petrapipedir)/commands
 dist_commands_DATA = \
   analysis/petrapipe/commands/__init__.py \
+  analysis/petrapipe/commands/chakra.py \
   analysis/petrapipe/commands/compare.py \
   analysis/petrapipe/commands/export.py \
+  analysis/petrapipe/commands/fit.py \
   analysis/petrapipe/commands/inspect.py \
   analysis/petrapipe/commands/list.py \
   analysis/petrapipe/commands/reach.py \
-  analysis/petrapipe/commands/report.py
+  analysis/petrapipe/commands/report.py \
+  analysis/petrapipe/commands/sweep.py
+sweepdir = $(petrapipedir)/sweep
+dist_sweep_DATA = \
+  analysis/petrapipe/sweep/__init__.py \
+  analysis/petrapipe/sweep/cells.py \
+  analysis/petrapipe/sweep/children.py \
+  analysis/petrapipe/sweep/files.py \
+  analysis/petrapipe/sweep/pool.py \
+  analysis/petrapipe/sweep/slurm.py \
+  analysis/petrapipe/sweep/summary.py \
+  analysis/petrapipe/sweep/sweep.py
 examplesdir = $(analysisdir)/examples
 dist_examples_SCRIPTS = analysis/examples/nanogpt.py analysis/examples/resnet.py analysis/examples/unet.py
 figuresdir = $(petrapipedir)/figures

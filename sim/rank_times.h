@@ -33,8 +33,8 @@ void petra_rank_times_pause(petra_rank_times *times, int64_t ns);
 /* Resets all sums: in a rank of a replica whose times are not reported. */
 void petra_rank_times_forget(petra_rank_times *times);
 
-/* For the sum over all ranks: the numbers of this rank as `petra_rank_times_numbers` values. Adds the numbers of another
- * rank; the times of the steady state remain those of rank 0, which has stage 1. */
+/* For the sum over all ranks: the numbers of this rank as `petra_rank_times_numbers` values. Adds the numbers of
+ * another rank; the steady state is measured by rank 0, which has stage 1. */
 static inline size_t petra_rank_times_numbers(const petra_rank_times *times) {
   return 2 + 4 * (size_t)times->stages;
 }

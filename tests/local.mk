@@ -25,7 +25,7 @@ LONG_C_TESTS = \
   tests/test_golden tests/test_no_memory tests/test_closed_forms tests/test_identities tests/test_methods tests/test_probe tests/test_gradients \
   tests/test_probe_references
 C_TESTS = \
-  tests/test_base tests/test_config tests/test_grid tests/test_output tests/test_seal \
+  tests/test_base tests/test_config tests/test_output tests/test_seal \
   tests/test_data tests/test_data_file tests/test_images tests/test_loader tests/test_samples tests/test_tokens \
   tests/test_backend tests/test_cpu tests/test_cpu_bf16 tests/test_op_gradients tests/test_ops tests/test_quantise tests/test_sequence tests/test_tensor \
   tests/test_blocks tests/test_model tests/test_optim tests/test_partition \
@@ -128,7 +128,7 @@ SOURCE_TESTS = tests/check_includes tests/check_format tests/check_spdx tests/ch
 # The program as its user meets it. Python scripts: TEST_EXTENSIONS gives them their interpreter.
 LONG_CLI_TESTS = \
   tests/cli/resume.py tests/cli/execute.py tests/cli/execute_ends.py tests/cli/plan.py tests/cli/report.py tests/cli/report_beside.py tests/cli/reach.py tests/cli/reach_rule.py \
-  tests/cli/execute_gpu.py tests/cli/pages.py tests/cli/usage.py tests/cli/sweep.py tests/cli/probe.py tests/cli/overwrite.py tests/cli/gpu_kit.py \
+  tests/cli/execute_gpu.py tests/cli/pages.py tests/cli/usage.py tests/cli/grids.py tests/cli/sweep.py tests/cli/probe.py tests/cli/overwrite.py tests/cli/gpu_kit.py \
   tests/cli/damage.py tests/cli/damaged_logs.py tests/cli/profile_costs.py tests/cli/simulate.py tests/cli/cycles.py
 CLI_TESTS = \
   tests/cli/bad_input.py tests/cli/no_memory.py tests/cli/data.py tests/cli/host.py tests/cli/schedule_file.py tests/cli/torch_csv.py tests/cli/random_runs.py \
@@ -138,7 +138,7 @@ CLI_TESTS = \
   tests/cli/data_sample.py tests/cli/get_data.py tests/cli/plans.py tests/cli/bench_device.py tests/cli/tick_model.py \
   tests/cli/cuda_info.py tests/cli/bundle.py tests/cli/examples.py tests/cli/chakra.py tests/cli/package.py tests/cli/torch_log.py \
   tests/cli/torch_runtime.py tests/cli/torch_examples.py tests/cli/torch_trainer.py tests/cli/torch_modules.py tests/cli/torch_protocols.py tests/cli/torch_files.py
-SCRIPTED_TESTS = tests/check_config_doc tests/check_log_doc tests/check_grids tests/check_completion tests/test_cpu_avx2 tests/test_backend_avx2 \
+SCRIPTED_TESTS = tests/check_config_doc tests/check_log_doc tests/check_completion tests/test_cpu_avx2 tests/test_backend_avx2 \
   tests/read_while_running.sh tests/reference/pipeline_simpy.py
 # In this order they are begun: those that take longest come first, so that all cores are busy to the end.
 TESTS += $(LONG_C_TESTS) $(LONG_CLI_TESTS) $(CUDA_FAKE_TESTS) $(CUDA_ENGINES_TESTS) $(SOURCE_TESTS) $(SCRIPTED_TESTS) $(CLI_TESTS) $(C_TESTS) \
@@ -168,11 +168,11 @@ regen-golden: tests/test_schedule
 # tests/cli/program.py). From a release archive, which holds every file that git
 # tracks, it runs those that read files of the source tree: what others compute or draw is the same from there. (The two files that
 # tests/cli/usage.py reads are needed to configure and to install.)
-ARCHIVE_TESTS = $(filter-out tests/check_analysis tests/check_figures,$(SOURCE_TESTS)) tests/check_config_doc tests/check_log_doc tests/check_grids tests/test_cpu_avx2 tests/test_fuzz_corpus \
+ARCHIVE_TESTS = $(filter-out tests/check_analysis tests/check_figures,$(SOURCE_TESTS)) tests/check_config_doc tests/check_log_doc tests/test_cpu_avx2 tests/test_fuzz_corpus \
 	tests/test_golden_data tests/test_schedule tests/reference/pipeline_simpy.py tests/read_while_running.sh \
 	tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/inspect_memory.py tests/cli/package.py
 SCRIPT_TESTS = tests/cli/pages.py tests/cli/report.py tests/cli/report_beside.py tests/cli/damaged_logs.py tests/cli/package.py tests/cli/gpu_kit.py tests/cli/bundle.py tests/cli/get_data.py tests/cli/torch_log.py tests/check_completion \
-  tests/check_config_doc tests/check_log_doc tests/check_grids
+  tests/check_config_doc tests/check_log_doc
 NUMBER_TESTS = tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/reproducible.py tests/cli/simulate_results.py \
   tests/cli/random_times.py tests/cli/searched_orders.py tests/cli/precision.py tests/cli/memory.py tests/cli/weights_torch.py tests/cli/weights_transformers.py tests/cli/weights_damage.py tests/cli/torch_runtime.py \
   tests/cli/torch_examples.py tests/cli/torch_trainer.py tests/cli/torch_modules.py tests/cli/torch_protocols.py tests/cli/torch_files.py tests/test_cpu_avx2 \

@@ -3,7 +3,7 @@
  * microbatches are in flight than the credit, and what was done, put into one order, gives the same losses, evaluation and
  * weights, bit for bit, where it is emulated. */
 #include "base/mem.h"
-#include "distributed/transport_ranks.h"
+#include "exec/transport.h"
 #include "harness.h"
 #include "record/action_log.h"
 #include "schedule/schedule.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The progress thread over a wire between threads: random orders, sizes and pauses never block, mix up or pile up messages, and ranks that
- * are to meet do so at one place. */
+/* The progress thread over a wire between threads: random orders, sizes and pauses never block, mix up or pile up
+ * messages, and ranks that agree on a checkpoint write it at one position. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "harness.h"
@@ -35,8 +35,8 @@ typedef struct player {
   petra_wire *wire;
   pthread_t thread;
   bool ok;
-  int64_t met[2 * RANKS_MAX * MICROBATCHES_MAX]; /* places of meetings */
-  int meetings;
+  int64_t agreed[2 * RANKS_MAX * MICROBATCHES_MAX]; /* positions of checkpoints */
+  int agreements;
 } player;
 
 /* Draws the order: any action that has its input may be next. Microbatches go up in order; they come down in any. */
@@ -93,18 +93,19 @@ static petra_status gather(const player *p, petra_progress_thread *progress) {
   return petra_progress_thread_get(progress, 0, &word, 1);
 }
 
-/* Before the step at `place` of the order: meets the others there, should that be the place, and maybe again. */
-static petra_status go(player *p, petra_progress_thread *progress, int64_t place) {
-  while (!petra_agreement_may_pass(progress, place + 1)) {
-    int64_t meeting;
+/* Before the step at `position` of the order: stops there if the ranks agree on that position, perhaps more than
+ * once. */
+static petra_status go(player *p, petra_progress_thread *progress, int64_t position) {
+  while (!petra_agreement_may_pass(progress, position + 1)) {
+    int64_t agreed;
     petra_agreed end;
-    PETRA_TRY(petra_agreement_wait(progress, &meeting, &end));
-    if (meeting < place || end != PETRA_AGREED_CONTINUE)
-      return petra_fail(PETRA_DATA, "rank %d at %d is to meet at %d", p->wire->rank, (int)place, (int)meeting);
-    if (meeting > place)
+    PETRA_TRY(petra_agreement_wait(progress, &agreed, &end));
+    if (agreed < position || end != PETRA_AGREED_CONTINUE)
+      return petra_fail(PETRA_DATA, "rank %d at %d is to stop at %d", p->wire->rank, (int)position, (int)agreed);
+    if (agreed > position)
       break;
-    if (p->meetings == 0 || p->met[p->meetings - 1] != place)
-      p->met[p->meetings++] = place;
+    if (p->agreements == 0 || p->agreed[p->agreements - 1] != position)
+      p->agreed[p->agreements++] = position;
     PETRA_TRY(gather(p, progress));
     petra_agreement_leave(progress);
     nanosleep(&(const struct timespec){0, 1000000}, NULL); /* the next one may be asked for here */
@@ -181,7 +182,7 @@ static void *run_player(void *context) {
 START_TEST(random_orders) {
   const int runs = getenv("PETRA_TEST_CARRIER") ? atoi(getenv("PETRA_TEST_CARRIER")) : 20;
   static const size_t sizes[] = {4, 500, 1024, 1025, 70000};
-  int meetings = 0;
+  int agreements = 0;
   for (int run = 0; run < runs; run++) {
     unsigned seed = 1000 + (unsigned)run;
     game *g;
@@ -203,16 +204,16 @@ START_TEST(random_orders) {
       pthread_join(players[r].thread, NULL);
       ck_assert_msg(players[r].ok, "run %d, rank %d of %d", run, r, g->ranks);
     }
-    for (int r = 1; r < g->ranks; r++) { /* all have met at the same places */
-      ck_assert_int_eq(players[r].meetings, players[0].meetings);
-      ck_assert_mem_eq(players[r].met, players[0].met, (size_t)players[0].meetings * sizeof(int64_t));
+    for (int r = 1; r < g->ranks; r++) { /* all have stopped at the same positions */
+      ck_assert_int_eq(players[r].agreements, players[0].agreements);
+      ck_assert_mem_eq(players[r].agreed, players[0].agreed, (size_t)players[0].agreements * sizeof(int64_t));
     }
-    meetings += players[0].meetings;
+    agreements += players[0].agreements;
     for (int r = 0; r < g->ranks; r++)
       petra_wire_destroy(wires[r]);
     petra_free(g);
   }
-  ck_assert_int_gt(meetings, runs);
+  ck_assert_int_gt(agreements, runs);
 }
 END_TEST
 
@@ -302,8 +303,8 @@ static void wait_for(watched *w, const int *times) {
   pthread_mutex_unlock(&w->lock);
 }
 
-/* The progress thread's thread finds the failure while the rank's own waits for something else, has that end, and, as the rank does not
- * come back (or comes back: ends), ends the run. */
+/* The progress thread's thread finds the failure while the rank's own waits for something else, has that end, and, as
+ * the rank does not come back (or comes back: ends), ends the run. */
 static void watch(int fails_at, bool comes_back, petra_status expected, const char *line) {
   petra_wire *wires[2];
   petra_progress_thread *progress;
@@ -457,8 +458,8 @@ START_TEST(waiting_until) {
 }
 END_TEST
 
-/* Ranks that begin at a place meet there at the earliest, though one of them has not gone on from it. */
-START_TEST(meeting_where_ranks_begin) {
+/* Ranks that begin at a position agree on it at the earliest, though one of them has not passed it. */
+START_TEST(agreement_where_ranks_begin) {
   petra_wire *wires[2];
   petra_progress_thread *threads[2];
   wire_threads_create(2, 1, wires);
@@ -472,14 +473,14 @@ START_TEST(meeting_where_ranks_begin) {
     petra_agreement_start(threads[r], 1000, 5);
   ck_assert(petra_agreement_may_pass(threads[1], 7) || !petra_agreement_discard(threads[0], false));
   for (int r = 0; r < 2; r++) {
-    int64_t place;
+    int64_t position;
     petra_agreed end;
     while (petra_agreement_may_pass(threads[r], r == 0 ? 5 : 7))
       continue;
-    must(petra_agreement_wait(threads[r], &place, &end));
-    ck_assert(place == 5 || place == 7);
+    must(petra_agreement_wait(threads[r], &position, &end));
+    ck_assert(position == 5 || position == 7);
     ck_assert_int_eq(end, PETRA_AGREED_CONTINUE);
-    ck_assert_int_eq(petra_agreement_position(threads[r], &end), place);
+    ck_assert_int_eq(petra_agreement_position(threads[r], &end), position);
   }
   for (int r = 0; r < 2; r++)
     petra_agreement_leave(threads[r]);
@@ -495,7 +496,7 @@ int main(void) {
                                 a_silent_rank,
                                 a_rank_that_says_so,
                                 waiting_until,
-                                meeting_where_ranks_begin,
+                                agreement_where_ranks_begin,
                                 what_is_watched_beside,
                                 calls_in_the_thread,
                                 what_is_watched_while_waiting};

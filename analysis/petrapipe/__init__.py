@@ -35,6 +35,7 @@ _MODULE_OF = {
     "read_config": "configs",
     "half_interval": "statistics",
     "read_summary": "sweeps",
+    "run_sweep": "sweep.sweep",
     "Plan": "schedule",
     "reach": "reaching",
     "compare": "comparison",

@@ -54,7 +54,7 @@ class Option:
 @dataclass(frozen=True)
 class Command:
     """A subcommand. `inputs` are the minimum and maximum numbers of files or folders; with `takes_config` the maximum is 1. If
-    `actions` is such as "a, b or c", the first argument is one of these. `needs` are the modules that `run` needs. If `writes`,
+    `actions` is such as "a, b or c", the first argument is one of these. `needs` are the modules that `run` needs, `wished` those that it loads later. If `writes`,
     it writes files for any arguments, else with the options --output, --trace and --csv. A `lasting` subcommand continues if
     nobody reads its standard output any more."""
 
@@ -68,6 +68,7 @@ class Command:
     actions: str | None = None
     takes_config: bool = False
     needs: Sequence[str] = ("h5py", "numpy")
+    wished: Sequence[str] = ()
     writes: bool = False
     lasting: bool = False
 
@@ -368,7 +369,7 @@ def execute(command: Command, words: Sequence[str], choose: Callable[..., Any] =
     if arguments is None:
         return
     check_outputs(command, arguments)
-    choose(command.needs, ())
+    choose(command.needs, command.wished)
     if arguments.quiet:
         warnings.simplefilter("ignore", UserWarning)
     if command.lasting:
@@ -441,7 +442,8 @@ def main(words: Sequence[str], choose: Callable[..., Any] = need) -> int:
 def prepare() -> Output:
     """Sets what every subcommand has in common with the program: signals, streams in UTF-8, and warnings of one line."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     for stream in sys.stdout, sys.stderr:
         if stream:
             stream.reconfigure(encoding="utf-8", errors="petra")

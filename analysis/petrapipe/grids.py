@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterator, NoReturn, Sequence
+from typing import Any, Callable, NoReturn
 
 import yaml
 
 from .errors import Error, Unreadable
-from .text import nearest_hint, shortened
+from .nearest import hint
+from .text import shortened
 
 MAX_CELLS = 10000
 MAX_NAME = 200  # bytes of the name of a cell; file systems allow 255 for a file name
@@ -23,7 +25,7 @@ MAX_BYTES = 1 << 20  # of a grid; the program refuses longer ones
 SHOWN = 48  # bytes of a free text in a message
 KEYS = ("base", "config", "command", "axes", "rows", "seeds")
 
-# Sends a request to `petra inspect --requests` and returns the answer; raises Error with the line of an error.
+# Sends a request to `petra inspect --requests` (program.py) and returns the answer; raises Error with the line of an error.
 Ask = Callable[[dict], dict]
 
 
@@ -118,23 +120,24 @@ class Grid:
                 "row or seeds set"
             )
 
-    def request(self, cell: int | None, settings: Sequence[str]) -> dict[str, Any]:
-        """Returns the request for the config of a cell: the base, then `settings`, then the cell's overrides, then run.name, which is the name of the
-        cell. None: only the base and the settings."""
+    def layers(self, cell: int | None, settings: Sequence[str]) -> list[dict[str, Any]]:
+        """Returns the layers of the config of a cell, for the program (program.py): the base, then `settings`, then the cell's overrides, then run.name,
+        which is the name of the cell. None: only the base and the settings."""
         base = {"path": self.base} if self.base else {"name": self.path, "text": self.config}
-        request: dict[str, Any] = {"config": base, "set": list(settings)}
+        layers = [base, {"set": list(settings)}]
         if cell is not None:
             _, values = self.values(cell)
-            request["lines"] = self.lines(values)
-            request["name"] = self.name(cell)
-        return request
+            layers += [self.layer(values), {"set": [f'run.name="{self.name(cell)}"']}]
+        return layers
 
-    def lines(self, values: Sequence[Value]) -> dict[str, Any]:
-        return {
-            "file": self.file,
+    def layer(self, values: Sequence[Value], check: bool = False) -> dict[str, Any]:
+        """Returns a layer of values in lines of this file. With `check` they are only compared with the table of keys."""
+        layer = {
+            "name": self.file,
             "set": [f"{value.key}={value.source}" for value in values],
-            "line": [value.line for value in values],
+            "lines": [value.line for value in values],
         }
+        return {**layer, "check": True} if check else layer
 
 
 def plain(text: str) -> str:
@@ -165,8 +168,8 @@ class Parser:
     def source(self, node: yaml.Node) -> str:
         """Returns the part of the file that is this node; several lines keep their columns."""
         start = node.start_mark
-        part = self.text[start.index : node.end_mark.index].rstrip()
-        return " " * start.column + part if "\n" in part else part
+        part = self.text[start.index : node.end_mark.index]
+        return " " * start.column + part if "\n" in part else part.rstrip()
 
     def scalar(self, node: yaml.Node, line: int, path: str, expected: str) -> str:
         """Returns the text of a scalar that is not empty. `path` names it in the error line."""
@@ -196,7 +199,8 @@ class Parser:
     def check_key(self, key: str, line: int) -> None:
         """Refuses what is no key of a config, or one that a grid cannot vary."""
         if key not in self.known:
-            self.ask({"check": {"file": self.grid.file, "set": [key], "line": [line]}})
+            layer = {"name": self.grid.file, "set": [key], "lines": [line], "check": True}
+            self.ask({"config": [layer]})
             self.known.add(key)
         if key in ("run.name", "run.output"):
             self.fail(
@@ -214,9 +218,9 @@ class Parser:
 
     def axis(self, key: str, path: str, line: int, node: yaml.Node) -> Axis:
         if not isinstance(node, yaml.SequenceNode):
-            hint = " and, before it, a key with dots, such as method.name"
-            hint = hint if isinstance(node, yaml.MappingNode) else ""
-            self.fail(line, path, f"{kind_of(node)}; expected a list of values{hint}")
+            more = " and, before it, a key with dots, such as method.name"
+            more = more if isinstance(node, yaml.MappingNode) else ""
+            self.fail(line, path, f"{kind_of(node)}; expected a list of values{more}")
         if not node.value:
             self.fail(line, path, "an empty list; expected at least one value")
         if len(node.value) > MAX_CELLS:
@@ -326,9 +330,9 @@ class Parser:
     def read_command(self, node: yaml.Node, line: int) -> None:
         command = self.scalar(node, line, "command", "train or simulate")
         if command not in ("train", "simulate"):
-            hint = nearest_hint(command, ("train", "simulate"))
+            near = hint(command, ("train", "simulate"))
             shown = shortened(command, SHOWN)
-            self.fail(line, "command", f"'{shown}'; expected train or simulate{hint}")
+            self.fail(line, "command", f"'{shown}'; expected train or simulate{near}")
         self.grid.command = command
 
     def read(self, root: yaml.Node | None) -> None:
@@ -355,11 +359,11 @@ class Parser:
             elif name == "seeds":
                 seeds = value, line
             else:
-                hint = nearest_hint(name, KEYS)
+                near = hint(name, KEYS)
                 self.fail(
                     line,
                     shortened(name, SHOWN),
-                    f"unknown key of a grid; expected one of {', '.join(KEYS)}{hint}",
+                    f"unknown key of a grid; expected one of {', '.join(KEYS)}{near}",
                 )
         grid = self.grid
         if (grid.base is None) == (grid.config is None):
@@ -414,8 +418,8 @@ def check_keys(parser: Parser) -> None:
 
 def check_values(grid: Grid, ask: Ask) -> None:
     """Checks every value against the program's table of keys."""
-    parts = [*grid.rows, *grid.axes, *([grid.seeds] if grid.seeds else [])]
-    ask({"check": grid.lines([value for part in parts for value in part.values])})
+    parts: list[Row | Axis] = [*grid.rows, *grid.axes, *([grid.seeds] if grid.seeds else [])]
+    ask({"config": [grid.layer([value for part in parts for value in part.values], check=True)]})
 
 
 def label_axes(grid: Grid) -> None:
@@ -479,7 +483,7 @@ def decoded(data: bytes, file: str) -> str:
         raise Error(
             f"{file}:{line}: holds the character U+0000; expected YAML, which allows no such character"
         )
-    return text[1:] if text.startswith("\ufeff") else text
+    return text.removeprefix("\ufeff")
 
 
 def load_grid(path: str, ask: Ask) -> Grid:
@@ -487,7 +491,7 @@ def load_grid(path: str, ask: Ask) -> Grid:
     Does not read the base config. Raises Error, with FILE:LINE, or Unreadable."""
     grid = Grid(file="standard input" if path == "-" else path, path=path)
     text = decoded(read_bytes(path, grid.file), grid.file)
-    ask({"document": {"file": grid.file, "text": text}})
+    ask({"config": [{"name": grid.path, "text": text, "check": True}]})
     parser = Parser(grid, text, ask)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     parser.read(yaml.compose(text, Loader=loader))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from types import ModuleType
 
@@ -24,8 +25,7 @@ DEBIAN = {
         "yaml",
     )
 }
-# Where pip has another name for a module.
-PIP = {"yaml": "PyYAML"}
+PIP = {"yaml": "PyYAML"}  # the names that pip knows, if they differ
 
 
 def modules(*names: str) -> list[ModuleType]:
@@ -66,3 +66,9 @@ def modules(*names: str) -> list[ModuleType]:
             f" (Debian's /usr/bin/python3: {'; '.join(debian)})"
         )
     return found
+
+
+def find_modules(*names: str) -> None:
+    """Raises MissingModule as `modules` does, but loads no module that it finds."""
+    if not all(map(importlib.util.find_spec, names)):
+        modules(*names)

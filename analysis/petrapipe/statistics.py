@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Iterable, Sequence
+from typing import Any
 
 LEVEL = 0.95  # probability of every interval
 
@@ -202,9 +203,9 @@ def moving_means(values: Any, width: int) -> Any:
     """
     import numpy
 
-    values = numpy.asarray(values, dtype=float)
-    count = max(0, len(values) - width + 1)
+    numbers = numpy.asarray(values, dtype=float)
+    count = max(0, len(numbers) - width + 1)
     sums = numpy.zeros(count)
     for i in range(width if count else 0):
-        sums += values[i : i + count]
+        sums += numbers[i : i + count]
     return sums / width

@@ -60,7 +60,6 @@ class Petra(AutotoolsPackage, CudaPackage):
         spec = self.spec
         args = [
             "--with-turbojpeg=" + ("yes" if spec.satisfies("+jpeg") else "no"),
-            "--with-protobuf=no",
         ]
         args.append("--with-mpi=" + (spec["mpi"].prefix if spec.satisfies("+mpi") else "no"))
         args.append("--with-nccl=" + (spec["nccl"].prefix if spec.satisfies("+nccl") else "no"))

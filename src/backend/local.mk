@@ -63,8 +63,7 @@ CUDA_BACKEND_FILES = \
 CUDNN_FILES = \
 	src/backend/cuda/cudnn_convolution.c \
 	src/backend/cuda/cudnn_graph.c \
-	src/backend/cuda/cudnn_measure.c \
-	src/backend/cuda/cudnn_table.c
+	src/backend/cuda/cudnn_measure.c
 CUDA_C_FILES = $(CUDA_BACKEND_FILES) $(CUDNN_FILES) src/backend/cuda/cublas.c
 if !HAVE_NCCL
 AM_CPPFLAGS += -DPETRA_WITHOUT_NCCL

@@ -38,7 +38,7 @@ static petra_status part_path(const char *stem, uint64_t digest, char **out) {
   return PETRA_OK;
 }
 
-/* The name ends like that of a part, so that an unfinished part is removed with those that are not needed. */
+/* The name ends like the name of a part, so that an unfinished part is removed with the parts that are not needed. */
 static petra_status part_temporary(const char *stem, char **out) {
   const size_t size = strlen(stem) + sizeof ".h5";
   char *path;

@@ -126,7 +126,7 @@ done:
   return status;
 }
 
-/* Writes checkpoint.h5 when all parts are there; then removes those of earlier checkpoints. */
+/* Writes checkpoint.h5 when all parts are there; then removes the parts of earlier checkpoints. */
 static petra_status write_last(walk *w, petra_checkpoint_header *header, int64_t *measured_ns) {
   const petra_checkpoint_files *files = w->state->files;
   petra_archive *archive;

@@ -23,7 +23,8 @@ typedef struct petra_checkpoint_run {
   void (*pause)(void *context);
   void (*unpause)(void *context, int64_t ns);
   void (*waited)(void *context, int64_t ns);
-  /* On rank 0: gets the image of run.h5, to free with petra_free. Reads or writes the training log, in checkpoint.h5. */
+  /* On rank 0: gets the image of run.h5, to free with petra_free. Reads or writes the training log, in
+   * checkpoint.h5. */
   petra_status (*image)(void *context, char **image, size_t *bytes);
   petra_status (*log)(void *context, petra_archive *archive);
   /* Reads or writes what observers store for a stage (from 1) of a replica that is here, in the part of the stage.
@@ -61,7 +62,7 @@ typedef struct petra_checkpoints_options {
   petra_worker *worker;   /* for the executor */
   petra_worker *counting; /* counts the actions that the checkpoint has done; NULL: these are counted by their costs */
   petra_period every;     /* between two checkpoints; 0: none, not even after a signal */
-  const bool *aside;      /* an earlier run is set aside: a signal restores it, unless this one has a checkpoint */
+  const bool *aside;      /* an earlier run is kept: a signal restores it, unless this run has a checkpoint */
   const char *command;    /* with which the user resumes the run */
   bool by_arrival;        /* the executor uses petra_checkpoints_cuts */
   bool measure;           /* the worker measures durations, which are stored */
@@ -91,18 +92,17 @@ void petra_checkpoints_destroy(petra_observer *observer); /* NULL is allowed */
  * weights.h5.
  *
  * One process writes them as soon as the evaluation is done. In an executed run every process copies the weights of its
- * stages to the host at each evaluation, before it knows the result. When the result arrives it keeps or drops
- * its copy by the same rule; nobody waits for it. At a checkpoint, and at the end, all ranks send the copies of the best
- * evaluation to rank 0, which writes best.h5. Replicas other than 0 do not evaluate, and
- * keep nothing. */
+ * stages to the host at each evaluation, before it knows the result. When the result arrives it keeps or drops its copy
+ * by the same rule; nobody waits for it. At a checkpoint, and at the end, all ranks send the copies of the best
+ * evaluation to rank 0, which writes best.h5. Replicas other than 0 do not evaluate, and keep nothing. */
 
 typedef struct petra_best petra_best;
 
 #define PETRA_BEST_FILE "best.h5"
 
-/* Call this on all ranks of the network. `folder` is the folder of the run in the process that writes it, else NULL;
- * it is not changed yet. A resumed run has `logged` epochs and starts from its best.h5, or from weights.h5 if a complete run
- * becomes longer; -1: a run begins. PETRA_CONFIG if the file contains the weights of an epoch that the run does not
+/* Call this on all ranks of the network. `folder` is the folder of the run in the process that writes it, else NULL; it
+ * is not changed yet. A resumed run has `logged` epochs and starts from its best.h5, or from weights.h5 if a complete
+ * run becomes longer; -1: a run begins. PETRA_CONFIG if the file contains the weights of an epoch that the run does not
  * reach. PETRA_DATA if neither file exists, but there was an evaluation. All arguments are borrowed. */
 petra_status petra_best_create(const petra_network *network, const char *folder, int64_t logged, petra_best **out);
 void petra_best_destroy(petra_best *best); /* NULL is allowed */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The files of a checkpoint in the folder of a run. checkpoint/ contains a part for every stage (of every replica),
- * which the process with the stage writes, and one for what all processes have in common. checkpoint.h5 is written last and names its parts by
- * their digests. So a checkpoint is always complete or absent, and no process stores the state of another one. */
+ * which the process with the stage writes, and one for what all processes have in common. checkpoint.h5 is written last
+ * and names its parts by their digests. So a checkpoint is always complete or absent, and no process stores the state
+ * of another one. */
 #pragma once
 
 #include "base/archive.h"
@@ -60,17 +61,16 @@ petra_status petra_checkpoint_check_data(const petra_archive *archive, const pet
 petra_status petra_checkpoint_read_log(petra_archive *archive, const petra_checkpoint_header *header, char **log);
 
 /* --- checkpoint_file.c ---
- * checkpoint.h5 and each of its parts is an archive (base/archive.h) in an HDF5 file that is always whole. It is built in
- * memory
- * (a part: in a temporary file), synced, and renamed. Schema: docs/hdf5-schema.md. */
+ * checkpoint.h5 and each of its parts is an archive (base/archive.h) in an HDF5 file that is always whole. It is built
+ * in memory (a part: in a temporary file), synced, and renamed. Schema: docs/hdf5-schema.md. */
 
 /* Creates checkpoint.h5 in memory or, with `part`, a part of it; `config` is the expanded config of the run, an
- * attribute. A part is a file of its own, named by its content: STEM-DIGEST.h5, where STEM is `path`. So a new part
+ * attribute. A part is a separate file, named by its content: STEM-DIGEST.h5, where STEM is `path`. So a new part
  * never takes the place of one that another checkpoint needs. Items put into a part go to a temporary file immediately,
  * so that only one item at a time needs memory. */
 petra_status petra_checkpoint_create(const char *path, bool part, const char *config, petra_archive **out);
 
-/* Write checkpoint.h5 to its path, or a part to its own path. PETRA_IO, with the path and the reason; an older file at
+/* Write checkpoint.h5, or a part, to its path. PETRA_IO, with the path and the reason; an older file at
  * that path is then unchanged. */
 petra_status petra_checkpoint_write(petra_archive *archive);
 petra_status petra_checkpoint_write_part(petra_archive *archive, uint64_t *digest);

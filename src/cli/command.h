@@ -83,7 +83,7 @@ typedef struct petra_command {
         offsetof(petra_arguments, count_member), (maximum_count)                                                       \
   }
 
-/* X(name): petra_command_NAME of NAME.c, in the order in which they are listed. */
+/* X(name): petra_command_NAME of command_NAME.c, in the order in which they are listed. */
 /* clang-format off */
 #define PETRA_COMMAND_LIST(X) \
   X(train) X(init) X(evaluate) X(inspect) X(list) X(compare) X(reach) X(export) X(report) X(simulate) X(profile) X(schedule) \
@@ -107,6 +107,11 @@ petra_status petra_arguments_integer(const char *option, const char *text, long 
  * by NULL. It returns only if that fails: PETRA_IO, if the script or Python is missing. */
 petra_status petra_python_start(char *const *arguments);
 
+/* Starts a part in Python as a child, which reads what is written to *out. petra_python_end closes it, waits for the end
+ * of the child and returns its status; the child has logged what went wrong. */
+petra_status petra_python_open(char *const *arguments, FILE **out);
+petra_status petra_python_end(void);
+
 /* --- help.c: output from the tables of subcommands and options --- */
 
 /* The maximum number of options of a subcommand, including shared ones. */
@@ -127,12 +132,7 @@ void petra_completion_print_keys(void);
  * columns; `markdown`: under a heading of docs/config.md. */
 void petra_presets_print(bool markdown, FILE *out);
 
-/* --- petra inspect --- */
-
-/* For a config: prints the table of stages and the resources of a run (inspect_config.c). */
-petra_status petra_inspect_config(const petra_arguments *arguments);
-
-/* --- petra schedule --json: schedule_json.c --- */
+/* --- petra schedule --json: command_schedule_json.c --- */
 
 struct petra_replay;
 struct petra_schedule;

@@ -3,26 +3,28 @@
 bin_PROGRAMS += petra
 petra_SOURCES = \
 	src/cli/command.h \
-	src/cli/data.c src/cli/data.h \
+	src/cli/command_data.c \
+	src/cli/command_data_verify.c \
+	src/cli/command_evaluate.c \
+	src/cli/command_info.c \
+	src/cli/command_init.c \
+	src/cli/command_inspect.c \
+	src/cli/command_methods.c \
+	src/cli/command_plan.c \
+	src/cli/command_profile.c \
+	src/cli/command_schedule.c \
+	src/cli/command_schedule_json.c \
+	src/cli/command_simulate.c \
+	src/cli/command_train.c \
+	src/cli/data.h \
 	src/cli/data_convert.c \
-	src/cli/data_verify.c \
-	src/cli/evaluate.c \
 	src/cli/help.c \
-	src/cli/info.c \
-	src/cli/init.c \
-	src/cli/inspect.c \
-	src/cli/inspect_config.c \
 	src/cli/main.c \
-	src/cli/methods.c \
-	src/cli/plan.c \
-	src/cli/profile.c \
 	src/cli/python.c \
-	src/cli/requests.c src/cli/requests.h \
-	src/cli/rows.c src/cli/rows.h \
-	src/cli/schedule.c src/cli/schedule_json.c \
-	src/cli/simulate.c \
-	src/cli/sweep.c \
-	src/cli/train.c
+	src/cli/requests.c \
+	src/cli/requests.h \
+	src/cli/rows.c \
+	src/cli/rows.h
 petra_LDADD = $(PETRA_LDADD)
 # Where an installed petra finds its subcommands in Python, and the Python that configure found for them.
 src/cli/python.$(OBJEXT): AM_CPPFLAGS += -DPETRA_ANALYSIS_DIR='"$(analysisdir)"' -DPETRA_PYTHON='"$(PETRA_PYTHON)"'

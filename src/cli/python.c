@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The subcommands that are written in Python (analysis/petrapipe/commands/): their names, and how they are started. */
+#define _GNU_SOURCE /* pipe2 */
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/command.h"
 #include "group/ranks.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* Only the name and the summary, for petra --help: the module of the subcommand has its options and its help. */
@@ -21,6 +25,8 @@ const petra_command petra_command_reach = {
     .name = "reach", .summary = "prints when runs reach a loss: updates, seconds and bytes, on any cluster"};
 const petra_command petra_command_export = {.name = "export",
                                             .summary = "writes the tables of a run's log as CSV files"};
+const petra_command petra_command_sweep = {
+    .name = "sweep", .summary = "runs a grid of configs with several seeds and summarises it; can be resumed"};
 const petra_command petra_command_report = {.name = "report",
                                             .summary = "draws runs and sweeps on one page for a browser"};
 
@@ -59,12 +65,12 @@ static void set_environment(void) {
   const int size = petra_launcher_size(&name);
   if (own_path(own))
     setenv("PETRA_PROGRAM", own, 1);
-  if (size == 1) {
+  snprintf(launched, sizeof launched, "%d %s %d", size, size > 1 ? name : "", petra_launcher_rank());
+  if (size > 1)
+    setenv("PETRA_LAUNCHED", launched, 1);
+  else
     unsetenv("PETRA_LAUNCHED");
-    return;
-  }
-  snprintf(launched, sizeof launched, "%d %s %d", size, name, petra_launcher_rank());
-  setenv("PETRA_LAUNCHED", launched, 1);
+  petra_launcher_forget(); /* a run that Python starts has one process */
 }
 
 static bool is_set(const char *name, const char **out) {
@@ -116,4 +122,43 @@ petra_status petra_python_start(char *const *arguments) {
   }
   petra_free(script);
   return status;
+}
+
+/* The one child. */
+static FILE *to_child;
+static pid_t child;
+
+petra_status petra_python_open(char *const *arguments, FILE **out) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    return petra_fail(PETRA_IO, "Python cannot be started: %s", strerror(errno));
+  fflush(stdout);
+  signal(SIGPIPE, SIG_IGN); /* a child that has failed reads no more */
+  child = fork();
+  if (child == 0) {
+    signal(SIGPIPE, SIG_DFL);
+    dup2(ends[0], 0);
+    _exit(petra_status_exit_code(petra_python_start(arguments)));
+  }
+  close(ends[0]);
+  to_child = child > 0 ? fdopen(ends[1], "w") : NULL;
+  if (!to_child) {
+    close(ends[1]);
+    return petra_fail(PETRA_IO, "Python cannot be started: %s", strerror(errno));
+  }
+  *out = to_child;
+  return PETRA_OK;
+}
+
+petra_status petra_python_end(void) {
+  int status = 0;
+  if (!to_child)
+    return PETRA_OK;
+  fclose(to_child);
+  to_child = NULL;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+    continue;
+  if (WIFSIGNALED(status))
+    return petra_fail(PETRA_CHILD, "Python was ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  return WEXITSTATUS(status) == 0 ? PETRA_OK : WEXITSTATUS(status) == 2 ? PETRA_USAGE : PETRA_IO;
 }

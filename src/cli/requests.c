@@ -97,13 +97,32 @@ static bool is_of_model(const char *key) {
   return (strncmp(key, "model.", strlen("model.")) == 0 && !is_in(others, key)) || is_in(more, key);
 }
 
-static petra_status apply_settings(petra_config *config, const json_t *layer) {
+/* Gets the lines of settings that are part of a file; *out, to be freed, is NULL without the member. */
+static petra_status get_lines(const json_t *layer, int count, int64_t **out) {
+  const json_t *list = json_object_get(layer, "lines");
+  *out = NULL;
+  if (!list)
+    return PETRA_OK;
+  if ((int)json_array_size(list) != count || !json_object_get(layer, "name"))
+    return fail_member("lines", "a number for each setting, beside the name of the file");
+  PETRA_TRY(petra_allocate(out, (size_t)count, sizeof **out));
+  for (int i = 0; i < count; i++)
+    (*out)[i] = json_integer_value(json_array_get(list, (size_t)i));
+  return PETRA_OK;
+}
+
+static petra_status apply_settings(petra_config *config, const json_t *layer, bool check) {
   petra_config_sets sets = {0};
   const char **texts;
+  int64_t *lines;
   PETRA_TRY(get_text(layer, "name", &sets.where));
   PETRA_TRY(get_texts(layer, "set", &texts, &sets.count));
   sets.sets = texts;
-  const petra_status status = petra_config_apply_sets(config, &sets);
+  petra_status status = get_lines(layer, sets.count, &lines);
+  sets.lines = lines;
+  if (status == PETRA_OK)
+    status = check ? petra_config_check_sets(&sets) : petra_config_apply_sets(config, &sets);
+  petra_free(lines);
   petra_free(texts);
   return status;
 }
@@ -115,14 +134,17 @@ static petra_status apply_part(petra_config *config, const char *path, const cha
   return petra_config_apply_part(config, &(petra_config_part){path, model ? is_of_model : is_of_cluster});
 }
 
-/* A layer is the text of a file, a file, the keys of a file that belong to the cluster or to the model, or settings. */
+/* A layer is the text of a file, a file, the keys of a file that belong to the cluster or to the model, or settings.
+ * With "check" a text or settings are checked and have no effect. */
 static petra_status apply_layer(petra_config *config, const json_t *layer) {
-  static const char *const known[] = {"name", "text", "path", "keys", "set", NULL};
+  static const char *const known[] = {"name", "text", "path", "keys", "set", "lines", "check", NULL};
   const json_t *text = json_object_get(layer, "text");
   const char *name, *path, *keys;
+  bool check;
   PETRA_TRY(check_members(layer, known));
+  PETRA_TRY(get_flag(layer, "check", &check));
   if (json_object_get(layer, "set"))
-    return apply_settings(config, layer);
+    return apply_settings(config, layer, check);
   PETRA_TRY(get_text(layer, "name", &name));
   PETRA_TRY(get_text(layer, "path", &path));
   PETRA_TRY(get_text(layer, "keys", &keys));
@@ -132,7 +154,8 @@ static petra_status apply_layer(petra_config *config, const json_t *layer) {
     return petra_config_apply_text(config, &(petra_config_text){.path = path});
   if (!name || !json_is_string(text))
     return fail_member("config", "layers with a path, with a name and a text, or with settings");
-  return petra_config_apply_text(config, &(petra_config_text){name, json_string_value(text), json_string_length(text)});
+  const petra_config_text whole = {name, json_string_value(text), json_string_length(text)};
+  return check ? petra_config_check_yaml(&whole) : petra_config_apply_text(config, &whole);
 }
 
 /* Reads "config": a list of layers, each of which overrides the ones before it. */
@@ -368,12 +391,15 @@ static petra_status answer_numbers(const petra_config *config, const json_t *req
 
 static petra_status inspect(const petra_config *config, const json_t *request, json_t **answer) {
   const json_t *keys = json_object_get(request, "keys"), *words = json_object_get(request, "words");
-  bool size, method, plan;
+  bool idle, size, method, plan;
   const char *check;
+  PETRA_TRY(get_flag(request, "idle", &idle));
   PETRA_TRY(get_flag(request, "size", &size));
   PETRA_TRY(get_flag(request, "method", &method));
   PETRA_TRY(get_flag(request, "plan", &plan));
   PETRA_TRY(get_text(request, "check", &check));
+  if (idle)
+    PETRA_TRY(petra_config_warn_idle(config));
   if (keys && !json_is_false(keys))
     PETRA_TRY(answer_keys(config, keys, answer));
   if (json_object_get(request, "numbers"))
@@ -390,8 +416,8 @@ static petra_status inspect(const petra_config *config, const json_t *request, j
 }
 
 static petra_status answer_inspect(const json_t *request, json_t **answer) {
-  static const char *const known[] = {"config", "keys", "numbers", "words", "size",
-                                      "method", "plan", "batches", "check", NULL};
+  static const char *const known[] = {"config", "idle", "keys",    "numbers", "words", "size",
+                                      "method", "plan", "batches", "check",   NULL};
   petra_config *config;
   PETRA_TRY(check_members(request, known));
   PETRA_TRY(read_config(request, &config));

@@ -8,7 +8,7 @@
 petra_status petra_requests_inspect(const petra_arguments *arguments);
 petra_status petra_requests_simulate(const petra_arguments *arguments);
 
-/* --- simulate.c: the object of petra simulate --json, which is an answer too --- */
+/* --- command_simulate.c: the object of petra simulate --json, which is an answer too --- */
 
 struct json_t; /* jansson's */
 struct petra_run;

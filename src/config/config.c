@@ -144,7 +144,7 @@ static petra_status load_value(petra_config *config, const petra_config_origin *
 static petra_status load_file(petra_config *config, const petra_config_text *text, const petra_config_file *from) {
   const petra_config_file file = {text->path, from};
   const bool is_stdin = strcmp(text->path, "-") == 0;
-  const petra_config_origin origin = {is_stdin ? "standard input" : text->path, NULL};
+  const petra_config_origin origin = {.file = is_stdin ? "standard input" : text->path};
   yaml_document_t document;
   char *read = NULL;
   size_t size = text->size;
@@ -207,7 +207,7 @@ static petra_status apply_optimiser(petra_config *config) {
     const char *value = petra_optimiser_default(kind, key->path, &known);
     if (config->fresh[i] || (!known && i != lr))
       continue;
-    PETRA_TRY(load_value(config, &(petra_config_origin){"default", NULL}, i, value ? value : key->default_value));
+    PETRA_TRY(load_value(config, &(petra_config_origin){.file = "default"}, i, value ? value : key->default_value));
     PETRA_TRY(share_label(config, name, i));
   }
   config->optimiser = (int)kind;
@@ -217,7 +217,7 @@ static petra_status apply_optimiser(petra_config *config) {
 /* Handles a layer that changes the kind of samples: tokens have no augmentation, images the default one, unless the
  * layer sets it. */
 static petra_status end_layer_augment(petra_config *config) {
-  const petra_config_origin origin = {"default", NULL};
+  const petra_config_origin origin = {.file = "default"};
   const int set = petra_config_key_find("data.set"), augment = petra_config_key_find("data.augment");
   const bool tokens = petra_sample_kind_of(config) == PETRA_SAMPLE_TOKENS;
   if (tokens == config->of_tokens)
@@ -276,7 +276,7 @@ petra_status petra_config_end_layer(petra_config *config) {
 }
 
 static petra_status load_defaults(petra_config *config) {
-  const petra_config_origin origin = {"default", NULL};
+  const petra_config_origin origin = {.file = "default"};
   for (int i = 0; i < petra_config_key_count; i++) {
     PETRA_TRY(load_value(config, &origin, i, petra_config_keys[i].default_value));
     petra_free(config->labels[i]); /* a default was not set in any file */
@@ -309,8 +309,20 @@ petra_status petra_config_resolve(const petra_config_origin *origin, int line, c
   return PETRA_OK;
 }
 
+/* Loads the value of a key in a line of a file that is no config. A set without "=" is only a key, which is looked
+ * for. */
+static petra_status apply_line(petra_config *config, const char *file, int line, const char *set) {
+  const petra_config_origin origin = {.file = file, .before = line - 1};
+  const char *equals = strchr(set, '=');
+  char path[PATH_BYTES];
+  int index = 0;
+  petra_utf8_show(path, sizeof path, set, equals ? (size_t)(equals - set) : strlen(set));
+  PETRA_TRY(petra_config_resolve(&origin, 1, path, &index));
+  return equals ? load_value(config, &origin, index, equals + 1) : PETRA_OK;
+}
+
 static petra_status apply_set(petra_config *config, const char *where, const char *set) {
-  const petra_config_origin origin = {where, set};
+  const petra_config_origin origin = {.file = where, .set = set};
   const char *equals = strchr(set, '=');
   char path[PATH_BYTES];
   int index = 0;
@@ -327,10 +339,32 @@ static petra_status apply_set(petra_config *config, const char *where, const cha
   return load_value(config, &origin, index, equals + 1);
 }
 
-petra_status petra_config_apply_sets(petra_config *config, const petra_config_sets *layer) {
+static petra_status apply_all(petra_config *config, const petra_config_sets *layer) {
   for (int i = 0; i < layer->count; i++)
-    PETRA_TRY(apply_set(config, layer->where, layer->sets[i]));
+    PETRA_TRY(layer->lines ? apply_line(config, layer->where, (int)layer->lines[i], layer->sets[i])
+                           : apply_set(config, layer->where, layer->sets[i]));
+  return PETRA_OK;
+}
+
+petra_status petra_config_apply_sets(petra_config *config, const petra_config_sets *layer) {
+  PETRA_TRY(apply_all(config, layer));
   return petra_config_end_layer(config);
+}
+
+petra_status petra_config_check_sets(const petra_config_sets *sets) {
+  petra_config *config;
+  PETRA_TRY(petra_config_create(&config));
+  petra_status status = apply_all(config, sets);
+  petra_config_destroy(config);
+  return status;
+}
+
+petra_status petra_config_check_yaml(const petra_config_text *text) {
+  const petra_config_origin origin = {.file = strcmp(text->path, "-") == 0 ? "standard input" : text->path};
+  yaml_document_t document;
+  PETRA_TRY(petra_config_document_load(&origin, text->text, text->size, &document));
+  yaml_document_delete(&document);
+  return PETRA_OK;
 }
 
 /* All zeros, which are never a config in use. */
@@ -363,7 +397,7 @@ petra_status petra_config_changed(const petra_config *config, const char *path, 
   const petra_config_key *key = &petra_config_keys[index];
   petra_config *plain;
   PETRA_TRY(create_empty(&plain));
-  petra_status status = load_value(plain, &(petra_config_origin){"default", NULL}, index, key->default_value);
+  petra_status status = load_value(plain, &(petra_config_origin){.file = "default"}, index, key->default_value);
   if (status == PETRA_OK)
     *out = petra_config_compare_value(key, config, plain) != 0;
   petra_config_destroy(plain);
@@ -376,7 +410,7 @@ petra_status petra_config_load(const char *path, const char *const *sets, int se
 
 petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
                                     petra_config **out) {
-  return petra_config_load_layers(text, &(petra_config_sets){NULL, sets, set_count}, 1, out);
+  return petra_config_load_layers(text, &(petra_config_sets){.sets = sets, .count = set_count}, 1, out);
 }
 
 petra_status petra_config_load_layers(const petra_config_text *text, const petra_config_sets *layers, int count,
@@ -506,21 +540,6 @@ petra_status petra_config_apply_part(petra_config *config, const petra_config_pa
   if (status == PETRA_OK)
     status = check_part(alone, part);
   petra_config_destroy(alone);
-  return status;
-}
-
-petra_status petra_config_load_parts(const petra_config_text *text, const petra_config_part *parts, int part_count,
-                                     const petra_config_sets *sets, petra_config **out) {
-  petra_config *config = NULL;
-  petra_status status = PETRA_OK;
-  PETRA_TRY(petra_config_load_text(text, NULL, 0, &config));
-  for (int i = 0; i < part_count; i++)
-    PETRA_TRY_GOTO(status, petra_config_apply_part(config, &parts[i]), fail);
-  PETRA_TRY_GOTO(status, petra_config_apply_sets(config, sets), fail);
-  *out = config;
-  return PETRA_OK;
-fail:
-  petra_config_destroy(config);
   return status;
 }
 

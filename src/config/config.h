@@ -379,11 +379,13 @@ typedef struct petra_config_text {
 petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
                                     petra_config **out);
 
-/* Settings "key.path=value". `where` is their origin, with which messages begin; NULL: they are arguments of --set. */
+/* Settings "key.path=value". `where` is their origin, with which messages begin; NULL: they are arguments of --set. With
+ * `lines` they are values of keys in these lines of the file `where`, such as a grid; one without "=" is only a key. */
 typedef struct petra_config_sets {
   const char *where;
   const char *const *sets;
   int count;
+  const int64_t *lines;
 } petra_config_sets;
 
 /* Loads a config with settings from several places, each of which overrides the ones before it. */
@@ -396,11 +398,6 @@ typedef struct petra_config_part {
   const char *path;
   bool (*takes)(const char *key);
 } petra_config_part;
-
-/* Loads a config from a text, then each part in order, then `sets`. The other keys of a part are checked as in any
- * config, and have no effect. PETRA_CONFIG: also if a part sets no key that it may set. */
-petra_status petra_config_load_parts(const petra_config_text *text, const petra_config_part *parts, int part_count,
-                                     const petra_config_sets *sets, petra_config **out);
 
 /* Copies a config; error lines about a value of the copy begin as those about the original do. */
 petra_status petra_config_copy(const petra_config *config, petra_config **out);

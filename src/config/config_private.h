@@ -82,6 +82,7 @@ char *petra_config_children(const char *section, char *out, size_t size);
 typedef struct petra_config_origin {
   const char *file; /* name in messages; with `set`: origin of the setting, NULL: --set */
   const char *set;  /* the setting, "key.path=value" */
+  int before;       /* number of lines of the file before the text that is read */
 } petra_config_origin;
 
 /* One scalar as it was written. */
@@ -163,6 +164,11 @@ petra_status petra_config_create(petra_config **out);
 petra_status petra_config_apply_text(petra_config *config, const petra_config_text *text);
 petra_status petra_config_apply_sets(petra_config *config, const petra_config_sets *sets);
 petra_status petra_config_apply_part(petra_config *config, const petra_config_part *part);
+
+/* Check settings alone, one after the other, so that a key may have several values; the YAML of a text that is no
+ * config, such as a grid. */
+petra_status petra_config_check_sets(const petra_config_sets *sets);
+petra_status petra_config_check_yaml(const petra_config_text *text);
 
 /* The YAML document that a config is loaded from. */
 typedef struct petra_config_loader {

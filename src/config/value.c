@@ -35,7 +35,7 @@ static char *make_label(char *out, size_t size, const petra_config_origin *origi
     else if (is_binary(origin->file))
       snprintf(out, size, "%s%s%s", file, *path ? ": " : "", shown);
     else
-      snprintf(out, size, "%s:%d%s%s", file, line, *path ? ": " : "", shown);
+      snprintf(out, size, "%s:%d%s%s", file, origin->before + line, *path ? ": " : "", shown);
   } else {
     snprintf(out, size, "default: %s", path);
   }

@@ -9,23 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-struct petra_execution {
-  petra_ranks *ranks;
-  const petra_plan *plan;
-  const petra_placement *placement;
-  petra_rank_times *times; /* of the actions of this rank */
-  petra_rank_links links;
-  int64_t *forward_bytes, *backward_bytes; /* maximum sizes of the messages of each stage */
-  petra_loss_relay *relay;
-  bool keeps_best;
-  petra_worker *worker;
-  petra_worker *delays;       /* NULL: no random delays */
-  petra_executor *executor;   /* of `arrival`, borrowed; else NULL */
-  petra_transport *transport; /* borrowed */
-  int64_t origin_ns;
-  petra_progress_thread_counts before; /* before the training */
-};
-
 static petra_status check(const petra_ranks *ranks, const petra_plan *plan) {
   const petra_config *config = plan->config;
   if (config->probe.per_epoch > 0 && plan->method.program->moment == PETRA_MOMENT_CLOCK)
@@ -126,55 +109,26 @@ const char *petra_execution_link_name(const petra_execution *e) {
   return e->links.name;
 }
 
-/* *out is NULL if messages go through the hosts. */
-static petra_status create_peers(petra_execution *e, const petra_network *network, petra_transport *local,
-                                 const petra_dataset *evaluation, petra_transport_peers **out) {
-  *out = NULL;
-  if (e->links.kind == PETRA_LINKS_HOSTS)
-    return PETRA_OK;
-  const petra_transport_peers_options options = {.stages = petra_network_stages(network),
-                                                 .backend = network->backend,
-                                                 .link = petra_rank_links_peers(&e->links),
-                                                 .local = local,
-                                                 .rank_of = e->placement->rank_of,
-                                                 .connection_out = e->links.connection_out,
-                                                 .connection_in = e->links.connection_in,
-                                                 .batch = (int32_t)e->plan->config->data.batch,
-                                                 .evaluation_images = evaluation ? evaluation->count : 0,
-                                                 .recalibrate = e->plan->config->data.recalibrate};
-  return petra_transport_peers_create(&options, out);
-}
-
 petra_status petra_execution_transport(petra_execution *e, const petra_network *network,
                                        const petra_dataset *evaluation, petra_transport **out) {
-  const petra_stages stages = petra_network_stages(network);
   petra_transport *local;
-  petra_transport_peers *peers;
+  petra_transport_peers *peers = NULL; /* NULL: messages go through the hosts */
+  e->stages = petra_network_stages(network);
+  e->backend = network->backend;
+  e->evaluation_images = evaluation ? evaluation->count : 0;
   PETRA_TRY(petra_ranks_clock_origin(e->ranks, &e->origin_ns));
-  PETRA_TRY(petra_transport_local_create(&stages, &local));
-  petra_status status = create_peers(e, network, local, evaluation, &peers);
+  PETRA_TRY(petra_transport_local_create(&e->stages, &local));
+  petra_status status = e->links.kind == PETRA_LINKS_HOSTS ? PETRA_OK : petra_transport_peers_create(e, local, &peers);
   if (status != PETRA_OK) {
     petra_transport_destroy(local);
     return status;
   }
-  const petra_transport_ranks_options options = {.stages = stages,
-                                                 .backend = network->backend,
-                                                 .progress = e->ranks->progress,
-                                                 .local = local,
-                                                 .rank_of = e->placement->rank_of,
-                                                 .evaluates =
-                                                     e->plan->program.eval_every > 0 && e->placement->replica == 0,
-                                                 .by_arrival = e->plan->method.program->arrival,
-                                                 .forward_bytes = e->forward_bytes,
-                                                 .backward_bytes = e->backward_bytes,
-                                                 .peers = peers};
-  return petra_transport_ranks_create(&options, out);
+  return petra_transport_ranks_create(e, local, peers, out);
 }
 
 /* --- losses and evaluations --- */
 
 petra_status petra_execution_relay(petra_execution *e, petra_stage_observer *observers, bool keeps_best) {
-  e->keeps_best = keeps_best;
   return petra_loss_relay_create(e->placement, e->plan->stages, petra_channel_id(e->plan->stages, PETRA_CHANNEL_LOSSES),
                                  keeps_best, observers, &e->relay);
 }
@@ -187,17 +141,6 @@ petra_status petra_execution_drain(petra_execution *e) {
   return petra_loss_relay_drain(e->relay);
 }
 
-/* Notifies the observers of messages from other ranks, between two actions. */
-static petra_status poll_between(void *context) {
-  petra_execution *e = context;
-  return petra_loss_relay_poll(e->relay);
-}
-
-/* Returns true if other ranks send losses or evaluations to this one. */
-static bool receives(const petra_execution *e) {
-  return e->ranks->rank == 0 || e->keeps_best;
-}
-
 /* --- worker and executor --- */
 
 petra_status petra_execution_worker(petra_execution *e, const petra_execution_worker_options *options,
@@ -205,21 +148,12 @@ petra_status petra_execution_worker(petra_execution *e, const petra_execution_wo
   snprintf(this_rank->host, sizeof this_rank->host, "%s", e->ranks->host);
   this_rank->wall_ns = -petra_clock_ns();
   PETRA_TRY(petra_random_delays_create(options->worker, e->ranks->rank, &e->delays));
+  e->options = *options;
+  if (e->delays)
+    e->options.worker = e->delays;
   e->transport = options->pipeline->transport;
   e->before = petra_progress_thread_counts_now(e->ranks->progress);
-  const petra_worker_ranks_options worker = {.stages = petra_network_stages(&options->pipeline->network),
-                                             .worker = e->delays ? e->delays : options->worker,
-                                             .counting = petra_worker_cost_of(&e->plan->method, &e->plan->program),
-                                             .program = &e->plan->program,
-                                             .transport = e->transport,
-                                             .groups = options->groups,
-                                             .actions = options->actions,
-                                             .origin_ns = e->origin_ns,
-                                             .progress = e->ranks->progress,
-                                             .times = e->times,
-                                             .between = receives(e) ? poll_between : NULL,
-                                             .context = e};
-  PETRA_TRY(petra_worker_ranks_create(&worker, &e->worker));
+  PETRA_TRY(petra_worker_ranks_create(e, &e->worker));
   *out = e->worker;
   return PETRA_OK;
 }
@@ -228,19 +162,11 @@ petra_worker *petra_execution_counting(petra_execution *e) {
   return petra_worker_ranks_counting(e->worker);
 }
 
-petra_status petra_execution_executor(petra_execution *e, petra_worker *stages, const petra_network *network,
-                                      const petra_pipeline_cuts *cuts, petra_executor **out) {
+petra_status petra_execution_executor(petra_execution *e, petra_worker *stages, const petra_pipeline_cuts *cuts,
+                                      petra_executor **out) {
   int64_t began_ns = petra_clock_ns(); /* the time of rank 0 */
   PETRA_TRY(petra_ranks_share(e->ranks, &began_ns, sizeof began_ns));
-  const petra_executor_ranks_options options = {.stages = petra_network_stages(network),
-                                                .transport = e->transport,
-                                                .progress = e->ranks->progress,
-                                                .evaluating = stages,
-                                                .origin_ns = began_ns + e->origin_ns - cuts->begin_ns,
-                                                .cuts = *cuts,
-                                                .between = receives(e) ? poll_between : NULL,
-                                                .context = e};
-  PETRA_TRY(petra_executor_ranks_create(&options, &e->executor));
+  PETRA_TRY(petra_executor_ranks_create(e, stages, began_ns + e->origin_ns - cuts->begin_ns, cuts, &e->executor));
   *out = e->executor;
   return PETRA_OK;
 }

@@ -26,8 +26,8 @@ const char *petra_execution_link_name(const petra_execution *execution); /* "NCC
 petra_status petra_execution_transport(petra_execution *execution, const petra_network *network,
                                        const petra_dataset *evaluation, petra_transport **out);
 
-/* Creates the relay of losses. It notifies `observers`, a list of this rank (borrowed), of the losses and evaluations of
- * all replicas on rank 0, and with `keeps_best` of the evaluations on every rank of replica 0. */
+/* Creates the relay of losses. It notifies `observers`, a list of this rank (borrowed), of the losses and evaluations
+ * of all replicas on rank 0, and with `keeps_best` of the evaluations on every rank of replica 0. */
 petra_status petra_execution_relay(petra_execution *execution, petra_stage_observer *observers, bool keeps_best);
 
 /* Returns the observer for the worker of the replica that is here. Call petra_execution_relay first. */
@@ -56,8 +56,8 @@ petra_worker *petra_execution_counting(petra_execution *execution);
 
 /* Creates the executor of a program without an order (`arrival`), for the worker of petra_execution_worker; `stages` is
  * the worker of worker_stage. All ranks call this. The caller owns it, and destroys it after petra_execution_finish. */
-petra_status petra_execution_executor(petra_execution *execution, petra_worker *stages, const petra_network *network,
-                                      const petra_pipeline_cuts *cuts, petra_executor **out);
+petra_status petra_execution_executor(petra_execution *execution, petra_worker *stages, const petra_pipeline_cuts *cuts,
+                                      petra_executor **out);
 
 /* Call this after the executor. Calls drain(context), which waits for what other ranks still send, and completes the
  * summary of this rank. */
@@ -67,7 +67,7 @@ petra_status petra_execution_finish(petra_execution *execution, petra_status (*d
 /* Returns the clock of rank 0 now. */
 int64_t petra_execution_clock_ns(const petra_execution *execution);
 
-/* Adds up the times of all ranks on rank 0; all ranks call this, each with its own times. */
+/* Adds up the times of all ranks on rank 0; all ranks call this, each with the times of its actions. */
 petra_status petra_execution_gather_times(petra_rank_times *times, petra_ranks *ranks);
 
 /* --- what must be the same on all ranks: program, backend, data, files that they read, the whole config --- */

@@ -29,7 +29,10 @@ typedef struct stage_state {
 
 typedef struct executor_arrival {
   petra_executor base;
-  petra_executor_ranks_options options;
+  petra_execution *execution;
+  petra_worker *evaluating;
+  int64_t origin_ns;
+  petra_pipeline_cuts cuts;
   petra_executor_ranks_times took;
   int32_t first, last; /* of the stages that are here */
   /* State of the run in progress. */
@@ -76,8 +79,8 @@ static void drop_first(queue *q) {
 
 /* --- what can be done --- */
 
-/* Returns the queue of a pass whose message comes from this rank itself: for B of a split head, from its own F. NULL if
- * the message comes from another rank, or from the source. */
+/* Returns the queue of a pass whose message comes from this rank itself: for B of a split head, from the F there. NULL
+ * if the message comes from another rank, or from the source. */
 static queue *own_queue(const executor_arrival *x, int32_t stage, bool backward) {
   if (backward)
     return stage == x->program->stages || here(x, stage + 1) ? &state_of(x, stage)->backward : NULL;
@@ -94,7 +97,7 @@ static arrived first_message(const executor_arrival *x, int32_t stage, bool back
     return x->source.offered < x->limit && !x->awaits_position && petra_arrival_offers(&x->source, x->program)
                ? (arrived){x->source.offered, x->free_since_ns}
                : found;
-  petra_transport_ranks_first(x->options.transport, stage, backward ? PETRA_MESSAGE_BACKWARD : PETRA_MESSAGE_FORWARD,
+  petra_transport_ranks_first(x->execution->transport, stage, backward ? PETRA_MESSAGE_BACKWARD : PETRA_MESSAGE_FORWARD,
                               &found.number, &found.came_ns);
   return found;
 }
@@ -106,7 +109,7 @@ static bool has_room(const executor_arrival *x, int32_t stage, bool backward) {
     return true;
   if (here(x, to))
     return backward || state_of(x, to)->forward.count <= PETRA_TRANSPORT_AHEAD;
-  return petra_transport_ranks_room(x->options.transport, to,
+  return petra_transport_ranks_room(x->execution->transport, to,
                                     backward ? PETRA_MESSAGE_BACKWARD : PETRA_MESSAGE_FORWARD);
 }
 
@@ -124,14 +127,14 @@ static void consider_pass(const executor_arrival *x, int32_t stage, bool backwar
 /* Considers the next batch of an evaluation. */
 static void consider_batch(const executor_arrival *x, candidate *best) {
   int64_t number, came_ns = x->evaluation_since_ns;
-  if (!petra_worker_stage_evaluates(x->options.evaluating))
+  if (!petra_worker_stage_evaluates(x->evaluating))
     return;
   if (x->first > 1 &&
-      !petra_transport_ranks_first(x->options.transport, x->first, PETRA_MESSAGE_EVALUATION, &number, &came_ns))
+      !petra_transport_ranks_first(x->execution->transport, x->first, PETRA_MESSAGE_EVALUATION, &number, &came_ns))
     return;
   if (came_ns < best->came_ns &&
       (x->last == x->program->stages ||
-       petra_transport_ranks_room(x->options.transport, x->last + 1, PETRA_MESSAGE_EVALUATION)))
+       petra_transport_ranks_room(x->execution->transport, x->last + 1, PETRA_MESSAGE_EVALUATION)))
     *best = (candidate){.batch = true, .came_ns = came_ns};
 }
 
@@ -204,16 +207,17 @@ static bool reads(const executor_arrival *x, const petra_action *action) {
 }
 
 static petra_status perform(executor_arrival *x, const petra_action *action) {
-  x->awaits_position = reads(x, action) && !petra_agreement_may_pass(x->options.progress, x->source.offered + 1);
+  x->awaits_position =
+      reads(x, action) && !petra_agreement_may_pass(x->execution->ranks->progress, x->source.offered + 1);
   if (x->awaits_position)
     return PETRA_OK;
-  petra_trace_row row = {.action = *action, .start_ns = petra_clock_ns() - x->options.origin_ns};
+  petra_trace_row row = {.action = *action, .start_ns = petra_clock_ns() - x->origin_ns};
   take(x, action);
   PETRA_NOTIFY(petra_observer, x->observers, starting, observer, row.start_ns, action, 1);
   PETRA_TRY(x->worker->ops->perform(x->worker, row.start_ns, action, 1, &row.result));
   PETRA_NOTIFY(petra_observer, x->observers, started, observer, row.start_ns, action, &row.result, 1);
   const int64_t end_ns = petra_clock_ns();
-  x->last_end_ns = row.end_ns = end_ns - x->options.origin_ns;
+  x->last_end_ns = row.end_ns = end_ns - x->origin_ns;
   PETRA_TRY(end_action(x, action, end_ns));
   PETRA_NOTIFY(petra_observer, x->observers, ended, observer, &row);
   return PETRA_OK;
@@ -222,7 +226,7 @@ static petra_status perform(executor_arrival *x, const petra_action *action) {
 static petra_status evaluate(executor_arrival *x) {
   bool ended;
   const int64_t begin_ns = petra_clock_ns();
-  PETRA_TRY(petra_worker_stage_evaluate(x->options.evaluating, &ended));
+  PETRA_TRY(petra_worker_stage_evaluate(x->evaluating, &ended));
   x->evaluation_since_ns = petra_clock_ns();
   x->took.evaluating_ns += x->evaluation_since_ns - begin_ns;
   x->evaluated += ended;
@@ -239,7 +243,7 @@ static petra_status wait_for_message(executor_arrival *x, int64_t events) {
   if (x->last < x->program->stages && high->backwards < x->limit)
     snprintf(backward, sizeof backward, "the backward message %lld of stage %d", (long long)high->backwards, x->last);
   snprintf(what, sizeof what, "%s%s%s", forward, *forward && *backward ? " or " : "", backward);
-  petra_status status = petra_progress_thread_wait_event(x->options.progress, events,
+  petra_status status = petra_progress_thread_wait_event(x->execution->ranks->progress, events,
                                                          *what ? what : "an evaluation's message or its room");
   x->took.waiting_ns += petra_clock_ns() - begin_ns;
   return status;
@@ -259,7 +263,7 @@ static bool is_done(const executor_arrival *x) {
 /* No rank has read more than the position on which the ranks agree. If that is the next cut, or the end, the agreed
  * checkpoint comes after it on all ranks, however late they receive the message. */
 static void look_for_agreement(executor_arrival *x) {
-  const int64_t position = petra_agreement_position(x->options.progress, &x->then);
+  const int64_t position = petra_agreement_position(x->execution->ranks->progress, &x->then);
   if (position < 0 || position >= x->limit)
     return;
   x->limit = position;
@@ -270,12 +274,11 @@ static void look_for_agreement(executor_arrival *x) {
 static petra_status run_to_limit(executor_arrival *x) {
   for (;;) {
     int64_t events;
-    PETRA_TRY(petra_progress_thread_look(x->options.progress, &events));
+    PETRA_TRY(petra_progress_thread_look(x->execution->ranks->progress, &events));
     look_for_agreement(x);
     if (is_done(x))
       return PETRA_OK;
-    if (x->options.between)
-      PETRA_TRY(x->options.between(x->options.context));
+    PETRA_TRY(petra_loss_relay_poll(x->execution->relay));
     const candidate next = choose(x);
     if (next.came_ns == INT64_MAX)
       PETRA_TRY(wait_for_message(x, events));
@@ -286,17 +289,17 @@ static petra_status run_to_limit(executor_arrival *x) {
 
 /* The ranks wait for each other meanwhile; that counts as waiting between actions. */
 static petra_status cut(executor_arrival *x) {
-  const int64_t waited_ns = petra_progress_thread_counts_now(x->options.progress).wait_ns;
-  PETRA_TRY(x->options.cuts.write(x->options.cuts.context, x->limit, petra_clock_ns() - x->options.origin_ns, x->agreed,
-                                  x->agreed ? x->then : PETRA_AGREED_CONTINUE));
+  const int64_t waited_ns = petra_progress_thread_counts_now(x->execution->ranks->progress).wait_ns;
+  PETRA_TRY(x->cuts.write(x->cuts.context, x->limit, petra_clock_ns() - x->origin_ns, x->agreed,
+                          x->agreed ? x->then : PETRA_AGREED_CONTINUE));
   x->agreed = false;
-  x->took.waiting_ns += petra_progress_thread_counts_now(x->options.progress).wait_ns - waited_ns;
+  x->took.waiting_ns += petra_progress_thread_counts_now(x->execution->ranks->progress).wait_ns - waited_ns;
   x->free_since_ns = petra_clock_ns();
   return PETRA_OK;
 }
 
 static petra_status run_all(executor_arrival *x) {
-  const int64_t all = x->program->microbatches, every = x->options.cuts.every;
+  const int64_t all = x->program->microbatches, every = x->cuts.every;
   for (;;) {
     const int64_t next = every > 0 ? (x->limit / every + 1) * every : all;
     x->limit = next < all ? next : all;
@@ -323,7 +326,7 @@ static petra_status run(petra_executor *base, const petra_program_ops *program, 
   x->program = options;
   x->worker = worker;
   x->observers = observers;
-  x->limit = x->options.cuts.begin;
+  x->limit = x->cuts.begin;
   x->source = (petra_arrival_source){x->limit, x->limit};
   x->evaluated = 0;
   x->free_since_ns = x->evaluation_since_ns = petra_clock_ns();
@@ -348,14 +351,18 @@ static void destroy(petra_executor *base) {
   petra_free(base);
 }
 
-petra_status petra_executor_ranks_create(const petra_executor_ranks_options *options, petra_executor **out) {
+petra_status petra_executor_ranks_create(petra_execution *e, petra_worker *evaluating, int64_t origin_ns,
+                                         const petra_pipeline_cuts *cuts, petra_executor **out) {
   static const petra_executor_ops ops = {.run = run, .now_ns = now_ns, .destroy = destroy};
   executor_arrival *x;
   PETRA_TRY(petra_allocate(&x, 1, sizeof *x));
   x->base.ops = &ops;
-  x->options = *options;
-  x->first = petra_stages_first(&options->stages);
-  x->last = x->first + petra_stages_here(&options->stages) - 1;
+  x->execution = e;
+  x->evaluating = evaluating;
+  x->origin_ns = origin_ns;
+  x->cuts = *cuts;
+  x->first = petra_stages_first(&e->stages); /* the stages that are here are neighbours */
+  x->last = x->first + petra_stages_here(&e->stages) - 1;
   *out = &x->base;
   return PETRA_OK;
 }

@@ -8,6 +8,6 @@ libpetra_a_SOURCES += \
 	src/distributed/loss_relay.c \
 	src/distributed/rank_links.c \
 	src/distributed/transport_peers.c \
-	src/distributed/transport_ranks.c src/distributed/transport_ranks.h \
+	src/distributed/transport_ranks.c \
 	src/distributed/worker_ranks.c
 EXTRA_DIST += src/distributed/README.md

@@ -125,7 +125,7 @@ static petra_status wire_create(petra_progress_thread *progress, petra_backend *
 /* The report of a rank to rank 0. */
 typedef struct report {
   char name[128];   /* "rank 1 (host)" */
-  char device[128]; /* differs from that of any other rank with another device */
+  char device[128]; /* differs from the text of any other rank with another device */
   char why_not[96]; /* why it has no NCCL; "" if it has */
   int32_t wire;     /* MPI reads the memory of its device */
 } report;
@@ -323,7 +323,7 @@ static petra_status bind(void *context) {
 }
 
 /* MPI may copy from and to the device whenever it is called, which the progress thread does too, and NCCL ends its work
- * there: without a device of its own that thread would have none, or device 0. */
+ * there: without this call the thread would have no device, or device 0. */
 static petra_status bind_progress_thread(petra_rank_links *links) {
   return links->backend->ops->bind ? petra_progress_thread_call(links->ranks->progress, bind, links) : PETRA_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "distributed/transport_ranks.h"
+#include "distributed/execution_private.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -10,7 +10,9 @@ enum { PARTS = PETRA_MESSAGE_PARTS, RECEIVING = 6 }; /* RECEIVING: a kind of act
 _Static_assert(RECEIVING + 1 < PETRA_BACKEND_ACTIONS, "forward and backward messages have a kind each");
 
 struct petra_transport_peers {
-  petra_transport_peers_options options;
+  petra_execution *execution;
+  petra_peer_link link;
+  petra_transport *local;           /* receives what arrives */
   petra_peer_operation *operations; /* named, not passed to the device yet */
   int64_t count, capacity;
   petra_message *leaving; /* messages of operations that send */
@@ -31,7 +33,7 @@ static petra_status name(petra_transport_peers *p, int connection, petra_message
 petra_status petra_transport_peers_flush(petra_transport_peers *p) {
   petra_status status = PETRA_OK;
   if (p->count > 0)
-    status = p->options.link.exchange(p->options.link.context, p->operations, (int)p->count);
+    status = p->link.exchange(p->link.context, p->operations, (int)p->count);
   p->count = 0;
   while (p->leaving_count > 0)
     petra_message_release(&p->leaving[--p->leaving_count]);
@@ -51,7 +53,8 @@ static petra_status add_leaving(petra_transport_peers *p, int connection, petra_
 }
 
 petra_status petra_transport_peers_post(petra_transport_peers *p, const petra_address *to, petra_message *message) {
-  petra_status status = add_leaving(p, p->options.connection_out[p->options.rank_of[to->stage - 1]], message);
+  petra_status status =
+      add_leaving(p, p->execution->links.connection_out[p->execution->placement->rank_of[to->stage - 1]], message);
   petra_message_release(message);
   if (status == PETRA_OK && to->kind == PETRA_MESSAGE_EVALUATION)
     status = petra_transport_peers_flush(p);
@@ -60,7 +63,7 @@ petra_status petra_transport_peers_post(petra_transport_peers *p, const petra_ad
 
 static petra_status create_parts(const petra_transport_peers *p, const petra_address *to, int32_t images,
                                  petra_message *out) {
-  petra_stage *stage = petra_stages_get(&p->options.stages, to->stage);
+  petra_stage *stage = petra_stages_get(&p->execution->stages, to->stage);
   petra_tensor **parts[PARTS];
   petra_tensor_form forms[PARTS];
   petra_message_parts(out, parts);
@@ -69,7 +72,7 @@ static petra_status create_parts(const petra_transport_peers *p, const petra_add
     if (forms[i].presence != PETRA_PRESENT)
       continue;
     const int32_t shape[4] = {images, forms[i].shape[1], forms[i].shape[2], forms[i].shape[3]};
-    PETRA_TRY(petra_tensor_create(p->options.backend, forms[i].kind, shape, petra_stage_account(stage),
+    PETRA_TRY(petra_tensor_create(p->execution->backend, forms[i].kind, shape, petra_stage_account(stage),
                                   PETRA_MEMORY_MESSAGES, parts[i]));
   }
   return PETRA_OK;
@@ -81,21 +84,21 @@ static petra_status receive(petra_transport_peers *p, const petra_address *to, i
   *out = (petra_message){0};
   petra_status status = create_parts(p, to, images, out);
   if (status == PETRA_OK)
-    status = name(p, p->options.connection_in[p->options.rank_of[sender - 1]], out);
+    status = name(p, p->execution->links.connection_in[p->execution->placement->rank_of[sender - 1]], out);
   if (status != PETRA_OK)
     petra_message_release(out);
   return status;
 }
 
-/* Makes it an action of its own, so that storage and launches repeat in the order of microbatches. */
+/* Makes it a separate action, so that storage and launches repeat in the order of microbatches. */
 petra_status petra_transport_peers_coming(petra_transport_peers *p, const petra_address *to) {
-  petra_backend *backend = p->options.backend;
+  petra_backend *backend = p->execution->backend;
   petra_message message;
   PETRA_TRY(petra_backend_begin(backend, to->stage, RECEIVING + (int32_t)to->kind));
-  petra_status status = receive(p, to, p->options.batch, &message);
+  petra_status status = receive(p, to, (int32_t)p->execution->plan->config->data.batch, &message);
   petra_status end = petra_backend_end(backend);
   PETRA_TRY(status);
-  status = p->options.local->ops->post(p->options.local, to, &message); /* which owns it, also on failure */
+  status = p->local->ops->post(p->local, to, &message); /* which owns it, also on failure */
   return status != PETRA_OK ? status : end;
 }
 
@@ -103,9 +106,10 @@ petra_status petra_transport_peers_coming(petra_transport_peers *p, const petra_
 static petra_status take_tensors(petra_transport_peers *p, const petra_address *at, petra_message *out) {
   PETRA_TRY(petra_transport_peers_flush(p)); /* in case they arrive in the same group */
   if (at->kind != PETRA_MESSAGE_EVALUATION)
-    return p->options.local->ops->take(p->options.local, at, out);
+    return p->local->ops->take(p->local, at, out);
+  const petra_config *config = p->execution->plan->config;
   const int64_t images =
-      petra_evaluation_batch(p->options.evaluation_images, p->options.batch, p->options.recalibrate, at->number);
+      petra_evaluation_batch(p->execution->evaluation_images, config->data.batch, config->data.recalibrate, at->number);
   PETRA_TRY(receive(p, at, (int32_t)images, out));
   petra_status status = petra_transport_peers_flush(p);
   if (status != PETRA_OK)
@@ -119,8 +123,8 @@ static petra_status await(const petra_transport_peers *p, const petra_address *a
   petra_message_parts(message, parts);
   petra_address_describe(at, what);
   for (int i = 0; i < PARTS; i++)
-    if (*parts[i] && p->options.link.await)
-      PETRA_TRY(p->options.link.await(p->options.link.context, *parts[i], what));
+    if (*parts[i] && p->link.await)
+      PETRA_TRY(p->link.await(p->link.context, *parts[i], what));
   return PETRA_OK;
 }
 
@@ -137,7 +141,7 @@ petra_status petra_transport_peers_take(petra_transport_peers *p, const petra_ad
 
 petra_status petra_transport_peers_drain(petra_transport_peers *p) {
   PETRA_TRY(petra_transport_peers_flush(p));
-  return p->options.link.drain ? p->options.link.drain(p->options.link.context) : PETRA_OK;
+  return p->link.drain ? p->link.drain(p->link.context) : PETRA_OK;
 }
 
 void petra_transport_peers_count(const petra_transport_peers *p, int64_t *messages, int64_t *bytes) {
@@ -145,10 +149,10 @@ void petra_transport_peers_count(const petra_transport_peers *p, int64_t *messag
   *bytes = p->bytes;
 }
 
-petra_status petra_transport_peers_create(const petra_transport_peers_options *options, petra_transport_peers **out) {
+petra_status petra_transport_peers_create(petra_execution *e, petra_transport *local, petra_transport_peers **out) {
   petra_transport_peers *p;
   PETRA_TRY(petra_allocate(&p, 1, sizeof *p));
-  p->options = *options;
+  *p = (petra_transport_peers){.execution = e, .link = petra_rank_links_peers(&e->links), .local = local};
   *out = p;
   return PETRA_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "distributed/transport_ranks.h"
+#include "distributed/execution_private.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -25,8 +25,11 @@ typedef struct boundary {
 
 typedef struct transport_ranks {
   petra_transport base;
-  petra_transport_ranks_options options;
-  boundary *at; /* by receiving stage (from 1) and kind of message */
+  petra_execution *execution;
+  petra_transport *local;
+  petra_transport_peers *peers; /* NULL: by channels of the progress thread */
+  bool by_arrival;              /* no order of the actions is known beforehand */
+  boundary *at;                 /* by receiving stage (from 1) and kind of message */
   int64_t copying_ns, took_ns;
 } transport_ranks;
 
@@ -35,7 +38,7 @@ static boundary *boundary_of(transport_ranks *t, int32_t stage, petra_message_ki
 }
 
 static bool shares(const transport_ranks *t, petra_message_kind kind) {
-  return kind == PETRA_MESSAGE_EVALUATION && !t->options.by_arrival;
+  return kind == PETRA_MESSAGE_EVALUATION && !t->by_arrival;
 }
 
 /* Returns the boundary whose channel is used for messages of this kind, which have their numbers on it. */
@@ -56,10 +59,10 @@ static size_t bytes_of(const petra_tensor *tensor) {
 }
 
 /* Returns how many messages the receiver must have finished with before the next one is sent. By the order, all
- * messages of an evaluation that were sent so far have been taken, because the ranks evaluate at one place of it. */
+ * messages of an evaluation that were sent so far have been taken, because the ranks evaluate at one position of it. */
 static int64_t awaited(transport_ranks *t, int32_t stage, petra_message_kind kind) {
   const boundary *b = boundary_of(t, stage, kind);
-  if (t->options.by_arrival)
+  if (t->by_arrival)
     return kind == PETRA_MESSAGE_BACKWARD ? 0 : b->posted - AHEAD;
   if (kind == PETRA_MESSAGE_BACKWARD)
     return b->taken - b->before - AHEAD;
@@ -70,7 +73,7 @@ static int64_t awaited(transport_ranks *t, int32_t stage, petra_message_kind kin
 /* Counts the buffers of a channel as messages of the stage that is here. */
 static void charge(transport_ranks *t, boundary *b, int32_t stage) {
   const int64_t bytes = petra_channel_bytes(b->channel);
-  petra_account_add(petra_stage_account(petra_stages_get(&t->options.stages, stage)), PETRA_MEMORY_MESSAGES,
+  petra_account_add(petra_stage_account(petra_stages_get(&t->execution->stages, stage)), PETRA_MEMORY_MESSAGES,
                     bytes - b->charged);
   b->charged = bytes;
 }
@@ -104,10 +107,10 @@ static petra_status send_away(transport_ranks *t, const petra_address *to, petra
 
 static petra_status post(petra_transport *base, const petra_address *to, petra_message *message) {
   transport_ranks *t = (transport_ranks *)base;
-  if (petra_stages_has(&t->options.stages, to->stage))
-    return t->options.local->ops->post(t->options.local, to, message);
-  if (t->options.peers)
-    return petra_transport_peers_post(t->options.peers, to, message);
+  if (petra_stages_has(&t->execution->stages, to->stage))
+    return t->local->ops->post(t->local, to, message);
+  if (t->peers)
+    return petra_transport_peers_post(t->peers, to, message);
   petra_status status = send_away(t, to, message);
   petra_message_release(message);
   return status;
@@ -115,7 +118,7 @@ static petra_status post(petra_transport *base, const petra_address *to, petra_m
 
 static petra_status unpack(const transport_ranks *t, const petra_address *from, const unsigned char *data, size_t size,
                            petra_message *out) {
-  petra_stage *stage = petra_stages_get(&t->options.stages, from->stage);
+  petra_stage *stage = petra_stages_get(&t->execution->stages, from->stage);
   petra_tensor_form forms[PARTS];
   petra_message_shapes shapes;
   petra_tensor **parts[PARTS];
@@ -128,7 +131,7 @@ static petra_status unpack(const transport_ranks *t, const petra_address *from, 
   for (int i = 0; i < PARTS; i++) {
     if (shapes.shape[i][0] == 0)
       continue;
-    PETRA_TRY(petra_tensor_create(t->options.backend, forms[i].kind, shapes.shape[i], petra_stage_account(stage),
+    PETRA_TRY(petra_tensor_create(t->execution->backend, forms[i].kind, shapes.shape[i], petra_stage_account(stage),
                                   PETRA_MEMORY_MESSAGES, parts[i]));
     const size_t bytes = bytes_of(*parts[i]);
     if (bytes > size - at)
@@ -163,10 +166,10 @@ static petra_status take(petra_transport *base, const petra_address *from, petra
   char what[PETRA_ADDRESS_TEXT];
   const void *data;
   size_t size;
-  if (t->options.peers && !petra_stages_has(&t->options.stages, sender_of(from)))
-    return petra_transport_peers_take(t->options.peers, from, out);
-  if (!channel || petra_transport_local_has(t->options.local, from))
-    return t->options.local->ops->take(t->options.local, from, out);
+  if (t->peers && !petra_stages_has(&t->execution->stages, sender_of(from)))
+    return petra_transport_peers_take(t->peers, from, out);
+  if (!channel || petra_transport_local_has(t->local, from))
+    return t->local->ops->take(t->local, from, out);
   PETRA_TRY(petra_channel_take(channel, number_of(t, from), petra_address_describe(from, what), &data, &size));
   return receive(t, from, data, size, out);
 }
@@ -174,40 +177,40 @@ static petra_status take(petra_transport *base, const petra_address *from, petra
 /* Receives all messages that were sent to a stage by the schedule into its mailbox. */
 static petra_status gather(transport_ranks *t, int32_t stage, petra_message_kind kind) {
   const boundary *b = boundary_of(t, stage, kind);
-  while (b->channel && petra_transport_local_count(t->options.local, stage, kind) < b->sent - b->taken) {
+  while (b->channel && petra_transport_local_count(t->local, stage, kind) < b->sent - b->taken) {
     petra_address address = {.stage = stage, .kind = kind};
     petra_message message;
     const void *data;
     size_t size;
     PETRA_TRY(petra_channel_next(b->channel, "a message for a checkpoint", &address.number, &data, &size));
     PETRA_TRY(receive(t, &address, data, size, &message));
-    PETRA_TRY(t->options.local->ops->post(t->options.local, &address, &message));
+    PETRA_TRY(t->local->ops->post(t->local, &address, &message));
   }
   return PETRA_OK;
 }
 
 static petra_status archive(petra_transport *base, int32_t stage, petra_tensor_archive *tensors) {
   transport_ranks *t = (transport_ranks *)base;
-  if (t->options.peers && !tensors->archive->reading)
-    PETRA_TRY(petra_transport_peers_drain(t->options.peers));
+  if (t->peers && !tensors->archive->reading)
+    PETRA_TRY(petra_transport_peers_drain(t->peers));
   for (int c = 0; c <= PETRA_MESSAGE_BACKWARD && !tensors->archive->reading; c++)
     PETRA_TRY(gather(t, stage, (petra_message_kind)c));
-  return t->options.local->ops->archive(t->options.local, stage, tensors);
+  return t->local->ops->archive(t->local, stage, tensors);
 }
 
 static void destroy(petra_transport *base) {
   transport_ranks *t = (transport_ranks *)base;
-  for (int32_t j = 1; t->at && j <= t->options.stages.count; j++)
+  for (int32_t j = 1; t->at && j <= t->execution->stages.count; j++)
     for (int c = 0; c < PETRA_MESSAGE_KINDS; c++) {
       const petra_address to = {.stage = j, .kind = (petra_message_kind)c};
-      const int32_t here = petra_stages_has(&t->options.stages, j) ? j : sender_of(&to);
+      const int32_t here = petra_stages_has(&t->execution->stages, j) ? j : sender_of(&to);
       const boundary *b = boundary_of(t, j, to.kind);
       if (b->charged)
-        petra_account_add(petra_stage_account(petra_stages_get(&t->options.stages, here)), PETRA_MEMORY_MESSAGES,
+        petra_account_add(petra_stage_account(petra_stages_get(&t->execution->stages, here)), PETRA_MEMORY_MESSAGES,
                           -b->charged);
     }
-  petra_transport_peers_destroy(t->options.peers);
-  petra_transport_destroy(t->options.local);
+  petra_transport_peers_destroy(t->peers);
+  petra_transport_destroy(t->local);
   petra_free(t->at);
   petra_free(t);
 }
@@ -227,10 +230,10 @@ static petra_status count_sent(transport_ranks *t, int32_t from, int32_t to, pet
   const petra_address address = {to, kind, number};
   b->sent++;
   b->before += before;
-  if (before || !t->options.peers || petra_stages_has(&t->options.stages, from) ||
-      !petra_stages_has(&t->options.stages, to))
+  if (before || !t->peers || petra_stages_has(&t->execution->stages, from) ||
+      !petra_stages_has(&t->execution->stages, to))
     return PETRA_OK;
-  return petra_transport_peers_coming(t->options.peers, &address);
+  return petra_transport_peers_coming(t->peers, &address);
 }
 
 petra_status petra_transport_ranks_count(petra_transport *base, const petra_program_options *program,
@@ -263,47 +266,49 @@ bool petra_transport_ranks_room(petra_transport *base, int32_t stage, petra_mess
 void petra_transport_ranks_count_direct(const petra_transport *base, int64_t *messages, int64_t *bytes) {
   const transport_ranks *t = (const transport_ranks *)base;
   int64_t direct = 0, direct_bytes = 0;
-  if (t->options.peers)
-    petra_transport_peers_count(t->options.peers, &direct, &direct_bytes);
+  if (t->peers)
+    petra_transport_peers_count(t->peers, &direct, &direct_bytes);
   *messages += direct;
   *bytes += direct_bytes;
 }
 
 petra_status petra_transport_ranks_step(petra_transport *base) {
   const transport_ranks *t = (transport_ranks *)base;
-  return t->options.peers ? petra_transport_peers_flush(t->options.peers) : PETRA_OK;
+  return t->peers ? petra_transport_peers_flush(t->peers) : PETRA_OK;
 }
 
 /* Opens the channel of messages from one stage to a neighbour, if exactly one of them is here. */
 static petra_status open_channel(transport_ranks *t, int32_t from, int32_t to, petra_message_kind kind, int64_t bytes) {
-  const petra_transport_ranks_options *options = &t->options;
+  const petra_execution *e = t->execution;
   boundary *b = boundary_of(t, to, kind);
   const int id = (int)(b - t->at);
   const size_t capacity = b->capacity = sizeof(petra_message_shapes) + (size_t)bytes;
-  const bool out = petra_stages_has(&options->stages, from);
-  if (out == petra_stages_has(&options->stages, to) || options->peers)
+  const bool out = petra_stages_has(&e->stages, from);
+  if (out == petra_stages_has(&e->stages, to) || t->peers)
     return PETRA_OK;
-  return out ? petra_channel_open_out(options->progress, options->rank_of[to - 1], id, capacity, &b->channel)
-             : petra_channel_open_in(options->progress, options->rank_of[from - 1], id, capacity, &b->channel);
+  return out ? petra_channel_open_out(e->ranks->progress, e->placement->rank_of[to - 1], id, capacity, &b->channel)
+             : petra_channel_open_in(e->ranks->progress, e->placement->rank_of[from - 1], id, capacity, &b->channel);
 }
 
-petra_status petra_transport_ranks_create(const petra_transport_ranks_options *options, petra_transport **out) {
+petra_status petra_transport_ranks_create(petra_execution *e, petra_transport *local, petra_transport_peers *peers,
+                                          petra_transport **out) {
   static const petra_transport_ops ops = {.post = post, .take = take, .archive = archive, .destroy = destroy};
+  const bool evaluates = e->plan->program.eval_every > 0 && e->placement->replica == 0;
+  const int32_t stages = e->stages.count;
   transport_ranks *t;
   petra_status status = petra_allocate(&t, 1, sizeof *t);
   if (status != PETRA_OK) {
-    petra_transport_peers_destroy(options->peers);
-    petra_transport_destroy(options->local);
+    petra_transport_peers_destroy(peers);
+    petra_transport_destroy(local);
     return status;
   }
-  t->base.ops = &ops;
-  t->options = *options;
-  const int32_t stages = options->stages.count;
+  *t = (transport_ranks){
+      .base.ops = &ops, .execution = e, .local = local, .peers = peers, .by_arrival = e->plan->method.program->arrival};
   PETRA_TRY_GOTO(status, petra_allocate(&t->at, (size_t)stages * PETRA_MESSAGE_KINDS, sizeof *t->at), fail);
   for (int32_t j = 1; j < stages; j++) {
-    const int64_t up = options->forward_bytes[j - 1], down = options->backward_bytes[j];
+    const int64_t up = e->forward_bytes[j - 1], down = e->backward_bytes[j];
     PETRA_TRY_GOTO(status, open_channel(t, j, j + 1, PETRA_MESSAGE_FORWARD, up), fail);
-    if (options->evaluates && options->by_arrival)
+    if (evaluates && t->by_arrival)
       PETRA_TRY_GOTO(status, open_channel(t, j, j + 1, PETRA_MESSAGE_EVALUATION, up), fail);
     PETRA_TRY_GOTO(status, open_channel(t, j + 1, j, PETRA_MESSAGE_BACKWARD, down), fail);
   }

@@ -11,7 +11,7 @@
 
 typedef struct worker_ranks {
   petra_worker base, before; /* `before` is for what a checkpoint has done */
-  petra_worker_ranks_options options;
+  petra_execution *execution;
   petra_worker *counting;
   petra_worker_ranks_times took;
 } worker_ranks;
@@ -20,48 +20,49 @@ typedef struct worker_ranks {
  * reached it. */
 static petra_status perform_here(worker_ranks *w, int64_t virtual_ns, const petra_action *action,
                                  petra_action_result *result) {
-  const int64_t start_ns = petra_clock_ns(), waited_ns = petra_progress_thread_counts_now(w->options.progress).wait_ns;
-  const int64_t copied_ns = petra_transport_ranks_copying_ns(w->options.transport);
-  PETRA_TRY(w->options.worker->ops->perform(w->options.worker, virtual_ns, action, 1, result));
+  const int64_t start_ns = petra_clock_ns(),
+                waited_ns = petra_progress_thread_counts_now(w->execution->ranks->progress).wait_ns;
+  const int64_t copied_ns = petra_transport_ranks_copying_ns(w->execution->transport);
+  PETRA_TRY(w->execution->options.worker->ops->perform(w->execution->options.worker, virtual_ns, action, 1, result));
   const int64_t end_ns = petra_clock_ns();
-  const int64_t waiting_ns = petra_progress_thread_counts_now(w->options.progress).wait_ns - waited_ns;
+  const int64_t waiting_ns = petra_progress_thread_counts_now(w->execution->ranks->progress).wait_ns - waited_ns;
   w->took.busy_ns += end_ns - start_ns;
   w->took.waited_ns += waiting_ns;
-  w->took.copied_ns += petra_transport_ranks_copying_ns(w->options.transport) - copied_ns;
-  petra_rank_times_add(w->options.times, action, start_ns - w->options.origin_ns, end_ns - w->options.origin_ns,
-                       end_ns - start_ns - waiting_ns);
-  if (!w->options.actions || !petra_stages_has(&w->options.stages, action->stage))
+  w->took.copied_ns += petra_transport_ranks_copying_ns(w->execution->transport) - copied_ns;
+  petra_rank_times_add(w->execution->times, action, start_ns - w->execution->origin_ns,
+                       end_ns - w->execution->origin_ns, end_ns - start_ns - waiting_ns);
+  if (!w->execution->options.actions || !petra_stages_has(&w->execution->stages, action->stage))
     return PETRA_OK;
-  const int64_t took_ns = petra_transport_ranks_took_ns(w->options.transport);
+  const int64_t took_ns = petra_transport_ranks_took_ns(w->execution->transport);
   const bool waited = action->kind != PETRA_ACTION_EVALUATE && took_ns > start_ns; /* for its message */
-  const petra_trace_row row = {*action, (waited ? took_ns : start_ns) - w->options.origin_ns,
-                               end_ns - w->options.origin_ns, *result, 0};
-  PETRA_NOTIFY(petra_observer, w->options.actions, ended, observer, &row);
+  const petra_trace_row row = {*action, (waited ? took_ns : start_ns) - w->execution->origin_ns,
+                               end_ns - w->execution->origin_ns, *result, 0};
+  PETRA_NOTIFY(petra_observer, w->execution->options.actions, ended, observer, &row);
   return PETRA_OK;
 }
 
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   worker_ranks *w = (worker_ranks *)base;
-  PETRA_NOTIFY(petra_stage_observer, w->options.groups, begins, observer, virtual_ns, actions, count);
+  PETRA_NOTIFY(petra_stage_observer, w->execution->options.groups, begins, observer, virtual_ns, actions, count);
   for (int i = 0; i < count; i++) {
-    PETRA_TRY(petra_transport_ranks_count(w->options.transport, w->options.program, &actions[i], false));
-    const bool here = petra_stages_has(&w->options.stages, actions[i].stage);
+    PETRA_TRY(petra_transport_ranks_count(w->execution->transport, &w->execution->plan->program, &actions[i], false));
+    const bool here = petra_stages_has(&w->execution->stages, actions[i].stage);
     if (here || actions[i].kind == PETRA_ACTION_EVALUATE)
       PETRA_TRY(perform_here(w, virtual_ns, &actions[i], &results[i]));
     if (!here)
       PETRA_TRY(w->counting->ops->perform(w->counting, virtual_ns, &actions[i], 1, &results[i]));
   }
-  PETRA_TRY(petra_transport_ranks_step(w->options.transport));
-  PETRA_NOTIFY(petra_stage_observer, w->options.groups, done, observer);
-  return w->options.between ? w->options.between(w->options.context) : PETRA_OK;
+  PETRA_TRY(petra_transport_ranks_step(w->execution->transport));
+  PETRA_NOTIFY(petra_stage_observer, w->execution->options.groups, done, observer);
+  return petra_loss_relay_poll(w->execution->relay);
 }
 
 static petra_status perform_before(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                                    petra_action_result *results) {
   worker_ranks *w = (worker_ranks *)((char *)base - offsetof(worker_ranks, before));
   for (int i = 0; i < count; i++)
-    PETRA_TRY(petra_transport_ranks_count(w->options.transport, w->options.program, &actions[i], true));
+    PETRA_TRY(petra_transport_ranks_count(w->execution->transport, &w->execution->plan->program, &actions[i], true));
   return w->counting->ops->perform(w->counting, virtual_ns, actions, count, results);
 }
 
@@ -70,18 +71,19 @@ petra_worker *petra_worker_ranks_counting(petra_worker *base) {
 }
 
 static petra_status finish(petra_worker *base) {
-  return petra_worker_finish(((worker_ranks *)base)->options.worker);
+  return petra_worker_finish(((worker_ranks *)base)->execution->options.worker);
 }
 
-petra_status petra_worker_ranks_create(const petra_worker_ranks_options *options, petra_worker **out) {
+petra_status petra_worker_ranks_create(petra_execution *e, petra_worker **out) {
   static const petra_worker_ops ops = {.perform = perform, .finish = finish};
   static const petra_worker_ops before_ops = {.perform = perform_before};
   worker_ranks *w;
   PETRA_TRY(petra_allocate(&w, 1, sizeof *w));
   w->base.ops = &ops;
   w->before.ops = &before_ops;
-  w->options = *options;
-  petra_status status = petra_worker_cost_create(&options->counting, &w->counting);
+  w->execution = e;
+  const petra_worker_cost_options counting = petra_worker_cost_of(&e->plan->method, &e->plan->program);
+  petra_status status = petra_worker_cost_create(&counting, &w->counting);
   if (status != PETRA_OK)
     petra_free(w);
   else

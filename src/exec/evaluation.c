@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* First the batches of the data set, then those of the recalibration, then those of the data set again. */
+/* First the batches of the data set, then the batches of the recalibration, then the data set again. */
 typedef enum evaluation_pass { PASS_PLAIN, PASS_ESTIMATE, PASS_RECALIBRATED, PASS_ENDED } evaluation_pass;
 
 /* A batch that is computed beside others. */

@@ -42,8 +42,8 @@ petra_status petra_evaluate(const petra_evaluation_options *options, petra_snaps
                             petra_evaluation *out);
 
 /* Returns the number of images in batch `number` (also the number of its messages) of an evaluation over `images`
- * images: first the batches of the data set, then those of the recalibration and, if there are any, those of the data
- * set again. */
+ * images: first the batches of the data set, then the batches of the recalibration and, if there are any, the data set
+ * again. */
 int64_t petra_evaluation_batch(int64_t images, int64_t batch, int64_t recalibrate, int64_t number);
 
 /* The same batch by batch, for a process that does other work in between; every process must go through all batches. */

@@ -54,7 +54,8 @@ static petra_status put_labels(petra_feed *feed, int32_t stage, int64_t microbat
   return PETRA_OK;
 }
 
-/* Reads the next batch, which must be that of `microbatch`, and stores its labels for the stages here that need them. */
+/* Reads the next batch, which must be the batch of `microbatch`, and stores its labels for the stages here that need
+ * them. */
 static petra_status next_batch(petra_feed *feed, int64_t microbatch, petra_batch **out) {
   petra_batch *batch;
   PETRA_TRY(petra_loader_next(feed->loader, &batch));

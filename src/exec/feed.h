@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The training data of a worker: input for stage 1, labels for the stages with a loss (the last one; in a local program
- * all), from one loader. If only some of these stages are here, the loader is read for them alone. Loaders of one configuration yield the same batches in every
- * process. */
+ * all), from one loader. If only some of these stages are here, the loader is read for them alone. Loaders of one
+ * configuration yield the same batches in every process. */
 #pragma once
 
 #include "backend/tensor_archive.h"
@@ -9,7 +9,7 @@
 #include "exec/stages.h"
 
 /* Creates a tensor with the batch's samples, of the batch's shape: an activation of images, a sequence of tokens. A
- * batch of bytes needs a backend that takes images. `account` may be NULL. Errors are those of the backend. */
+ * batch of bytes needs a backend that takes images. `account` may be NULL. Fails as the backend does. */
 petra_status petra_batch_upload(petra_backend *backend, const petra_batch *batch, petra_account *account,
                                 petra_memory_category category, petra_tensor **out);
 
@@ -25,7 +25,7 @@ typedef struct petra_feed {
   petra_backend *backend;
   petra_loader *loader;     /* borrowed; at microbatch `read` */
   bool input;               /* stage 1 is here */
-  petra_stages stages;      /* those of the worker */
+  petra_stages stages;      /* the stages of the worker */
   bool local;               /* every stage needs labels; else the last one */
   int64_t read;             /* microbatches read so far */
   int32_t classes;          /* labels are 0 .. classes - 1 */

@@ -6,6 +6,7 @@ libpetra_a_SOURCES += \
 	src/exec/network.c src/exec/network.h \
 	src/exec/network_weights.c \
 	src/exec/pipeline.c src/exec/pipeline.h \
+	src/exec/probe_row.h \
 	src/exec/replica_losses.c \
 	src/exec/stage_observer.h \
 	src/exec/stages.h \

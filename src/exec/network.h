@@ -40,7 +40,7 @@ petra_loader_options petra_network_loader(const petra_network *network, int64_t 
 petra_status petra_network_evaluate(const petra_network *network, const petra_dataset *set, const petra_dataset *train,
                                     petra_evaluation *out);
 
-/* Creates the backend of the plan's config, with one lane per group of threads (setup/thread_groups.h). `ranks` are the
+/* Creates the backend of the plan's config, with one lane per group of threads (setup/placement.h). `ranks` are the
  * processes of the run; NULL: only this one. */
 petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ranks, petra_backend **out);
 

@@ -20,7 +20,7 @@ typedef struct tensor_list {
   petra_tensor **tensors;
 } tensor_list;
 
-/* The number in the name is that of the block or, of an auxiliary head, that of stage `j` + 1. */
+/* The number in the name is the number of the block or, for an auxiliary head, of stage `j` + 1. */
 static petra_status add_tensor(tensor_list *list, int j, const petra_block *block, const petra_tensor_spec *spec,
                                petra_tensor *tensor) {
   petra_weight *weight = &list->weights[list->count];

@@ -26,13 +26,13 @@ typedef struct petra_pipeline_options {
 /* Creates loader, transport and worker of a pipeline that has its network. Call petra_pipeline_fini even on failure. */
 petra_status petra_pipeline_start(petra_pipeline *pipeline, const petra_pipeline_options *options);
 
-/* Creates the worker in front of the workers of several replicas (exec/worker_replicas.h), whose pipelines have started;
- * NULL: the replica is in another process. */
+/* Creates the worker in front of the workers of several replicas (exec/worker_replicas.h), whose pipelines have
+ * started; NULL: the replica is in another process. */
 petra_status petra_pipelines_worker(petra_pipeline *const *pipelines, const petra_placement *placement,
                                     petra_worker **out);
 
-/* For a program by arrival between processes: the microbatches after which the pipeline is drained for a checkpoint. All
- * zeros: none. */
+/* For a program by arrival between processes: the microbatches after which the pipeline is drained for a checkpoint.
+ * All zeros: none. */
 typedef struct petra_pipeline_cuts {
   int64_t begin; /* microbatches that a checkpoint has done, and the executor's clock then; 0: from the beginning */
   int64_t begin_ns;

@@ -103,7 +103,7 @@ static petra_status on_evaluating(petra_stage_observer *base) {
   return PETRA_OK;
 }
 
-/* Only replica 0 evaluates; its weights are those of all. */
+/* Only replica 0 evaluates; all replicas have the same weights. */
 static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation,
                                petra_snapshot *const *snapshots) {
   const petra_replica_losses *l = ((const input *)base)->losses;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An observer of real stages is notified of what a worker does to tensors. It may read the stages and changes nothing
- * of the training: results are bit-identical. Training log and probe are such observers; lists are those of
- * schedule/observer.h. */
+ * of the training: results are bit-identical. Training log and probe are such observers; schedule/observer.h defines
+ * lists of them. */
 #pragma once
 
 #include "exec/evaluation.h"
@@ -47,10 +47,10 @@ struct petra_stage_observer {
 };
 
 /* --- replica_losses.c ---
- * Combines the losses of replicas into those of one run. Each replica's last stage reports its part of a microbatch.
- * When all have reported, the observers are notified once: of the mean of the losses, summed in double in the order of
- * replicas (all have as many images), and of the sums of the counts. Evaluations come from replica 0; observers are
- * notified of them after all losses that replica 0 reported before. */
+ * Combines the losses of replicas into the losses of one run. Each replica's last stage reports its part of a
+ * microbatch. When all have reported, the observers are notified once: of the mean of the losses, summed in double in
+ * the order of replicas (all have as many images), and of the sums of the counts. Evaluations come from replica 0;
+ * observers are notified of them after all losses that replica 0 reported before. */
 
 typedef struct petra_replica_losses petra_replica_losses;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Carries messages between stages. The worker computes a message and names its receiver; the transport knows where the
  * receiver is and how the message gets there. The local transport works within this process, with mailboxes;
- * distributed/transport_ranks.h works between processes. */
+ * distributed/transport_ranks.c works between processes. */
 #pragma once
 
 #include "backend/tensor_archive.h"
@@ -68,7 +68,7 @@ int64_t petra_transport_local_count(const petra_transport *transport, int32_t st
 /* Returns the size of `elements` elements of a kind. */
 size_t petra_packed_bytes(const petra_backend *backend, petra_tensor_kind kind, int64_t elements);
 
-/* Writes all elements of the tensor. Errors are those of petra_op_download. */
+/* Writes all elements of the tensor. Fails as petra_op_download does. */
 petra_status petra_pack(const petra_tensor *tensor, void *to);
 
 /* Overwrites all elements of the tensor with what petra_pack wrote of a tensor with the same kind and shape. */
@@ -92,9 +92,9 @@ void petra_message_parts(petra_message *message, petra_tensor **parts[PETRA_MESS
 enum { PETRA_ADDRESS_TEXT = 96 };
 const char *petra_address_describe(const petra_address *address, char text[PETRA_ADDRESS_TEXT]);
 
-/* Return the maximum bytes of the buffers of one boundary and direction, for messages of `message_bytes`: at the sender,
- * and at the receiver in addition to the messages that wait there by the schedule. Both count as messages of their
- * stage. */
+/* Return the maximum bytes of the buffers of one boundary and direction, for messages of `message_bytes`: at the
+ * sender, and at the receiver in addition to the messages that wait there by the schedule. Both count as messages of
+ * their stage. */
 int64_t petra_transport_bytes_out(int64_t message_bytes);
 int64_t petra_transport_bytes_in(int64_t message_bytes);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Evaluations of worker_stage: each E takes a snapshot, and that of the last stage starts the evaluation. */
+/* Evaluations of worker_stage: each E takes a snapshot, and the E of the last stage starts the evaluation. */
 #include "base/mem.h"
 #include "exec/worker_stage_private.h"
 #include "stage/stage_archive.h"

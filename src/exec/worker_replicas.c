@@ -15,7 +15,7 @@ typedef enum step { STEP_PIECE, STEP_MEAN, STEPS } step;
 /* The exchange of one stage. */
 typedef struct exchange {
   petra_shared_size size;
-  bool begun, summed; /* the pieces of this process are sent; its own piece is the mean, and is sent */
+  bool begun, summed; /* the pieces of this process are sent; the piece that it owns is the mean, and is sent */
 } exchange;
 
 /* The shared values of each replica that is here, one after the other. */
@@ -286,7 +286,7 @@ static petra_status go_on(worker_replicas *w, const petra_action *actions, int c
 
 /* --- the worker --- */
 
-/* Takes the results of one replica; the duration of an action is that of the slowest replica that is here. */
+/* Takes the results of one replica; the duration of an action is the duration at the slowest replica that is here. */
 static void merge(const worker_replicas *w, int replica, petra_action_result *results, int count) {
   for (int i = 0; i < count; i++)
     if (replica == w->first_here)

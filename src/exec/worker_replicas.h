@@ -7,7 +7,7 @@
  *
  * Between processes, what a stage shares is cut into as many pieces as there are replicas, and replica i owns piece i.
  * As soon as the gradients of an update are complete (with the last B, or W, before it) each process sends every owner
- * its piece. An owner that has a piece of all replicas sends their mean to the others. This goes on between the other
+ * its piece. An owner that has a piece of all replicas sends their mean to the others. This happens between the other
  * actions of the process, and the update waits for what is missing. So a process sends 2 (r - 1) / r of what the stage
  * shares. In one process there is one piece, and nothing is sent.
  *
@@ -31,8 +31,9 @@ typedef struct petra_worker_replicas_options {
   int channel;            /* with a progress thread: the id of the channels between replicas, which nobody else uses */
 } petra_worker_replicas_options;
 
-/* The arrays of `options` are copied. Results are those of the first replica that is here. A measured duration is that
- * of the slowest replica that is here, without the averaging. No piece may be larger than a message can be. */
+/* The arrays of `options` are copied. The results are the results of the first replica that is here. A measured
+ * duration is the duration at the slowest replica that is here, without the averaging. No piece may be larger than a
+ * message can be. */
 petra_status petra_worker_replicas_create(const petra_worker_replicas_options *options, petra_worker **out);
 void petra_worker_replicas_destroy(petra_worker *worker); /* before the stages; NULL is allowed */
 
@@ -45,7 +46,7 @@ int64_t petra_worker_replicas_bytes(int replicas, int stages, int64_t shared_byt
 /* The size of what a stage shares. */
 typedef struct petra_shared_size {
   int64_t elements;
-  size_t element_bytes; /* 4: float; 8: double. The type is that of exec/transport.h */
+  size_t element_bytes; /* 4: float; 8: double. The type is the type in exec/transport.h */
 } petra_shared_size;
 
 /* Computes out[e] = (parts[0][e] + ... + parts[replicas - 1][e]) / replicas, summed and divided in the type of the

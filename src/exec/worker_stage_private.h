@@ -38,7 +38,7 @@ typedef struct petra_group_task {
   petra_deferred_work deferred;
 } petra_group_task;
 
-/* The actions of a group that one thread performs one after the other: those of one stage. */
+/* The actions of a group of one stage, which one thread performs one after the other. */
 typedef struct petra_chain {
   int32_t stage;
   int64_t expected_ns; /* their duration last time */
@@ -49,9 +49,10 @@ typedef struct petra_worker_stage {
   petra_worker_stage_options options;
   petra_feed feed;
   petra_pending *evaluations;
-  petra_stage_losses *local;      /* in a local program: of every stage, from 0, in every epoch; else NULL */
-  int64_t epochs;                 /* with a training loss */
-  petra_late_loss late, new_late; /* the last loss, which the device may still compute; that of the present action */
+  petra_stage_losses *local; /* in a local program: of every stage, from 0, in every epoch; else NULL */
+  int64_t epochs;            /* with a training loss */
+  petra_late_loss late,
+      new_late; /* the last loss, which the device may still compute; the loss of the present action */
   /* For groups (worker_group.c): */
   petra_thread_pool *pool; /* NULL: one action at a time */
   petra_group_task *tasks;
@@ -75,8 +76,8 @@ static inline bool petra_worker_stage_is_last(const petra_worker_stage *worker, 
 /* Takes the inputs (messages, images, labels) and notifies the observers before the action. */
 petra_status petra_task_prepare(petra_worker_stage *worker, petra_task *task);
 
-/* Computes. It touches only its stage and, of the task, tensors and results; it may run beside those of other
- * stages. */
+/* Computes. It touches only its stage and, of the task, tensors and results; it may run beside the computations of
+ * other stages. */
 petra_status petra_task_compute(petra_worker_stage *worker, petra_task *task);
 
 /* Posts the messages and reports the results. */

@@ -2,7 +2,6 @@
 # src/group: one process or several: the ranks of a run, and messages of bytes between them; MPI.
 libpetra_a_SOURCES += \
 	src/group/channel.c \
-	src/group/launcher.c \
 	src/group/mpi.c \
 	src/group/progress_thread.c src/group/progress_thread.h \
 	src/group/progress_thread_private.h \

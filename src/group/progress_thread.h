@@ -158,7 +158,7 @@ petra_status petra_progress_thread_put(petra_progress_thread *progress, int to, 
 petra_status petra_progress_thread_get(petra_progress_thread *progress, int from, void *data, size_t size);
 
 /* Sends a message directly from memory, or receives it there. The memory, such as a device's that the wire can read
- * (wire.h), must not change until that is complete. `id` is that of a channel that is not opened; both ends name such
+ * (wire.h), must not change until that is complete. `id` is the id of a channel that is not opened; both ends name such
  * messages, of exactly `size` bytes, in one order. These messages are not counted. */
 petra_status petra_progress_thread_begin(petra_progress_thread *progress, int other, int id, bool sends, void *data,
                                          size_t size, int *request);

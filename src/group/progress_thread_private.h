@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-/* The first tags belong to the progress thread itself, then two to each channel: for messages, and for
+/* The first tags belong to the progress thread itself; then there are two per channel: for messages, and for
  * acknowledgements. */
 enum { PETRA_TAG_CONTROL, PETRA_TAG_PUT, PETRA_TAGS_OWN };
 

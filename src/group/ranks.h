@@ -77,8 +77,8 @@ petra_status petra_ranks_share(petra_ranks *ranks, void *data, size_t size);
 void petra_ranks_agreement_start(petra_ranks *ranks, int64_t every_ns, int64_t position);
 bool petra_ranks_agreement_discard(petra_ranks *ranks, bool discards);
 
-/* Call this at position `done`, before the rank passes on to `next`. It may wait for the other ranks. *agreed is true if
- * all ranks write a checkpoint here; *then is what they do afterwards. *waited_ns is the time of waiting. */
+/* Call this at position `done`, before the rank passes on to `next`. It may wait for the other ranks. *agreed is true
+ * if all ranks write a checkpoint here; *then is what they do afterwards. *waited_ns is the time of waiting. */
 petra_status petra_ranks_agreement_reach(petra_ranks *ranks, int64_t done, int64_t next, bool *agreed,
                                          petra_agreed *then, int64_t *waited_ns);
 

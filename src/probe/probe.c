@@ -13,12 +13,12 @@
 /* --- the actions of all stages --- */
 
 static bool is_probed(const petra_probe *probe, int64_t microbatch) {
-  return petra_program_is_probed(probe->options.program_options, probe->options.config->probe.per_epoch, microbatch);
+  return petra_program_is_probed(&probe->plan->program, probe->plan->config->probe.per_epoch, microbatch);
 }
 
 /* Records the version of its weights that F of a stage is about to read. At stage 1 it may begin a window. */
 static petra_status record_forward(petra_probe *probe, const petra_action *action) {
-  const petra_method *method = probe->options.method;
+  const petra_method *method = &probe->plan->method;
   const petra_version_rule rule = {method->forward_weights, method->backward_weights, method->accumulate,
                                    method->sync_period};
   const int32_t j = action->stage - 1;
@@ -58,8 +58,7 @@ static petra_status group_begins(petra_probe *probe, int64_t virtual_ns, const p
   probe->action_count = count;
   for (int i = 0; i < count; i++)
     if (actions[i].kind == PETRA_ACTION_FORWARD ||
-        (actions[i].kind == PETRA_ACTION_BACKWARD &&
-         petra_program_fused(probe->options.program_options, actions[i].stage)))
+        (actions[i].kind == PETRA_ACTION_BACKWARD && petra_program_fused(&probe->plan->program, actions[i].stage)))
       PETRA_TRY(record_forward(probe, &actions[i]));
   return PETRA_OK;
 }
@@ -111,9 +110,9 @@ static petra_status done(petra_stage_observer *observer) {
 /* Copies the tensor, because the stage owns the bytes of the original. */
 static petra_status copy(petra_probe *probe, const petra_tensor *tensor, petra_tensor **out) {
   petra_tensor *made;
-  PETRA_TRY(petra_tensor_create(probe->options.backend, tensor->kind, tensor->shape, &probe->account,
+  PETRA_TRY(petra_tensor_create(probe->compute.backend, tensor->kind, tensor->shape, &probe->account,
                                 PETRA_MEMORY_INPUT_BUFFER, &made));
-  petra_status status = petra_op_copy(probe->options.backend, tensor, made);
+  petra_status status = petra_op_copy(probe->compute.backend, tensor, made);
   if (status != PETRA_OK)
     petra_tensor_release(&made);
   else
@@ -139,8 +138,8 @@ static petra_status input(petra_stage_observer *observer, int32_t stage, int64_t
   const petra_probe_input *from = (petra_probe_input *)observer;
   petra_probe *probe = from->probe;
   petra_probe_window *window = petra_probe_find(probe, microbatch);
-  if (!window || petra_program_fused(probe->options.program_options, stage) ||
-      !petra_stage_reconstructs(petra_stages_get(&probe->options.stages, stage)))
+  if (!window || petra_program_fused(&probe->plan->program, stage) ||
+      !petra_stage_reconstructs(petra_stages_get(&probe->stages_here, stage)))
     return PETRA_OK;
   petra_streams *kept = &petra_probe_slot_of(window, microbatch)->parts[from->index].inputs[stage - 1];
   for (int i = 0; i < 2; i++)
@@ -181,11 +180,11 @@ static petra_status reconstructed(petra_stage_observer *observer, int32_t stage,
 }
 
 static petra_status keep_gradients(petra_probe *probe, petra_probe_window *window, int32_t j) {
-  const petra_stage *stage = petra_stages_get(&probe->options.stages, j + 1);
+  const petra_stage *stage = petra_stages_get(&probe->stages_here, j + 1);
   for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++) {
     const petra_tensor_set *gradients = petra_stage_mean_gradients(stage, b);
     for (int i = 0; i < gradients->count; i++)
-      PETRA_TRY(petra_op_copy(probe->options.backend, gradients->tensor[i],
+      PETRA_TRY(petra_op_copy(probe->compute.backend, gradients->tensor[i],
                               window->sums[PETRA_GRADIENT_METHOD][b].tensor[i]));
   }
   return PETRA_OK;
@@ -228,12 +227,12 @@ static petra_status set_up(petra_probe *probe) {
                                                       .updating = updating};
   static const petra_stage_observer_ops stages_here = {
       .read = read, .input = input, .forwarded = forwarded, .reconstructed = reconstructed, .updating = updating};
-  const petra_probe_options *options = &probe->options;
+  const petra_plan *plan = probe->plan;
+  const bool alone = !probe->network->placement->ranks->progress;
   PETRA_TRY(allocate(probe));
   probe->groups.ops = &groups;
   for (int i = 0; i < probe->here; i++)
-    probe->inputs[i] = (petra_probe_input){
-        .base.ops = options->ranks.progress ? &stages_here : &all_stages, .probe = probe, .index = i};
+    probe->inputs[i] = (petra_probe_input){.base.ops = alone ? &all_stages : &stages_here, .probe = probe, .index = i};
   for (int b = 0; b < probe->model->block_count; b++) {
     probe->offset[b] = probe->parameters;
     probe->parameters += petra_block_parameter_count(&probe->model->blocks[b]);
@@ -241,28 +240,35 @@ static petra_status set_up(petra_probe *probe) {
   probe->offset[probe->model->block_count] = probe->parameters;
   for (int32_t j = 0; j < probe->stages; j++) {
     const petra_stage_mitigation mitigation =
-        petra_method_stage_mitigation(options->method, probe->stages, options->program_options->warmup, j + 1);
+        petra_method_stage_mitigation(&plan->method, probe->stages, plan->program.warmup, j + 1);
     probe->predicts[j] = petra_mitigation_predicts(&mitigation);
   }
-  return options->ranks.progress ? petra_probe_exchange_open(probe) : PETRA_OK;
+  return alone ? PETRA_OK : petra_probe_exchange_open(probe);
 }
 
 petra_status petra_probe_create(const petra_probe_options *options, petra_probe **out) {
+  const petra_plan *plan = options->network->plan;
+  const petra_placement *placement = options->network->placement;
+  const petra_program_ops *program = plan->method.program;
   petra_probe *probe;
-  if (options->program->moment == PETRA_MOMENT_NONE)
+  if (program->moment == PETRA_MOMENT_NONE)
     return petra_fail(PETRA_SCHEDULE,
                       "program %s: no weights are those of the moment when a backward runs; expected no probes",
-                      options->program->name);
+                      program->name);
   PETRA_TRY(petra_allocate(&probe, 1, sizeof *probe));
   probe->options = *options;
-  probe->compute = (petra_compute){.backend = options->backend, .account = &probe->account};
-  probe->model = options->model;
-  probe->stages = options->partition->stages;
-  probe->accumulate = options->program_options->accumulate;
-  probe->moment = options->program->moment;
-  probe->rank = options->ranks.rank;
-  probe->first = options->ranks.replica;
-  probe->here = options->ranks.progress ? 1 : options->replicas;
+  probe->network = options->network;
+  probe->plan = plan;
+  probe->stages_here = petra_network_stages(options->network);
+  probe->compute = (petra_compute){.backend = options->network->backend, .account = &probe->account};
+  probe->model = &plan->model;
+  probe->stages = plan->partition.stages;
+  probe->replicas = placement->replicas;
+  probe->accumulate = plan->program.accumulate;
+  probe->moment = program->moment;
+  probe->rank = placement->ranks->rank;
+  probe->first = placement->replica;
+  probe->here = placement->ranks->progress ? 1 : placement->replicas;
   const petra_status status = set_up(probe);
   if (status != PETRA_OK)
     petra_probe_destroy(probe);

@@ -1,51 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Probes of gradient fidelity: for chosen update windows they compare the gradient that a stage's update takes with two
  * exact ones (docs/semantics/gradient-fidelity.md). The worker notifies the probe of what it does. The probe copies
- * weights and images, which count in its own account, and changes nothing of the training: results are bit-identical.
+ * weights and images, which count in the account of the probe, and changes nothing of the training: results are
+ * bit-identical.
  *
- * Every process of a run has a probe, which computes the part of its own stages. All of them decide from the order of
- * the actions of all stages which references they compute next and with which versions, so that they decide alike
+ * Every process of a run has a probe, which computes the part of its stages. All of them decide from the order of the
+ * actions of all stages which references they compute next and with which versions, so that they decide alike
  * (docs/adr/0025). A process with all stages is the case of one. */
 #pragma once
 
 #include "backend/tensor_archive.h"
+#include "exec/network.h"
+#include "exec/probe_row.h"
 #include "exec/stage_observer.h"
-#include "schedule/method.h"
-#include "group/progress_thread.h"
-#include "nn/model.h"
-#include "stage/stage.h"
 
 /* --- gradient_cosine.c ---
  * Differences between gradients: the measures of docs/semantics/gradient-fidelity.md, over pairs of the three
  * gradients of a probe. */
-
-/* X(NAME, name in files, meaning) */
-#define PETRA_GRADIENT_LIST(X)                                                                                         \
-  X(METHOD, "method", "the gradient that the update takes")                                                            \
-  X(DELAYED, "delayed", "exact, every stage with the weights of the microbatch's forward there")                       \
-  X(END_TO_END, "end_to_end", "exact, every stage with its weights when the backward of the microbatch runs")
-
-/* X(NAME, name in files, first, second) */
-#define PETRA_PAIR_LIST(X)                                                                                             \
-  X(METHOD_DELAYED, "method_delayed", METHOD, DELAYED)                                                                 \
-  X(METHOD_END_TO_END, "method_end_to_end", METHOD, END_TO_END)                                                        \
-  X(DELAYED_END_TO_END, "delayed_end_to_end", DELAYED, END_TO_END)
-
-/* X(NAME, name in files): <x, y> / (||x|| ||y||), ||x|| / ||y||, ||x - y|| / ||y|| */
-#define PETRA_MEASURE_LIST(X)                                                                                          \
-  X(COSINE, "cosine")                                                                                                  \
-  X(NORM_RATIO, "norm_ratio")                                                                                          \
-  X(RELATIVE_ERROR, "relative_error")
-
-#define PETRA_FIDELITY_ENUM(name, ...) PETRA_GRADIENT_##name,
-typedef enum petra_gradient { PETRA_GRADIENT_LIST(PETRA_FIDELITY_ENUM) PETRA_GRADIENTS } petra_gradient;
-#undef PETRA_FIDELITY_ENUM
-#define PETRA_FIDELITY_ENUM(name, ...) PETRA_PAIR_##name,
-typedef enum petra_pair { PETRA_PAIR_LIST(PETRA_FIDELITY_ENUM) PETRA_PAIRS } petra_pair;
-#undef PETRA_FIDELITY_ENUM
-#define PETRA_FIDELITY_ENUM(name, ...) PETRA_MEASURE_##name,
-typedef enum petra_measure { PETRA_MEASURE_LIST(PETRA_FIDELITY_ENUM) PETRA_MEASURES } petra_measure;
-#undef PETRA_FIDELITY_ENUM
 
 /* Sums over the elements of one tensor, or of many concatenated. */
 typedef struct petra_products {
@@ -69,44 +40,13 @@ petra_status petra_probe_distance(const petra_compute *compute, const petra_stre
 
 /* --- the probe --- */
 
-/* The result of one probe. J stages, P parameter tensors in the order of blocks and petra_block_parameter; NaN if a
- * measure is not defined (a gradient of 0) or nothing is reconstructed. */
-typedef struct petra_probe_row {
-  int64_t microbatch; /* the first of the update window's k */
-  int32_t stages, parameters;
-  const double *stage;                                /* [measure][pair][J]: means over the stage's tensors */
-  const double *concatenated;                         /* [pair][J]: cosine of all the stage's tensors as one vector */
-  const double *reconstruction;                       /* [J]: ||x~ - x|| / ||x||, mean over the k microbatches */
-  const double *parameter;                            /* [measure][pair][P] */
-  const petra_tensor_set *gradients[PETRA_GRADIENTS]; /* per block; NULL unless they were requested */
-} petra_probe_row;
-
-/* This process among the processes of the run; borrowed. */
-typedef struct petra_probe_ranks {
-  petra_progress_thread *progress; /* NULL: this process is alone, and has all replicas */
-  int rank;                        /* of this process */
-  int replica;                     /* the replica whose stages this process has */
-  int places;                      /* ranks per replica: rank q is at place q % places of replica q / places */
-  const int32_t *rank_of;          /* of each stage of this replica */
-  int first_channel;               /* number of the first channel of the probes; theirs are the last ones */
-} petra_probe_ranks;
-
+/* probe.per_epoch: number of probes per epoch, evenly spaced; windows of k microbatches do not overlap, so there may be
+ * fewer. probe.gradients: rows contain the gradients. */
 typedef struct petra_probe_options {
-  /* probe.per_epoch: number of probes per epoch, evenly spaced; windows of k microbatches do not overlap, so there may
-   * be fewer. probe.gradients: rows contain the gradients. */
-  const petra_config *config;
-  petra_backend *backend;
-  const petra_model *model;
-  const petra_partition *partition; /* has the blocks of the stages */
-  const petra_method *method;
-  const petra_program_ops *program;
-  const petra_program_options *program_options;
-  int replicas;            /* of every stage, 1 or more: a microbatch has one part per replica */
-  petra_stages stages;     /* the stages that are here, of replica ranks.replica */
-  petra_probe_ranks ranks; /* the processes of the run; zeros: all stages of all replicas are here */
-  void *context;
+  const petra_network *network; /* replica 0's, if all replicas are here; its plan has its program */
   /* Is called on rank 0 when a probe is complete, in the order of microbatches. A failure ends the run. */
   petra_status (*row)(void *context, const petra_probe_row *row);
+  void *context;
 } petra_probe_options;
 
 typedef struct petra_probe petra_probe;
@@ -134,8 +74,8 @@ petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tenso
  * under an account that the archive knows. */
 petra_status petra_probe_archive_stage(petra_probe *probe, int replica, int32_t stage, petra_tensor_archive *tensors);
 
-/* All processes call this at the same place of the order. Afterwards all references that were begun are computed, and
- * rank 0 has delivered the rows of all complete windows. NULL: no probe. */
+/* All processes call this at the same position of the order. Afterwards all references that were begun are computed,
+ * and rank 0 has delivered the rows of all complete windows. NULL: no probe. */
 petra_status petra_probe_drain(petra_probe *probe);
 
 /* Returns the account of the probe of this process. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The probe in a checkpoint. What all processes have in common is a part of its own. What is stored for a stage
+/* The probe in a checkpoint. What all processes have in common is a separate part. What is stored for a stage
  * (weights, gradients, inputs) is in the part of the stage, and the process that has the stage resumes from it. */
 #include "base/log.h"
 #include "base/mem.h"
@@ -146,15 +146,15 @@ static petra_status archive_inputs(const stage_part *part, petra_probe_slot *slo
   const petra_block *block = &probe->model->blocks[petra_probe_first(probe, part->stage)];
   petra_probe_part *of = &slot->parts[part->replica - probe->first];
   petra_streams *inputs = &of->inputs[part->stage];
-  petra_tensor **places[] = {&inputs->tensor[0], &inputs->tensor[1], &of->images};
+  petra_tensor **members[] = {&inputs->tensor[0], &inputs->tensor[1], &of->images};
   petra_tensor_form forms[4];
   const int count = part->stage == 0 ? 3 : 2;
   const bool held = slot->read && !petra_probe_slot_is_complete(probe, slot);
-  PETRA_TRY(petra_tensor_archive_references(part->tensors, "tensors", places, count));
+  PETRA_TRY(petra_tensor_archive_references(part->tensors, "tensors", members, count));
   petra_streams_forms(block->streams_in, &block->shape_in,
                       inputs->tensor[0] || inputs->tensor[1] ? PETRA_PRESENT : PETRA_ABSENT, forms);
   petra_streams_forms(1, &probe->model->blocks[0].shape_in, held ? PETRA_PRESENT : PETRA_ABSENT, forms + 2);
-  PETRA_TRY(petra_tensor_archive_check(part->tensors, "tensors", places, forms, count));
+  PETRA_TRY(petra_tensor_archive_check(part->tensors, "tensors", members, forms, count));
   return part->stage == 0 ? archive_labels(part, of) : PETRA_OK;
 }
 
@@ -194,7 +194,7 @@ static petra_status archive_found(const stage_part *part, petra_probe_window *wi
   PETRA_TRY(archive_columns(part->archive, "stage", window->stage, measures, probe->stages, j, 1));
   PETRA_TRY(archive_columns(part->archive, "concatenated", window->concatenated, PETRA_PAIRS, probe->stages, j, 1));
   PETRA_TRY(archive_columns(part->archive, "parameter", window->parameter, measures, probe->parameters, first, count));
-  const bool released = window->compared[j] && !probe->options.config->probe.gradients;
+  const bool released = window->compared[j] && !probe->plan->config->probe.gradients;
   for (int g = 0; g < PETRA_GRADIENTS; g++)
     for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++) {
       char name[48];
@@ -250,8 +250,8 @@ static petra_status archive_one_kept(const stage_part *part, int64_t i, petra_pr
   return PETRA_OK;
 }
 
-/* Reads or writes the weights, which are the same on all replicas: a process with several stores those of the first.
- * They are the end of the part. */
+/* Reads or writes the weights, which are the same on all replicas: a process with several replicas stores the weights
+ * of the first. They are the end of the part. */
 static petra_status archive_kept(const stage_part *part) {
   petra_probe *probe = part->probe;
   int64_t count = 0, written = 0;
@@ -268,7 +268,7 @@ static petra_status archive_kept(const stage_part *part) {
   return PETRA_OK;
 }
 
-/* Reads or writes the peaks of the process that wrote the part. A process resumes with the largest of those of its
+/* Reads or writes the peaks of the process that wrote the part. A process resumes with the largest peaks of its
  * stages. */
 static petra_status archive_peaks(const stage_part *part) {
   petra_account *account = &part->probe->account, peaks = *account;
@@ -282,7 +282,7 @@ static petra_status archive_peaks(const stage_part *part) {
 }
 
 static petra_status check_version(const stage_part *part) {
-  const int64_t made = petra_stage_version(petra_stages_get(&part->probe->options.stages, part->stage + 1));
+  const int64_t made = petra_stage_version(petra_stages_get(&part->probe->stages_here, part->stage + 1));
   const int64_t said = part->probe->versions[part->stage];
   return made == said ? PETRA_OK
                       : petra_archive_refuse(part->archive, "versions", "stage %d has made %lld updates, not %lld",

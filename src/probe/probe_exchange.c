@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the probes of the processes of a run send each other: streams and gradients between neighbouring stages, the
  * gradients of other replicas, the results of a window. The messages use channels of the progress thread that nothing
- * else uses. They go through the hosts, even if training messages go from device to device. Buffers count as messages of
- * the probe's account. */
+ * else uses. They go through the hosts, even if training messages go from device to device. Buffers count as messages
+ * of the probe's account. */
 #include "probe/probe_private.h"
 
 #include "base/log.h"
@@ -40,23 +40,23 @@ static int keys_of(const petra_probe *probe, message_kind kind) {
   switch (kind) {
   case MESSAGE_UP:
   case MESSAGE_DOWN:
-    return probe->options.partition->stages;
+    return probe->plan->partition.stages;
   case MESSAGE_MEAN:
-    return probe->options.replicas;
+    return probe->replicas;
   case MESSAGE_FOUND:
-    return probe->options.replicas * probe->options.ranks.places;
+    return probe->replicas * probe->network->placement->places;
   case MESSAGES:
     break;
   }
   return 0;
 }
 
-/* Every stage has a channel up and one down. The processes at one place share one number, and so do all that send to
- * rank 0. */
+/* Every stage has a channel up and one down. The processes with the same stages of all replicas share one number, and
+ * so do all processes that send to rank 0. */
 static int channel_of(const petra_probe *probe, message_kind kind, int key) {
-  const int stages = probe->options.partition->stages;
+  const int stages = probe->plan->partition.stages;
   static const int behind[] = {[MESSAGE_MEAN] = 0, [MESSAGE_FOUND] = 1};
-  return probe->options.ranks.first_channel +
+  return petra_channel_id(probe->stages, PETRA_CHANNEL_PROBES) +
          (kind <= MESSAGE_DOWN ? (int)kind * stages + key : 2 * stages + behind[kind]);
 }
 
@@ -68,8 +68,8 @@ static void charge(petra_probe *probe, link_end *end) {
 
 /* --- messages --- */
 
-/* Returns a buffer for the next message of a kind. Upwards a sender is at most two messages ahead of its receiver; on the
- * other channels it only waits for one of its two buffers. */
+/* Returns a buffer for the next message of a kind. Upwards a sender is at most two messages ahead of its receiver; on
+ * the other channels it only waits for one of its two buffers. */
 static petra_status room(petra_probe *probe, message_kind kind, int key, void **buffer) {
   link_end *end = &probe->exchange->ends[kind][key];
   PETRA_TRY(petra_channel_buffer(end->channel, kind == MESSAGE_UP ? end->count - PETRA_TRANSPORT_AHEAD : 0,
@@ -201,12 +201,12 @@ static size_t found_bytes(const petra_probe *probe) {
 
 static petra_status open_channel(petra_probe *probe, message_kind kind, int key, int from, int to, size_t capacity) {
   link_end *end = &probe->exchange->ends[kind][key];
-  const int channel = channel_of(probe, kind, key), rank = probe->options.ranks.rank;
-  petra_progress_thread *progress = probe->options.ranks.progress;
+  const int channel = channel_of(probe, kind, key), rank = probe->rank;
+  petra_progress_thread *progress = probe->network->placement->ranks->progress;
   if (from == to || (rank != from && rank != to))
     return PETRA_OK;
   if ((int64_t)capacity > PETRA_MESSAGE_BYTES_MAX)
-    return petra_config_fail(probe->options.config, "probe.per_epoch",
+    return petra_config_fail(probe->plan->config, "probe.per_epoch",
                              "a message of a probe has %zu bytes; expected at most %zu with run.mode: execute, a "
                              "smaller batch or shorter windows",
                              capacity, (size_t)PETRA_MESSAGE_BYTES_MAX);
@@ -228,10 +228,10 @@ static size_t element_bytes(const petra_backend *backend) {
 
 /* Opens the channels between neighbouring stages. */
 static petra_status open_boundaries(petra_probe *probe) {
-  const size_t batch = (size_t)probe->options.config->data.batch, element = element_bytes(probe->options.backend);
-  for (int j = 1; j < probe->options.partition->stages; j++) {
-    const petra_block *block = &probe->model->blocks[probe->options.partition->first[j]];
-    const int below = probe->options.ranks.rank_of[j - 1], above = probe->options.ranks.rank_of[j];
+  const size_t batch = (size_t)probe->plan->config->data.batch, element = element_bytes(probe->compute.backend);
+  for (int j = 1; j < probe->plan->partition.stages; j++) {
+    const petra_block *block = &probe->model->blocks[probe->plan->partition.first[j]];
+    const int below = probe->network->placement->rank_of[j - 1], above = probe->network->placement->rank_of[j];
     const size_t streams = sizeof(streams_head) + batch * (size_t)petra_block_input_elements(block) * element;
     const size_t labels = batch * (size_t)petra_model_labels(probe->model) * sizeof(int32_t);
     PETRA_TRY(open_channel(probe, MESSAGE_UP, j, below, above, streams + labels));
@@ -250,18 +250,18 @@ static size_t largest_parameter(const petra_probe *probe) {
       petra_block_parameter(probe->model, &probe->model->blocks[b], i, &spec);
       for (int d = 0; d < 4; d++)
         elements *= (size_t)spec.shape[d];
-      maximum = larger(maximum, elements * element_bytes(probe->options.backend));
+      maximum = larger(maximum, elements * element_bytes(probe->compute.backend));
     }
   return maximum;
 }
 
 /* Opens the channels to replica 0, and to rank 0. */
 static petra_status open_others(petra_probe *probe) {
-  const int places = probe->options.ranks.places, place = probe->options.ranks.rank % places;
+  const int places = probe->network->placement->places, place = probe->rank % places;
   const size_t tensor = largest_parameter(probe);
-  for (int r = 1; r < probe->options.replicas; r++)
+  for (int r = 1; r < probe->replicas; r++)
     PETRA_TRY(open_channel(probe, MESSAGE_MEAN, r, r * places + place, place, tensor));
-  for (int rank = 1; rank < probe->options.replicas * places; rank++)
+  for (int rank = 1; rank < probe->replicas * places; rank++)
     PETRA_TRY(open_channel(probe, MESSAGE_FOUND, rank, rank, 0, larger(tensor, found_bytes(probe))));
   return PETRA_OK;
 }
@@ -328,7 +328,7 @@ static petra_status add_stage(petra_probe *probe, petra_probe_wave *wave, int32_
 }
 
 petra_status petra_probe_add_replicas(petra_probe *probe, petra_probe_wave *wave, bool wait) {
-  for (; wave->replica < probe->options.replicas; wave->replica++, wave->added = probe->stages)
+  for (; wave->replica < probe->replicas; wave->replica++, wave->added = probe->stages)
     for (int32_t j = petra_probe_wave_next(probe, wave, wave->added); j >= 0;
          j = petra_probe_wave_next(probe, wave, j)) {
       const void *data;
@@ -345,8 +345,9 @@ petra_status petra_probe_add_replicas(petra_probe *probe, petra_probe_wave *wave
 }
 
 /* --- results ---
- * A message contains all figures of the window, of which those of the sender's stages count, and the reconstruction
- * errors of its replica. If gradients were requested, those of its parameters follow, as separate messages. */
+ * A message contains all figures of the window, of which the figures of the sender's stages count, and the
+ * reconstruction errors of its replica. If gradients were requested, the gradients of its parameters follow, as
+ * separate messages. */
 
 /* Visits the parameters of a stage, in the order of a row. */
 static petra_status each_gradient(petra_probe *probe, petra_probe_window *window, int rank, int32_t j,
@@ -372,7 +373,7 @@ petra_status petra_probe_send_found(petra_probe *probe, petra_probe_window *wind
   memcpy(to, window->errors + own * errors, errors * sizeof *to);
   memcpy(to + errors, window->error_count + own * stages, stages * sizeof *window->error_count);
   PETRA_TRY(send(probe, MESSAGE_FOUND, probe->rank, found_bytes(probe)));
-  for (int32_t j = 0; j < probe->stages && probe->options.config->probe.gradients; j++)
+  for (int32_t j = 0; j < probe->stages && probe->plan->config->probe.gradients; j++)
     if (petra_probe_has(probe, j) && petra_probe_compares(probe))
       PETRA_TRY(each_gradient(probe, window, probe->rank, j, send_gradient));
   return PETRA_OK;
@@ -399,8 +400,8 @@ static petra_status take_gradients(petra_probe *probe, petra_probe_window *windo
 }
 
 static petra_status take_found(petra_probe *probe, petra_probe_window *window, int rank) {
-  const petra_probe_ranks *ranks = &probe->options.ranks;
-  const size_t errors = errors_of(probe), stages = (size_t)probe->stages, replica = (size_t)(rank / ranks->places);
+  const petra_placement *placement = probe->network->placement;
+  const size_t errors = errors_of(probe), stages = (size_t)probe->stages, replica = (size_t)(rank / placement->places);
   const void *data;
   size_t size;
   PETRA_TRY(peek(probe, MESSAGE_FOUND, rank, true, &data, &size));
@@ -411,7 +412,7 @@ static petra_status take_found(petra_probe *probe, petra_probe_window *window, i
   const int64_t *counts = (const int64_t *)(const void *)(from + errors);
   for (int32_t j = 0; j < probe->stages; j++) {
     const size_t at = replica * stages + (size_t)j, k = (size_t)probe->accumulate;
-    if (ranks->rank_of[j] != rank % ranks->places)
+    if (placement->rank_of[j] != rank % placement->places)
       continue;
     if (replica == 0)
       take_stage(probe, window, numbers, j);
@@ -419,14 +420,14 @@ static petra_status take_found(petra_probe *probe, petra_probe_window *window, i
     window->error_count[at] = counts[j];
   }
   PETRA_TRY(done(probe, MESSAGE_FOUND, rank));
-  for (int32_t j = 0; j < probe->stages && replica == 0 && probe->options.config->probe.gradients; j++)
-    if (ranks->rank_of[j] == rank)
+  for (int32_t j = 0; j < probe->stages && replica == 0 && probe->plan->config->probe.gradients; j++)
+    if (placement->rank_of[j] == rank)
       PETRA_TRY(take_gradients(probe, window, rank, j));
   return PETRA_OK;
 }
 
 petra_status petra_probe_gather(petra_probe *probe, bool wait, bool *came) {
-  const int ranks = probe->exchange ? probe->options.replicas * probe->options.ranks.places : 1;
+  const int ranks = probe->exchange ? probe->replicas * probe->network->placement->places : 1;
   *came = true;
   for (int rank = 1; rank < ranks && *came; rank++) {
     const void *data;

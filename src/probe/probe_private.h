@@ -72,6 +72,10 @@ typedef struct petra_probe_input {
 struct petra_probe {
   petra_stage_observer groups; /* the first member: observes the actions of all stages, with a progress thread */
   petra_probe_options options;
+  const petra_network *network; /* with the stages that are here, of replica `first` */
+  const petra_plan *plan;
+  petra_stages stages_here;
+  int replicas;                          /* of every stage: a microbatch has one part per replica */
   struct petra_probe_exchange *exchange; /* to the probes of other processes; NULL: none */
   int rank;
   int first, here;           /* first replica here; number of replicas here */
@@ -101,16 +105,16 @@ struct petra_probe {
 };
 
 static inline int petra_probe_first(const petra_probe *probe, int32_t stage) {
-  return probe->options.partition->first[stage];
+  return probe->plan->partition.first[stage];
 }
 
 static inline int petra_probe_end(const petra_probe *probe, int32_t stage) {
-  return probe->options.partition->first[stage + 1];
+  return probe->plan->partition.first[stage + 1];
 }
 
 /* Returns true if the stage is in this process. */
 static inline bool petra_probe_has(const petra_probe *probe, int32_t stage) {
-  return petra_stages_has(&probe->options.stages, stage + 1);
+  return petra_stages_has(&probe->stages_here, stage + 1);
 }
 
 /* Returns true if this process compares gradients: it has stages of replica 0. */
@@ -122,7 +126,7 @@ static inline petra_probe_slot *petra_probe_slot_of(const petra_probe_window *wi
   return &window->slots[microbatch - window->first];
 }
 
-/* Counts the numbers of a window: those of `stage` and the arrays after it. */
+/* Counts the numbers of a window: `stage` and the arrays after it. */
 static inline size_t petra_probe_numbers(const petra_probe *probe) {
   const size_t stages = (size_t)probe->stages, measures = PETRA_MEASURES * PETRA_PAIRS;
   return (measures + PETRA_PAIRS + 1) * stages + measures * (size_t)probe->parameters;

@@ -12,7 +12,7 @@
 /* Returns the version of stage `of` in the end-to-end network for the backward of `microbatch` at `stage` (both from
  * 0), if petra_probe_is_fixed. */
 static int64_t end_to_end_version(const petra_probe *probe, int64_t microbatch, int32_t stage, int32_t of) {
-  return petra_program_reference(probe->options.program, probe->options.program_options, microbatch, stage + 1, of + 1);
+  return petra_program_reference(probe->plan->method.program, &probe->plan->program, microbatch, stage + 1, of + 1);
 }
 
 petra_probe_kept *petra_probe_find_kept(const petra_probe *probe, int32_t stage, petra_weights_key key) {
@@ -49,7 +49,7 @@ petra_status petra_probe_keep(petra_probe *probe, int32_t stage, petra_weights_k
   for (int b = 0; b < blocks_of(probe, stage); b++) {
     const petra_tensor_set *set;
     PETRA_TRY_GOTO(status,
-                   petra_stage_version_tensors(petra_stages_get(&probe->options.stages, stage + 1), key,
+                   petra_stage_version_tensors(petra_stages_get(&probe->stages_here, stage + 1), key,
                                                petra_probe_first(probe, stage) + b, &set),
                    fail);
     PETRA_TRY_GOTO(status, petra_tensor_set_clone(&probe->compute, set, PETRA_MEMORY_WEIGHT_BUFFER, &sets[b]), fail);
@@ -110,7 +110,7 @@ petra_status petra_probe_parameters(const petra_probe *probe, int32_t stage, pet
                                     const petra_tensor_set **out) {
   const petra_probe_kept *kept = petra_probe_find_kept(probe, stage, key);
   if (!kept)
-    return petra_stage_version_tensors(petra_stages_get(&probe->options.stages, stage + 1), key, block, out);
+    return petra_stage_version_tensors(petra_stages_get(&probe->stages_here, stage + 1), key, block, out);
   *out = &kept->sets[block - petra_probe_first(probe, stage)]; /* which exists as long as a reference needs it */
   return PETRA_OK;
 }
@@ -154,7 +154,7 @@ static bool shares(const petra_probe *probe, const petra_probe_slot *slot, int64
 /* Returns the maximum number of waves under way when another one begins: enough for all processes to compute at once
  * while each wave goes up and down. */
 static int waves_max(const petra_probe *probe) {
-  return probe->exchange ? 2 * probe->options.ranks.places : 0;
+  return probe->exchange ? 2 * probe->network->placement->places : 0;
 }
 
 /* Begins every reference of the microbatch whose network is the one with `versions`: always the end-to-end one at
@@ -186,7 +186,7 @@ static petra_status compute_slot(petra_probe *probe, petra_probe_window *window,
   petra_probe_slot *slot = petra_probe_slot_of(window, microbatch);
   int64_t *versions = probe->scratch;
   /* If the updates are one step, the delayed network is usually the same: one pass serves both. */
-  const bool one_step = probe->moment == PETRA_MOMENT_WINDOW || microbatch < probe->options.program_options->warmup;
+  const bool one_step = probe->moment == PETRA_MOMENT_WINDOW || microbatch < probe->plan->program.warmup;
   if (one_step && !all_forwarded(probe, slot))
     return PETRA_OK;
   for (int32_t j = 0; petra_probe_is_fixed(probe) && j < probe->stages; j++) {

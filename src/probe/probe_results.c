@@ -73,7 +73,7 @@ static petra_status compare_due(petra_probe *probe, petra_probe_window *window) 
     if (!petra_probe_has(probe, j) || !petra_probe_compares(probe))
       continue;
     PETRA_TRY(compare(probe, window, j));
-    if (!probe->options.config->probe.gradients)
+    if (!probe->plan->config->probe.gradients)
       release_sums(probe, window, j);
   }
   return PETRA_OK;
@@ -91,7 +91,7 @@ static bool all_compared(const petra_probe *probe, const petra_probe_window *win
 /* Computes the mean over all parts of the window, added in the order of their B's and of replicas; NaN if nothing is
  * reconstructed. */
 static void reconstruct(const petra_probe *probe, petra_probe_window *window) {
-  const int replicas = probe->options.replicas;
+  const int replicas = probe->replicas;
   const int64_t k = probe->accumulate;
   for (int32_t j = 0; j < probe->stages; j++) {
     double sum = NAN;
@@ -107,6 +107,7 @@ static void reconstruct(const petra_probe *probe, petra_probe_window *window) {
 
 static petra_status hand_out(petra_probe *probe, petra_probe_window *window) {
   petra_probe_row row = {.microbatch = window->first,
+                         .epoch = (int32_t)(window->first / probe->plan->program.batches),
                          .stages = probe->stages,
                          .parameters = probe->parameters,
                          .stage = window->stage,
@@ -114,7 +115,7 @@ static petra_status hand_out(petra_probe *probe, petra_probe_window *window) {
                          .reconstruction = window->reconstruction,
                          .parameter = window->parameter};
   for (int g = 0; g < PETRA_GRADIENTS; g++)
-    row.gradients[g] = probe->options.config->probe.gradients ? window->sums[g] : NULL;
+    row.gradients[g] = probe->plan->config->probe.gradients ? window->sums[g] : NULL;
   reconstruct(probe, window);
   return probe->options.row ? probe->options.row(probe->options.context, &row) : PETRA_OK;
 }

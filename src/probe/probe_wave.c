@@ -67,16 +67,17 @@ done:
 
 petra_status petra_probe_wave_add(const petra_probe *probe, const petra_probe_wave *wave, int32_t j, int b, int i,
                                   const petra_tensor *gradient) {
-  const double factor = 1.0 / (double)(probe->accumulate * probe->options.replicas);
+  const double factor = 1.0 / (double)(probe->accumulate * probe->replicas);
   const petra_gradient kinds[] = {PETRA_GRADIENT_DELAYED, PETRA_GRADIENT_END_TO_END};
   const bool wanted[] = {wave->delayed, wave->wanted[j]};
   for (int k = 0; k < 2; k++)
     if (wanted[k])
-      PETRA_TRY(petra_op_axpy(probe->options.backend, factor, gradient, wave->window->sums[kinds[k]][b].tensor[i]));
+      PETRA_TRY(petra_op_axpy(probe->compute.backend, factor, gradient, wave->window->sums[kinds[k]][b].tensor[i]));
   return PETRA_OK;
 }
 
-/* Adds the gradients, or sends them to the process with the same stages of replica 0, which adds those of all. */
+/* Adds the gradients, or sends them to the process with the same stages of replica 0, which adds the gradients of all
+ * replicas. */
 static petra_status give(petra_probe *probe, const petra_probe_wave *wave, int32_t j, int b,
                          const petra_tensor_set *gradients) {
   for (int i = 0; i < gradients->count && petra_probe_wave_wants(wave, j); i++)
@@ -85,8 +86,8 @@ static petra_status give(petra_probe *probe, const petra_probe_wave *wave, int32
   return PETRA_OK;
 }
 
-/* *gradients, of the block's outputs, becomes that of its inputs. The filters' gradients are not computed for a block
- * that the wave only passes through. */
+/* *gradients, of the block's outputs, become the gradients of its inputs. The filters' gradients are not computed for a
+ * block that the wave only passes through. */
 static petra_status back_block(petra_probe *probe, petra_probe_wave *wave, int32_t j, int b) {
   const petra_block *block = &probe->model->blocks[b];
   petra_block_graph *graph = &wave->graphs[b];
@@ -170,7 +171,7 @@ static petra_status create(const petra_probe *probe, const petra_probe_wave *lik
     wave->lowest++;
   wave->back = wave->added = probe->stages;
   /* Begins a wave for every replica of this process. */
-  wave->replica = petra_probe_compares(probe) ? probe->first + probe->here : probe->options.replicas;
+  wave->replica = petra_probe_compares(probe) ? probe->first + probe->here : probe->replicas;
   *out = wave;
   return PETRA_OK;
 fail:
@@ -196,7 +197,7 @@ petra_status petra_probe_waves_advance(petra_probe *probe, bool wait, int left) 
     if (wave->back > 0)
       return PETRA_OK;
     PETRA_TRY(petra_probe_add_replicas(probe, wave, waits));
-    if (wave->replica < probe->options.replicas)
+    if (wave->replica < probe->replicas)
       return PETRA_OK;
     probe->waves = wave->next;
     probe->wave_count--;

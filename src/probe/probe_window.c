@@ -105,7 +105,7 @@ static petra_status allocate(petra_probe *probe, petra_probe_window *window) {
   window->concatenated = window->stage + measures * stages;
   window->reconstruction = window->concatenated + PETRA_PAIRS * stages;
   window->parameter = window->reconstruction + stages;
-  const size_t parts = (size_t)probe->options.replicas * stages;
+  const size_t parts = (size_t)probe->replicas * stages;
   PETRA_TRY(petra_allocate(&window->errors, parts * k, sizeof *window->errors));
   PETRA_TRY(petra_allocate(&window->error_count, parts, sizeof *window->error_count));
   return allocate_sums(probe, window);

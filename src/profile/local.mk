@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # src/profile: measuring and fitting costs.
 libpetra_a_SOURCES += \
-	src/profile/fit.c src/profile/fit.h \
 	src/profile/profile.h \
 	src/profile/profile_fit.c \
 	src/profile/profile_link.c \

@@ -9,18 +9,21 @@
 #include <stddef.h>
 #include <string.h>
 
-/* --- the simplex --- */
+/* --- the simplex of Nelder and Mead, GSL's nmsimplex2: it needs no derivatives, so the function may have kinks --- */
 
-typedef struct simplex {
-  petra_simplex_function f;
+/* Computes *value = f(x). A failure ends the search and is returned. */
+typedef petra_status (*minimised)(void *context, const double *x, double *value);
+
+typedef struct descent {
+  minimised f;
   void *context;
   int left; /* evaluations */
   petra_status status;
-} simplex;
+} descent;
 
 /* GSL ends a search at a value that is not finite. */
 static double evaluate(const gsl_vector *x, void *context) {
-  simplex *s = context;
+  descent *s = context;
   double value;
   s->left--;
   if (s->status == PETRA_OK)
@@ -28,7 +31,7 @@ static double evaluate(const gsl_vector *x, void *context) {
   return s->status == PETRA_OK ? value : GSL_NAN;
 }
 
-static petra_status descend(simplex *s, gsl_multimin_fminimizer *minimiser, gsl_vector *x, double step,
+static petra_status descend(descent *s, gsl_multimin_fminimizer *minimiser, gsl_vector *x, double step,
                             double tolerance) {
   gsl_multimin_function function = {evaluate, x->size, s};
   gsl_vector *sides = gsl_vector_alloc(x->size);
@@ -46,9 +49,13 @@ static petra_status descend(simplex *s, gsl_multimin_fminimizer *minimiser, gsl_
   return PETRA_OK;
 }
 
-petra_status petra_simplex_minimise(petra_simplex_function f, void *context, int count, double step, double tolerance,
-                                    int maximum, double *x, double *value) {
-  simplex s = {.f = f, .context = context, .left = maximum};
+/* Moves x (`count` variables, at least 1) to a local minimum near its start; *value is the function there. The search
+ * begins with a simplex of side `step`; it is then restarted once, at the point where it ended, with a quarter of that
+ * side. It ends when the root mean square distance of the corners from their centre is at most `tolerance`, or after
+ * about `maximum` evaluations. PETRA_NO_MEMORY; PETRA_INTERNAL if a value is not finite. */
+static petra_status minimise(minimised f, void *context, int count, double step, double tolerance, int maximum,
+                             double *x, double *value) {
+  descent s = {.f = f, .context = context, .left = maximum};
   gsl_vector_view at = gsl_vector_view_array(x, (size_t)count);
   gsl_multimin_fminimizer *minimiser = gsl_multimin_fminimizer_alloc(gsl_multimin_fminimizer_nmsimplex2, (size_t)count);
   if (!minimiser)
@@ -156,9 +163,8 @@ static petra_status search(fitting *f, double *x) {
   for (int start = 0; start < 3 * 2 * 2 * 2; start++) {
     double at[PETRA_FIT_RATES] = {log(launch_s[start % 3]), log(shares[start / 3 % 2]), log(shares[start / 6 % 2]),
                                   log(shares[start / 12])};
-    double value;
-    PETRA_TRY(
-        petra_simplex_minimise(misfit, f, PETRA_FIT_RATES, first_step, close_enough, MAX_EVALUATIONS, at, &value));
+    double value = INFINITY;
+    PETRA_TRY(minimise(misfit, f, PETRA_FIT_RATES, first_step, close_enough, MAX_EVALUATIONS, at, &value));
     if (value >= least)
       continue;
     least = value;

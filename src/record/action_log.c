@@ -185,7 +185,7 @@ petra_status petra_action_log_archive(petra_action_log *log, int32_t stage, int6
 
 typedef struct merge {
   const petra_program_options *program;
-  /* Bits of passes, by stage (from 1) and microbatch: those that have a row and are not in order yet. A message whose
+  /* Bits of the passes that have a row and are not in order yet, by stage (from 1) and microbatch. A message whose
    * sender has no row was sent before the recording began. */
   uint64_t *forward, *backward;
 } merge;
@@ -226,7 +226,7 @@ static void note(merge *m, const petra_action *a, bool waits) {
     set(m->backward, bit_of(m, a->stage, a->microbatch), waits);
 }
 
-/* Returns the process whose next action began first, of those that may follow; -1: none. */
+/* Returns the process whose next action may follow and began first; -1: none. */
 static int choose(const merge *m, const petra_trace_row *rows, const int64_t *next, const int64_t *first, int count) {
   int found = -1;
   for (int p = 0; p < count; p++)
@@ -293,8 +293,8 @@ static petra_status take_rows(void *context, int rank, const void *data, size_t 
   return PETRA_OK;
 }
 
-/* Groups the rows by stage, in the order in which they were done: those of stage j + 1 begin at first[j]. The order of
- * ranks may be lost, if the run was resumed from a checkpoint of other ranks. */
+/* Groups the rows by stage, in the order in which they were done: the rows of stage j + 1 begin at first[j]. The order
+ * of ranks may be lost, if the run was resumed from a checkpoint of other ranks. */
 static petra_status group_by_stage(all_rows *all, int32_t stages) {
   petra_trace_row *grouped;
   int64_t *next = all->first + 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Records the actions of a run, for /trace/actions of run.h5 and for traces. Under the virtual clock it is an observer
- * and writes rows during the run. By the wall clock each process adds rows of its own actions, and rank 0 gathers them
+ * and writes rows during the run. By the wall clock each process adds rows of its actions, and rank 0 gathers them
  * when the run is over. */
 #pragma once
 
@@ -42,9 +42,9 @@ petra_status petra_action_log_gather(petra_action_log *log, petra_ranks *ranks, 
                                      petra_observer *trace);
 
 /* Puts the actions of several processes in one order: the actions of each process in the order of that process, every
- * pass after the pass whose message it took, and otherwise by the time of the start. Clocks of hosts differ: by time alone a message could
- * be taken before it was sent. Process p of `count` has rows first[p] .. first[p + 1] - 1, in the order in which it did
- * them. PETRA_INTERNAL, logged, if there is no such order; then `rows` are unchanged. */
+ * pass after the pass whose message it took, and otherwise by the time of the start. Clocks of hosts differ: by time
+ * alone a message could be taken before it was sent. Process p of `count` has rows first[p] .. first[p + 1] - 1, in the
+ * order in which it did them. PETRA_INTERNAL, logged, if there is no such order; then `rows` are unchanged. */
 petra_status petra_merge_actions(petra_trace_row *rows, const int64_t *first, int count,
                                  const petra_program_options *program);
 
@@ -59,7 +59,7 @@ petra_status petra_merge_actions(petra_trace_row *rows, const int64_t *first, in
 typedef struct petra_trace_observer_options {
   const char *path;
   const petra_program_options *program; /* borrowed */
-  bool split_backward;                  /* W is an action of its own, and ends what a stage holds */
+  bool split_backward;                  /* W is a separate action, and ends what a stage holds */
   /* The account of a stage (from 1), asked for when an action of it or of a neighbour has started. NULL: memory is not
    * known. */
   const petra_account *(*account)(const void *context, int32_t stage);

@@ -38,7 +38,8 @@ enum { RESERVE_BYTES = 1024 * 1024 };
 /* /trace/actions needs two chunks (32 KiB) and two index nodes for 7 more columns. */
 enum { ACTIONS_RESERVE_BYTES = 1024 * 1024 };
 
-/* --- columns: functions that return bool call HDF5 (between petra_hdf5_begin and petra_hdf5_end), and return false if it fails --- */
+/* --- columns ---
+ * Functions that return bool call HDF5 (between petra_hdf5_begin and petra_hdf5_end), and return false if it fails. */
 
 /* Allocates the buffers; `columns` is zeroed before. Call free_columns even on failure. */
 static petra_status init_columns(petra_columns *columns, const petra_column_group *group) {

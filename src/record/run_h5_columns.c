@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "record/run_h5_columns.h"
+#include "exec/probe_row.h"
 
 #include <hdf5.h>
 
@@ -100,12 +101,12 @@ static const petra_column action_columns[] = {
 };
 
 static const petra_column probe_columns[] = {
-    COLUMN(petra_run_h5_probe_row, microbatch, I64, "1", "first microbatch of the update window, which has `method.accumulate` microbatches"),
-    COLUMN(petra_run_h5_probe_row, epoch, I32, "1", "epoch of this microbatch, from 0"),
-    NAMED(petra_run_h5_probe_row, "MEASURE/PAIR", stage, F64, "1", "mean of the measure over the tensors of the stage whose gradient is not 0", OF_STAGE),
-    NAMED(petra_run_h5_probe_row, "concatenated_cosine/PAIR", concatenated, F64, "1", "cosine of the same tensors as one vector", OF_STAGE),
-    NAMED(petra_run_h5_probe_row, "reconstruction_error", reconstruction, F64, "1", "‖x̃ − x‖/‖x‖ of the input of the stage; NaN if the input is not reconstructed", OF_STAGE),
-    NAMED(petra_run_h5_probe_row, "parameter/MEASURE/PAIR", parameter, F64, "1", "measure of each tensor", OF(PETRA_DIMENSION_PARAMETER)),
+    COLUMN(petra_probe_row, microbatch, I64, "1", "first microbatch of the update window, which has `method.accumulate` microbatches"),
+    COLUMN(petra_probe_row, epoch, I32, "1", "epoch of this microbatch, from 0"),
+    NAMED(petra_probe_row, "MEASURE/PAIR", stage, F64, "1", "mean of the measure over the tensors of the stage whose gradient is not 0", OF_STAGE),
+    NAMED(petra_probe_row, "concatenated_cosine/PAIR", concatenated, F64, "1", "cosine of the same tensors as one vector", OF_STAGE),
+    NAMED(petra_probe_row, "reconstruction_error", reconstruction, F64, "1", "‖x̃ − x‖/‖x‖ of the input of the stage; NaN if the input is not reconstructed", OF_STAGE),
+    NAMED(petra_probe_row, "parameter/MEASURE/PAIR", parameter, F64, "1", "measure of each tensor", OF(PETRA_DIMENSION_PARAMETER)),
 };
 static const petra_column parameter_columns[] = {
     COLUMN(petra_run_h5_parameter, name, TEXT, "1", "name of the tensor, `SS/NAME` as in `weights.h5`"),
@@ -188,7 +189,7 @@ const petra_column_group petra_run_h5_train_group = ROWS("train", MICROBATCH, 10
 const petra_column_group petra_run_h5_action_group =
     ROWS("trace/actions", ACTION, 4096, petra_run_h5_action, action_columns);
 const petra_column_group petra_run_h5_stage_group = ROWS("model", STAGE, 0, petra_run_h5_stage, stage_columns);
-const petra_column_group petra_run_h5_probe_group = ROWS("probe", PROBE, 0, petra_run_h5_probe_row, probe_columns);
+const petra_column_group petra_run_h5_probe_group = ROWS("probe", PROBE, 0, petra_probe_row, probe_columns);
 const petra_column_group petra_run_h5_parameter_group =
     ROWS("probe/parameter", PARAMETER, 0, petra_run_h5_parameter, parameter_columns);
 const petra_column_group petra_run_h5_probe_peak_group = ONCE("probe", probe_peak_columns);

@@ -78,8 +78,13 @@ extern const petra_column_group petra_run_h5_stage_group;
 /* Returns the unit of one of them in a run with such samples. */
 const char *petra_run_h5_stage_units(const petra_column *column, petra_sample_kind samples);
 
-/* /probe: rows are petra_run_h5_probe_row. MEASURE and PAIR in a name stand for each measure and each pair. */
+/* /probe: rows are petra_probe_row. MEASURE and PAIR in a name stand for each measure and each pair. */
 extern const petra_column_group petra_run_h5_probe_group;
+typedef struct petra_run_h5_parameter {
+  char name[64]; /* "02/conv1/weight", as in weights.h5 */
+  int32_t stage; /* from 1 */
+  int32_t zero;  /* 1: its gradient is 0 in exact arithmetic */
+} petra_run_h5_parameter;
 extern const petra_column_group petra_run_h5_parameter_group; /* rows are petra_run_h5_parameter */
 
 /* Tables that are written once; their structures are here and in run_h5.h. */
@@ -114,7 +119,7 @@ extern const petra_dimension_facts petra_dimension_table[PETRA_DIMENSIONS];
 /* The labels of the memory categories, then of their total. */
 extern const char *const petra_run_h5_categories[PETRA_MEMORY_CATEGORIES + 1];
 
-/* Counts the dimensions of a column, without that of the rows. */
+/* Counts the dimensions of a column, without the dimension of the rows. */
 int petra_column_rank(const petra_column *column);
 
 /* Returns the value of a column of reals in a row. */

@@ -15,13 +15,10 @@
 
 static const int64_t ALL_ROWS = INT64_MAX;
 
-/* An open file that is being read, and what is read from it: a summary, or all rows of a group. */
+/* An open file that is being read, and the summary that is read from it. */
 typedef struct source {
   const petra_hdf5_file *file;
   petra_run_h5_summary *summary;
-  const petra_column_group *group;
-  void *rows;
-  int64_t *count;
 } source;
 
 static petra_status cannot_read(const source *from, const char *object) {
@@ -399,18 +396,6 @@ void petra_run_h5_summary_destroy(petra_run_h5_summary *summary) {
 
 bool petra_run_h5_of_pytorch(const petra_run_h5_summary *summary) {
   return strncmp(summary->backend, "PyTorch ", strlen("PyTorch ")) == 0;
-}
-
-static petra_status read_group(void *context, const petra_hdf5_file *file) {
-  source *from = context;
-  int32_t version = 0;
-  from->file = file;
-  PETRA_TRY(check_schema(from, &version));
-  return read_columns(from, from->group, ALL_ROWS, from->rows, from->count);
-}
-
-petra_status petra_run_h5_read_train(const char *path, petra_run_h5_train **rows, int64_t *count) {
-  return petra_hdf5_read(path, read_group, &(source){.group = &petra_run_h5_train_group, .rows = rows, .count = count});
 }
 
 /* --- results --- */

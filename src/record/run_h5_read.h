@@ -59,9 +59,6 @@ void petra_run_h5_summary_destroy(petra_run_h5_summary *summary);
  * nothing of network, optimiser and data. */
 bool petra_run_h5_of_pytorch(const petra_run_h5_summary *summary);
 
-/* Reads all rows of /train; free with petra_free. Errors as above. */
-petra_status petra_run_h5_read_train(const char *path, petra_run_h5_train **rows, int64_t *count);
-
 /* The figures by which runs are compared; NaN: the run has none. */
 typedef enum petra_result {
   PETRA_RESULT_TRAIN_LOSS, /* of the last epoch with a loss, as the next one */

@@ -236,8 +236,8 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
 
 /* --- memory --- */
 
-/* Writes what a stage holds, if that has changed. The workspace, the last category, is not in it: it is that of evaluations, or lasts
- * no longer than an action. */
+/* Writes what a stage holds, if that has changed. The workspace, the last category, is not in it: it belongs to
+ * evaluations, or lasts no longer than an action. */
 static petra_status write_memory(trace *t, int32_t stage, int64_t now_ns) {
   if (stage < 1 || stage > t->stages)
     return PETRA_OK;

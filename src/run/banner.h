@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lines that petra train prints before it begins: what is trained, how, where the results go, and an estimate of the
- * cost: wall time by a profile, memory and disk by counting. Each figure is printed with its source, or is omitted. */
+/* The lines that petra train prints before it begins: what is trained, how, where the results go, and an estimate of
+ * the cost: wall time by a profile, memory and disk by counting. Each figure is printed with its source, or is
+ * omitted. */
 #pragma once
 
 #include "nn/optim.h"

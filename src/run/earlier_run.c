@@ -242,31 +242,14 @@ void petra_folder_restore(petra_folder *folder) {
     petra_log(PETRA_LOG_WARNING, "the earlier run in %s was restored", folder->path);
 }
 
-/* Finds the first of `count` names that exists in a folder; NULL: none. */
-static const char *find_in(const char *path, const char *const *names, int count) {
+petra_status petra_folder_spare_run(const char *path, const char *what) {
+  static const char *const names[] = {"run.h5", "checkpoint.h5", ASIDE, ASIDE_MOVING};
   const petra_folder folder = {.open = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   const char *found = NULL;
-  for (int i = 0; folder.open >= 0 && i < count && !found; i++)
+  for (size_t i = 0; folder.open >= 0 && i < sizeof names / sizeof *names && !found; i++)
     found = holds(&folder, names[i]) ? names[i] : NULL;
   if (folder.open >= 0)
     close(folder.open);
-  return found;
-}
-
-petra_status petra_folder_report_aside(const char *path) {
-  static const char *const names[] = {ASIDE, ASIDE_MOVING};
-  const char *found = find_in(path, names, 2);
-  if (found && !petra_folder_is_locked(path))
-    petra_log(PETRA_LOG_WARNING,
-              "%s: contains an earlier run in %s, where --overwrite moved it; the next petra train or simulate in this "
-              "folder restores it",
-              path, found);
-  return PETRA_OK;
-}
-
-petra_status petra_folder_spare_run(const char *path, const char *what) {
-  static const char *const names[] = {"run.h5", "checkpoint.h5", ASIDE, ASIDE_MOVING};
-  const char *found = find_in(path, names, 4);
   return found ? petra_fail(
                      PETRA_CONFIG,
                      "%s: contains a run (%s), which %s would replace; expected another folder (--output or run.name)",

@@ -39,20 +39,12 @@ static bool try_lock(int folder, int operation) {
   return flock(folder, operation | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
-bool petra_folder_is_locked(const char *path) {
-  int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  bool locked = folder >= 0 && !try_lock(folder, LOCK_SH);
-  if (folder >= 0)
-    close(folder); /* which releases the lock */
-  return locked;
-}
-
 petra_status petra_folder_try_lock(const char *path, int operation, int *out) {
   int lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (lock < 0)
     return petra_fail(PETRA_IO, "%s: cannot open this folder: %s", path, strerror(errno));
   bool taken = !try_lock(lock, operation);
-  if (taken) { /* perhaps by petra_folder_is_locked, for a moment */
+  if (taken) { /* perhaps by a reader, for a moment */
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     taken = !try_lock(lock, operation);
   }

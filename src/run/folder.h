@@ -56,9 +56,6 @@ petra_status petra_folder_ended(petra_folder *folder);
  * petra_folder_fini does the same; a process that ends without that must call it. */
 void petra_folder_restore(petra_folder *folder);
 
-/* For a command that only reads: logs a line if a killed --overwrite has set a run aside in this folder. */
-petra_status petra_folder_report_aside(const char *path);
-
 /* Returns PETRA_CONFIG if the folder has a log or a checkpoint of a run, begun or complete, that a file named `what`
  * would change. */
 petra_status petra_folder_spare_run(const char *path, const char *what);
@@ -95,10 +92,6 @@ petra_status petra_folder_lock(const char *path, int operation, const char *hold
 
 /* Does the same, but sets *out to -1 without an error if another process has the lock. */
 petra_status petra_folder_try_lock(const char *path, int operation, int *out);
-
-/* Returns true if a run is writing to this folder, or another process of this machine has its lock; false if it cannot
- * be opened. A run on another machine may not be noticed. */
-bool petra_folder_is_locked(const char *path);
 
 /* Returns the expanded config as a string. Free with petra_free. */
 petra_status petra_folder_expand_config(const petra_config *config, char **out, size_t *size);

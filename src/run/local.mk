@@ -6,7 +6,6 @@ libpetra_a_SOURCES += \
 	src/run/folder.c src/run/folder.h \
 	src/run/loss_times.c src/run/loss_times.h \
 	src/run/pace.c \
-	src/run/probe_log.c \
 	src/run/run.c src/run/run.h \
 	src/run/run_private.h \
 	src/run/simulation.c src/run/simulation.h \

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "distributed/execution.h"
+#include "setup/rank_simulation.h"
 
 #include <math.h>
 

@@ -130,22 +130,16 @@ void petra_run_wrap(petra_run *run, petra_worker *(*wrap)(void *context, petra_w
 }
 
 petra_status petra_run_go(petra_run *run) {
-  const petra_program_ops *program =
-      run->rank_simulation ? petra_rank_simulation_program(run->rank_simulation) : run->plan.method.program;
-  const petra_program_options *options =
-      run->rank_simulation ? petra_rank_simulation_options(run->rank_simulation) : &run->plan.program;
-  const petra_executor_virtual_options *clock =
-      run->rank_simulation ? petra_rank_simulation_executor(run->rank_simulation, PETRA_PROFILE_MEAN)
-                           : &run->cluster.executor;
   petra_worker *worker;
   PETRA_TRY(run->ops->start(run, &worker));
   if (run->wrap)
     worker = run->wrap(run->wrap_context, worker);
   if (!run->executor)
-    PETRA_TRY(petra_executor_virtual_create(clock, &run->executor));
+    PETRA_TRY(petra_executor_virtual_create(run->clock, &run->executor));
   if (petra_run_is_first(run) && !run->options.plan)
     petra_plan_warn_idle(&run->plan);
-  return run->ops->finish(run, run->executor->ops->run(run->executor, program, options, worker, run->observers));
+  return run->ops->finish(
+      run, run->executor->ops->run(run->executor, run->program, run->program_options, worker, run->observers));
 }
 
 void petra_run_restore(petra_run *run) {
@@ -187,7 +181,6 @@ void petra_run_destroy(petra_run *run) {
   petra_trace_observer_destroy(run->trace);
   petra_action_log_destroy(run->actions);
   petra_folder_fini(&run->folder);
-  petra_rank_simulation_destroy(run->rank_simulation);
   petra_rank_times_fini(&run->times);
   petra_placement_fini(&run->placement);
   petra_cluster_fini(&run->cluster);

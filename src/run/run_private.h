@@ -6,6 +6,7 @@
 #include "run/run.h"
 
 #include "record/action_log.h"
+#include "record/probe_log.h"
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/manifest.h"
 #include "setup/virtual_cluster.h"
@@ -13,7 +14,6 @@
 #include "run/folder.h"
 #include "exec/pipeline.h"
 #include "exec/stage_observer.h"
-#include "setup/rank_simulation.h"
 #include "record/run_h5.h"
 
 /* The functions of a kind of run. `compare` to `follow` may be NULL; all but `destroy` are called in this order. */
@@ -42,15 +42,6 @@ extern const petra_run_ops petra_run_training, petra_run_simulating;
 
 typedef struct petra_simulation petra_simulation;
 
-/* The rows of a run's probes in run.h5 (probe_log.c). */
-typedef struct petra_probe_log {
-  const petra_network *network;
-  petra_run_h5_probe *log; /* NULL: nothing was begun */
-  petra_run_h5_parameter *parameters;
-  const petra_probe_row *row;   /* the row that is being written */
-  const petra_tensor **tensors; /* its gradients, [gradient][parameter] */
-} petra_probe_log;
-
 struct petra_run {
   const petra_config *config;
   petra_run_options options;
@@ -58,7 +49,10 @@ struct petra_run {
   petra_ranks *ranks, one; /* those of the options, else &one */
   petra_plan plan;
   petra_cluster cluster;
-  petra_rank_simulation *rank_simulation; /* replaces the plan's program and cluster for the executor; NULL: these */
+  /* What the executor runs, set by `prepare`: of the plan, or of a simulation over ranks. */
+  const petra_program_ops *program;
+  const petra_program_options *program_options;
+  const petra_executor_virtual_options *clock;
   petra_executor *executor;
   petra_folder folder;       /* without a path nothing is written */
   petra_action_log *actions; /* NULL: not requested */
@@ -90,9 +84,9 @@ struct petra_run {
   /* Observers. */
   petra_training_log *log;
   petra_probe *probe;
-  petra_probe_log probe_log;
-  petra_best *best;     /* NULL: run.keep: last */
-  petra_observer begun; /* with --overwrite: removes the earlier run */
+  petra_probe_log *probe_log; /* NULL: no probes, or another rank writes */
+  petra_best *best;           /* NULL: run.keep: last */
+  petra_observer begun;       /* with --overwrite: removes the earlier run */
   petra_observer *checkpoints;
   petra_stage_observer **stage_observers; /* of each replica that is here */
   petra_stage_observer *loss_observers;   /* notified of losses and evaluations, wherever the last stage is */
@@ -156,15 +150,3 @@ petra_status petra_run_create_checkpoints(petra_run *run, petra_worker **worker)
 /* Waits until the observers know all losses, evaluations and references so far, and best.h5 is written. All ranks call
  * this at the same position of the schedule; `run` is the run. */
 petra_status petra_run_drain(void *run);
-
-/* --- probe_log.c --- */
-
-/* All is borrowed. `resumed`: the run is resumed with this `run_h5`. The log must stay in place until
- * petra_probe_log_fini; call that even on failure. */
-petra_status petra_probe_log_init(petra_probe_log *log, const petra_network *network, petra_run_h5 *run_h5,
-                                  bool resumed);
-
-/* Is the `row` of petra_probe_options; `context` is the log. */
-petra_status petra_probe_log_row(void *context, const petra_probe_row *row);
-
-void petra_probe_log_fini(petra_probe_log *log);

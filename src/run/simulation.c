@@ -6,14 +6,16 @@
 #include "base/mem.h"
 #include "base/stop.h"
 #include "predict/memory.h"
-#include "record/chakra.h"
+#include "record/action_stream.h"
 #include "run/run_private.h"
+#include "setup/rank_simulation.h"
 #include "sim/observer_memory.h"
 
 #include <math.h>
 #include <string.h>
 
 struct petra_simulation {
+  petra_rank_simulation *over_ranks;
   int32_t *rank_of; /* rank per stage; NULL: every device is a rank */
   int32_t ranks;
   double *rank_busy;    /* per rank */
@@ -24,7 +26,7 @@ struct petra_simulation {
   petra_time_bins *samples;        /* NULL unless they are written */
   petra_observer *memory_observer; /* NULL without a model */
   petra_critical *critical;        /* NULL unless it was requested */
-  petra_observer *chakra;          /* the same */
+  petra_observer *actions;         /* the same */
   int64_t *critical_stage_ns;
   const char *critical_names[PETRA_CRITICAL_KINDS];
   double *reals;     /* the columns of the result, one after the other */
@@ -44,7 +46,11 @@ static petra_status place(petra_run *run) {
     PETRA_TRY(petra_placement_cut(&run->plan, s->ranks, s->rank_of));
   }
   PETRA_TRY(petra_allocate(&s->rank_busy, (size_t)s->ranks, sizeof *s->rank_busy));
-  return petra_rank_simulation_create(&run->plan, &run->cluster, s->rank_of, s->ranks, &run->rank_simulation);
+  PETRA_TRY(petra_rank_simulation_create(&run->plan, &run->cluster, s->rank_of, s->ranks, &s->over_ranks));
+  run->program = petra_rank_simulation_program(s->over_ranks);
+  run->program_options = petra_rank_simulation_options(s->over_ranks);
+  run->clock = petra_rank_simulation_executor(s->over_ranks, PETRA_PROFILE_MEAN);
+  return PETRA_OK;
 }
 
 static petra_status make_plan(petra_run *run) {
@@ -87,29 +93,25 @@ static petra_status watch_clock(petra_run *run) {
 static petra_status watch_critical_path(petra_run *run) {
   petra_simulation *s = run->simulation;
   PETRA_TRY(petra_allocate(&s->critical_stage_ns, (size_t)run->plan.stages, sizeof *s->critical_stage_ns));
-  PETRA_TRY(petra_critical_create(petra_rank_simulation_executor(run->rank_simulation, PETRA_PROFILE_MEAN),
-                                  petra_rank_simulation_options(run->rank_simulation),
-                                  petra_rank_simulation_program(run->rank_simulation)->locked, &s->critical));
+  PETRA_TRY(petra_critical_create(run->clock, run->program_options, run->program->locked, &s->critical));
   PETRA_OBSERVERS_ADD(petra_observer, &run->observers, petra_critical_observer(s->critical));
   return PETRA_OK;
 }
 
-/* Creates the files of --chakra. Its nodes have no messages between replicas. */
-static petra_status watch_graph(petra_run *run) {
+/* Starts the reader of --chakra. Its nodes have no messages between replicas. */
+static petra_status stream_actions(petra_run *run) {
   petra_simulation *s = run->simulation;
-  const petra_chakra_options options = {.directory = run->options.chakra,
-                                        .overwrite = run->options.overwrite,
-                                        .method = run->plan.method.name,
-                                        .program = petra_rank_simulation_program(run->rank_simulation),
-                                        .program_options = petra_rank_simulation_options(run->rank_simulation),
-                                        .executor =
-                                            petra_rank_simulation_executor(run->rank_simulation, PETRA_PROFILE_MEAN)};
+  const petra_action_stream_options options = {.open = run->options.read_actions,
+                                               .method = run->plan.method.name,
+                                               .program = run->program,
+                                               .program_options = run->program_options,
+                                               .executor = run->clock};
   if (run->config->cluster.replicas > 1)
     return petra_config_fail(run->config, "cluster.replicas",
                              "%lld with --chakra, which writes the devices of one replica; expected 1",
                              (long long)run->config->cluster.replicas);
-  PETRA_TRY(petra_chakra_observer_create(&options, &s->chakra));
-  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, s->chakra);
+  PETRA_TRY(petra_action_stream_create(&options, &s->actions));
+  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, s->actions);
   return PETRA_OK;
 }
 
@@ -148,7 +150,7 @@ static petra_status watch_memory(petra_run *run) {
   petra_memory_observer_options options = {.stages = run->plan.stages,
                                            .stage = s->memory,
                                            .counting = petra_worker_cost_of(&run->plan.method, &run->plan.program),
-                                           .program = petra_rank_simulation_options(run->rank_simulation)};
+                                           .program = run->program_options};
   if (!s->memory)
     return PETRA_OK;
   if (run->options.files)
@@ -176,8 +178,8 @@ static petra_status prepare(petra_run *run) {
   PETRA_TRY(watch_memory(run));
   if (run->options.critical_path)
     PETRA_TRY(watch_critical_path(run));
-  if (run->options.chakra)
-    PETRA_TRY(watch_graph(run));
+  if (run->options.read_actions)
+    PETRA_TRY(stream_actions(run));
   if (!run->options.files && !run->options.plan && run->config->run.trace_actions)
     petra_log(PETRA_LOG_WARNING, "run.trace_actions without --output: nothing is written");
   return PETRA_OK;
@@ -193,8 +195,7 @@ static double time_per_microbatch_s(const petra_run *run, int64_t makespan_ns) {
 }
 
 static bool leaves_device(const petra_run *run, int32_t from, int32_t to) {
-  const petra_program_options *options = petra_rank_simulation_options(run->rank_simulation);
-  return petra_program_device(options, from) != petra_program_device(options, to);
+  return petra_program_device(run->program_options, from) != petra_program_device(run->program_options, to);
 }
 
 /* Computes the columns of the stages. */
@@ -255,7 +256,7 @@ static petra_status quartile_s(petra_run *run, petra_profile_statistic statistic
   *out = NAN;
   if (!run->simulation->result.interval)
     return PETRA_OK;
-  PETRA_TRY(petra_rank_simulation_run(run->rank_simulation, statistic, times));
+  PETRA_TRY(petra_rank_simulation_run(run->simulation->over_ranks, statistic, times));
   *out = petra_rank_times_microbatch_s(times, petra_program_time_of(run->plan.method.program, &run->plan.program));
   return PETRA_OK;
 }
@@ -276,8 +277,7 @@ static petra_status measure(petra_run *run) {
   petra_simulated *result = &s->result;
   petra_run_h5_simulation *figures = &result->figures;
   const int64_t makespan_ns = petra_run_now_ns(run);
-  const double available_ns =
-      (double)petra_rank_simulation_executor(run->rank_simulation, PETRA_PROFILE_MEAN)->engines * (double)makespan_ns;
+  const double available_ns = (double)run->clock->engines * (double)makespan_ns;
   double busy_ns = 0;
   PETRA_TRY(measure_stages(run, available_ns));
   for (int32_t j = 0; j < run->plan.stages; j++)
@@ -285,19 +285,18 @@ static petra_status measure(petra_run *run) {
   figures->makespan_ns = makespan_ns;
   figures->actions = petra_executor_virtual_actions(run->executor);
   result->devices = petra_executor_virtual_counts(run->executor);
-  result->device_count = petra_program_devices(petra_rank_simulation_options(run->rank_simulation));
+  result->device_count = petra_program_devices(run->program_options);
   figures->microbatches = run->plan.program.microbatches;
   figures->time_per_microbatch_s = time_per_microbatch_s(run, makespan_ns);
   if (available_ns > 0)
-    figures->bubble_fraction =
-        1 - busy_ns / (available_ns * petra_program_devices(petra_rank_simulation_options(run->rank_simulation)));
+    figures->bubble_fraction = 1 - busy_ns / (available_ns * petra_program_devices(run->program_options));
   figures->wall_s = s->wall_s;
   measure_ranks(run, makespan_ns);
-  result->interval = petra_rank_simulation_has_interval(run->rank_simulation);
+  result->interval = petra_rank_simulation_has_interval(run->simulation->over_ranks);
   PETRA_TRY(quartile_s(run, PETRA_PROFILE_QUARTILE1, &figures->low_s));
   PETRA_TRY(quartile_s(run, PETRA_PROFILE_QUARTILE3, &figures->high_s));
   figures->high_s = petra_rank_simulation_high_s(s->ranks, figures->time_per_microbatch_s, figures->high_s);
-  result->measured_link = petra_rank_simulation_measured_link(run->rank_simulation);
+  result->measured_link = petra_rank_simulation_measured_link(run->simulation->over_ranks);
   result->skipped = petra_executor_virtual_skipped(run->executor);
   result->runaway = petra_executor_virtual_runaway(run->executor);
   result->host_busy = run->cluster.executor.host.devices > 0 && makespan_ns > 0
@@ -312,7 +311,7 @@ static petra_status start(petra_run *run, petra_worker **worker) {
   PETRA_TRY(petra_worker_cost_create(&counting, &s->worker));
   s->wall_s = -petra_clock_s();
   *worker = s->worker;
-  return petra_rank_simulation_order(run->rank_simulation);
+  return petra_rank_simulation_order(run->simulation->over_ranks);
 }
 
 static petra_status finish(petra_run *run, petra_status status) {
@@ -323,8 +322,10 @@ static petra_status finish(petra_run *run, petra_status status) {
 static petra_status write(petra_run *run) {
   const petra_simulation *s = run->simulation;
   petra_run_h5 *run_h5 = run->folder.run_h5;
-  if (s->chakra)
-    PETRA_TRY(petra_chakra_observer_finish(s->chakra));
+  if (s->actions) {
+    petra_action_stream_finish(s->actions);
+    PETRA_TRY(run->options.end_actions());
+  }
   if (!run_h5)
     return PETRA_OK;
   PETRA_TRY(petra_run_h5_simulated(run_h5, &s->result.figures));
@@ -341,11 +342,12 @@ static void destroy(petra_run *run) {
   petra_simulation *s = run->simulation;
   if (!s)
     return;
+  petra_rank_simulation_destroy(s->over_ranks);
   petra_worker_cost_destroy(s->worker);
   petra_memory_observer_destroy(s->memory_observer);
   petra_time_bins_destroy(s->samples);
   petra_critical_destroy(s->critical);
-  petra_chakra_observer_destroy(s->chakra);
+  petra_action_stream_destroy(s->actions);
   for (int i = 0; i <= PETRA_PROFILE_QUARTILE3; i++)
     petra_rank_times_fini(&s->times[i]);
   petra_free(s->critical_stage_ns);

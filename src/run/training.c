@@ -86,6 +86,9 @@ static petra_status prepare(petra_run *run) {
   if (petra_run_executes(run))
     PETRA_TRY(petra_execution_create(&run->placement, &run->plan, &run->times, &run->execution));
   PETRA_TRY(open_networks(run));
+  run->program = run->plan.method.program;
+  run->program_options = &run->plan.program;
+  run->clock = &run->cluster.executor;
   return petra_cluster_init(&run->cluster, &run->plan);
 }
 
@@ -151,7 +154,7 @@ static petra_status start(petra_run *run, petra_worker **worker) {
   if (!petra_run_by_arrival(run))
     return PETRA_OK;
   const petra_pipeline_cuts cuts = petra_checkpoints_cuts(run->checkpoints);
-  return petra_execution_executor(run->execution, run->main.worker, &run->main.network, &cuts, &run->executor);
+  return petra_execution_executor(run->execution, run->main.worker, &cuts, &run->executor);
 }
 
 static petra_status finish(petra_run *run, petra_status status) {
@@ -174,7 +177,7 @@ static void destroy(petra_run *run) {
   petra_run_drop_worker(run);
   petra_checkpoint_destroy(run->resume);
   petra_probe_destroy(run->probe);
-  petra_probe_log_fini(&run->probe_log);
+  petra_probe_log_destroy(run->probe_log);
   petra_training_log_destroy(run->log);
   petra_checkpoint_files_fini(&run->checkpoint);
   petra_free(run->weights_path);

@@ -184,8 +184,8 @@ static petra_status write_memory(petra_run *run) {
   return status;
 }
 
-/* Adds the losses of the stages that are here, of all replicas, to `sums`: by stage and epoch the loss, the hits and the
- * labels. */
+/* Adds the losses of the stages that are here, of all replicas, to `sums`: by stage and epoch the loss, the hits and
+ * the labels. */
 static void add_losses(const petra_run *run, int64_t epochs, double *sums) {
   for (int i = 0; i < run->placement.replicas; i++)
     for (int32_t j = 0; run->pipelines[i] && j < run->plan.stages; j++) {
@@ -252,12 +252,12 @@ static petra_status write_probe_memory(petra_run *run) {
   petra_free(all);
   if (status != PETRA_OK || !run->folder.run_h5)
     return status;
-  if (petra_run_h5_probe_rows(run->probe_log.log) == 0)
+  if (petra_probe_log_rows(run->probe_log) == 0)
     petra_log(PETRA_LOG_WARNING,
               "/probe of %s/run.h5 is empty: the run ended before any of its probes was complete (probe.per_epoch: "
               "%lld); expected a longer run (run.epochs, run.max_microbatches)",
               run->folder.path, (long long)run->config->probe.per_epoch);
-  return petra_run_h5_probe_memory(run->probe_log.log, &sum);
+  return petra_probe_log_memory(run->probe_log, &sum);
 }
 
 static petra_status write_rows(const petra_run *run) {

@@ -9,26 +9,15 @@
 #include <stddef.h>
 
 static petra_status create_probe(petra_run *run) {
-  const petra_probe_options options = {
-      .config = run->config,
-      .backend = run->main.network.backend,
-      .model = &run->plan.model,
-      .partition = &run->plan.partition,
-      .method = &run->plan.method,
-      .program = run->plan.method.program,
-      .program_options = &run->plan.program,
-      .replicas = (int)run->config->cluster.replicas,
-      .stages = petra_network_stages(&run->main.network),
-      .ranks = {.progress = run->ranks->progress,
-                .rank = run->ranks->rank,
-                .replica = run->placement.replica,
-                .places = run->placement.places,
-                .rank_of = run->placement.rank_of,
-                .first_channel = petra_channel_id(run->plan.stages, PETRA_CHANNEL_PROBES)},
-      .context = run->folder.run_h5 ? &run->probe_log : run->options.context,
-      .row = run->folder.run_h5 ? petra_probe_log_row : run->options.probe_row};
+  petra_probe_options options = {
+      .network = &run->main.network, .row = run->options.probe_row, .context = run->options.context};
   if (run->config->probe.per_epoch == 0)
     return PETRA_OK;
+  if (run->folder.run_h5) {
+    PETRA_TRY(petra_probe_log_create(run->folder.run_h5, &run->main.network, run->resume != NULL, &run->probe_log));
+    options.row = petra_probe_log_row;
+    options.context = run->probe_log;
+  }
   return petra_probe_create(&options, &run->probe);
 }
 
@@ -91,8 +80,6 @@ petra_status petra_run_create_observers(petra_run *run) {
                                           .progress = run->options.progress};
   if (run->folder.run_h5 && run->options.print)
     PETRA_TRY(petra_banner_print(&run->plan, &run->lr, run->first, run->folder.path, stdout));
-  if (run->folder.run_h5 && run->config->probe.per_epoch > 0)
-    PETRA_TRY(petra_probe_log_init(&run->probe_log, &run->main.network, run->folder.run_h5, run->resume != NULL));
   PETRA_TRY(create_probe(run));
   PETRA_TRY(petra_training_log_create(&log, &run->log));
   if (petra_run_keeps_best(run) && !run->best) /* rank 0 has created its own */
@@ -141,7 +128,7 @@ static petra_status archive_log(void *context, petra_archive *archive) {
   return petra_training_log_archive(((petra_run *)context)->log, archive);
 }
 
-/* Reads or writes the recorded actions of a stage. The times become those of a run without a pause. */
+/* Reads or writes the recorded actions of a stage. The times become the times of a run without a pause. */
 static petra_status archive_actions(petra_run *run, int32_t stage, int64_t written_ns, petra_archive *archive) {
   bool there;
   PETRA_TRY(petra_action_log_archive(run->execution ? run->actions : NULL, stage,

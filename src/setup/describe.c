@@ -7,7 +7,6 @@
 #include "nn/model.h"
 
 #include <inttypes.h>
-#include <stddef.h>
 #include <string.h>
 
 void petra_describe_network(const petra_config *config, FILE *out) {
@@ -155,68 +154,6 @@ void petra_describe_links(const petra_config *config, bool measured, FILE *out) 
     print_links(config, out);
   if (messages)
     fprintf(out, "; messages %s", messages);
-}
-
-typedef struct unlike {
-  const petra_plan_size *sizes;
-  const char *const *names;
-  int count;
-  size_t offset; /* of the quantity in a size */
-} unlike;
-
-static int64_t quantity_of(const unlike *u, int i) {
-  int64_t value;
-  memcpy(&value, (const char *)&u->sizes[i] + u->offset, sizeof value);
-  return u->sizes[i].devices > 0 ? value : 0;
-}
-
-/* Prints "8 (a; b; c and 2 others)" for the value of number `first`. */
-static void print_value(const unlike *u, int first, FILE *out) {
-  enum { NAMED = 3 };
-  int found = 0;
-  fprintf(out, "%" PRId64 " (", quantity_of(u, first));
-  for (int i = first; i < u->count; i++)
-    if (quantity_of(u, i) == quantity_of(u, first) && ++found <= NAMED)
-      petra_utf8_print(out, "%s%s", found > 1 ? "; " : "", u->names[i]);
-  if (found > NAMED)
-    fprintf(out, " and %d other%s", found - NAMED, found == NAMED + 1 ? "" : "s");
-  fputc(')', out);
-}
-
-/* Returns true if the quantity differs; then it is printed. */
-static bool print_unlike(const unlike *u, const char *before, const char *word, FILE *out) {
-  int last = -1;
-  bool any = false;
-  for (int i = 0; i < u->count; i++) {
-    int first = 0;
-    while (quantity_of(u, first) != quantity_of(u, i))
-      first++;
-    if (first < i || quantity_of(u, i) == 0)
-      continue;
-    if (last >= 0) {
-      if (!any) {
-        fprintf(out, "%s%s: ", before, word);
-        print_value(u, last, out);
-      }
-      fputs(", ", out);
-      print_value(u, i, out);
-      any = true;
-    }
-    last = i;
-  }
-  return any;
-}
-
-bool petra_describe_unlike(const petra_plan_size *sizes, const char *const *names, int count, const char *sample_word,
-                           const char *before, FILE *out) {
-  char word[64];
-  const unlike devices = {sizes, names, count, offsetof(petra_plan_size, devices)},
-               samples = {sizes, names, count, offsetof(petra_plan_size, update_samples)},
-               labels = {sizes, names, count, offsetof(petra_plan_size, update_labels)};
-  snprintf(word, sizeof word, "%s per update", sample_word);
-  const bool any = print_unlike(&devices, before, "devices", out);
-  before = any ? "; " : before;
-  return print_unlike(&samples, before, word, out) || print_unlike(&labels, before, "tokens per update", out) || any;
 }
 
 void petra_describe_data(const petra_config *config, FILE *out) {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include "config/config.h"
-#include "setup/plan.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -33,12 +32,6 @@ void petra_describe_numbers(const petra_config *config, FILE *out);
 /* "latency 0 s, bandwidth infinite", followed by nodes and cards, if any, and by petra_describe_messages. `measured`:
  * the links are those of the profile. */
 void petra_describe_links(const petra_config *config, bool measured, FILE *out);
-
-/* "devices: 8 (1f1b), 4 (zb-v); samples per update: 32 (1f1b), 8 (zb-v)": the quantities in which `count` runs or groups
- * differ, each value with the names that have it; sizes whose `devices` are 0 are not known. Prints nothing if all are
- * alike, and returns false; else prints `before` first. `sample_word` is "samples", "trained samples", ... */
-bool petra_describe_unlike(const petra_plan_size *sizes, const char *const *names, int count, const char *sample_word,
-                           const char *before, FILE *out);
 
 /* "cifar10 of data/cifar-10-batches-bin", "text of shakespeare.txt, windows of 128 tokens", "grammar, ..."; followed by
  * data.limit, if set. */

@@ -2,7 +2,7 @@
 /* Simulates a schedule on ranks that have several stages each.
  *
  * A rank is one device with one engine. It does its actions in the order in which all ranks of an executed run go
- * through the schedule (distributed/worker_ranks.h): that of the virtual executor over all stages, whatever their
+ * through the schedule (distributed/worker_ranks.c): that of the virtual executor over all stages, whatever their
  * durations. It waits only for messages. A message between its own stages takes no time; one to another rank takes its
  * link, and both ranks spend time to pack and unpack it. So the executor runs twice: once over the stages, to record
  * their order, and once over the ranks, in that order.

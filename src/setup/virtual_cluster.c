@@ -107,6 +107,13 @@ static petra_status check_cluster(const petra_config *config, const petra_method
   return PETRA_OK;
 }
 
+static petra_kernel_rates rates_of(const petra_config *config) {
+  return (petra_kernel_rates){.launch_s = config->cluster.cost.launch_s,
+                              .matrix_flops = config->cluster.cost.efficiency.matrix_flops,
+                              .matrix_bytes = config->cluster.cost.efficiency.matrix_bytes,
+                              .elementwise_bytes = config->cluster.cost.efficiency.elementwise_bytes};
+}
+
 /* Sets the durations of stage `stage` (from 0) from the kernels of its blocks. */
 static petra_status kernel_cost(const petra_plan *plan, int stage, petra_stage_cost *out) {
   const petra_config *config = plan->config;
@@ -116,7 +123,7 @@ static petra_status kernel_cost(const petra_plan *plan, int stage, petra_stage_c
   petra_roofline_seconds sum = {0};
   PETRA_TRY(petra_device_peaks_find(device, &peaks));
   if (config->cluster.cost.model == PETRA_COST_KERNELS)
-    rates = petra_cluster_rates(config);
+    rates = rates_of(config);
   for (int i = 0; i < petra_plan_stage_blocks(plan, stage); i++) {
     petra_kernel_list list;
     petra_plan_kernels(plan, petra_plan_stage_block(plan, stage, i), &list);
@@ -124,13 +131,6 @@ static petra_status kernel_cost(const petra_plan *plan, int stage, petra_stage_c
   }
   petra_roofline_cost(&sum, out);
   return PETRA_OK;
-}
-
-petra_kernel_rates petra_cluster_rates(const petra_config *config) {
-  return (petra_kernel_rates){.launch_s = config->cluster.cost.launch_s,
-                              .matrix_flops = config->cluster.cost.efficiency.matrix_flops,
-                              .matrix_bytes = config->cluster.cost.efficiency.matrix_bytes,
-                              .elementwise_bytes = config->cluster.cost.efficiency.elementwise_bytes};
 }
 
 /* Reads cluster.host. */

@@ -20,6 +20,3 @@ typedef struct petra_cluster {
  * plan. */
 petra_status petra_cluster_init(petra_cluster *cluster, const petra_plan *plan);
 void petra_cluster_fini(petra_cluster *cluster);
-
-/* Returns cluster.cost.launch_s and efficiency. */
-petra_kernel_rates petra_cluster_rates(const petra_config *config);

@@ -6,10 +6,10 @@
 #include "stage/stage_archive.h"
 #include "stage/stage_private.h"
 
-/* Tensors that a block quantises have places of their own among the random draws: those of the message up after it, of
- * the message down before it, its kept inputs, and its kept graph. */
+/* Tensors that a block quantises have separate positions among the random draws: the tensors of the message up after
+ * it, of the message down before it, its kept inputs, and its kept graph. */
 enum { PLACES = 64, PLACE_UP = 0, PLACE_DOWN = 4, PLACE_INPUT = 8, PLACE_GRAPH = 10, PARTS = 4 };
-_Static_assert(PLACE_GRAPH + PETRA_GRAPH_TENSORS <= PLACES, "the tensors of a block have different places");
+_Static_assert(PLACE_GRAPH + PETRA_GRAPH_TENSORS <= PLACES, "the tensors of a block have different numbers");
 
 static petra_draws draws_of(const petra_stage *stage, const petra_block *block, int place, int64_t microbatch) {
   const petra_stage_formats *formats = &stage->options.formats;
@@ -62,7 +62,7 @@ static petra_status copy(petra_stage *stage, petra_tensor **part) {
   return status;
 }
 
-/* A stage with an auxiliary head keeps its output for its own B, which may come before or after the passes of the stage
+/* A stage with an auxiliary head keeps its output for its B, which may come before or after the passes of the stage
  * above. It sends a copy, so that what a stage holds does not depend on the others. */
 petra_status petra_stage_send(petra_stage *stage, bool up, int64_t microbatch, petra_message *message) {
   const petra_format format = up ? stage->options.formats.up : stage->options.formats.down;
@@ -172,7 +172,8 @@ petra_status petra_stage_kept_input(petra_stage *stage, const petra_record *reco
 /* --- kept graphs --- */
 
 /* Returns true if a tensor of a block's graph is quantised: the inputs of convolutions, linear maps and norms, and the
- * activation that a block keeps of its own. Statistics, masks, what a loss keeps and samples of the data set stay. */
+ * activation that a block keeps beside its input. Statistics, masks, what a loss keeps and samples of the data set
+ * stay. */
 static bool is_quantised(const petra_block *block, const petra_block_graph *graph, petra_tensor *const *place) {
   if (!*place || (*place)->kind == PETRA_TENSOR_MASK || (*place)->kind == PETRA_TENSOR_MATRIX)
     return false;
@@ -182,10 +183,10 @@ static bool is_quantised(const petra_block *block, const petra_block_graph *grap
   return place == &graph->own[0] && !block->reads_data && !block->is_loss;
 }
 
-/* A tensor and its quantised form, which replaces it at every place of the record. */
+/* A tensor and its quantised form, which replaces it in every member of the record. */
 typedef struct replacement {
-  petra_tensor *from; /* a reference of its own */
-  petra_tensor *to;   /* borrowed from the first place */
+  petra_tensor *from; /* a separate reference */
+  petra_tensor *to;   /* borrowed from the first member */
 } replacement;
 
 static petra_status replace(petra_stage *stage, const petra_draws *draws, petra_tensor **place, replacement *list,
@@ -212,14 +213,14 @@ petra_status petra_stage_keep_graphs(petra_stage *stage, petra_record *record) {
   PETRA_TRY(petra_allocate(&list, (size_t)stage->blocks * PETRA_GRAPH_TENSORS, sizeof *list));
   for (int b = 0; b < stage->blocks; b++) {
     const petra_block *block = petra_stage_block(stage, b);
-    petra_tensor **places[PETRA_GRAPH_TENSORS];
-    petra_block_graph_places(&record->block[b].graph, places);
+    petra_tensor **members[PETRA_GRAPH_TENSORS];
+    petra_block_graph_places(&record->block[b].graph, members);
     for (int i = 0; i < PETRA_GRAPH_TENSORS; i++) {
       const petra_draws draws = draws_of(stage, block, PLACE_GRAPH + i, record->microbatch);
-      if (!is_quantised(block, &record->block[b].graph, places[i]))
+      if (!is_quantised(block, &record->block[b].graph, members[i]))
         continue;
-      stage->graph_forms[b][i] = petra_tensor_form_of(*places[i]);
-      PETRA_TRY_GOTO(status, replace(stage, &draws, places[i], list, &count), done);
+      stage->graph_forms[b][i] = petra_tensor_form_of(*members[i]);
+      PETRA_TRY_GOTO(status, replace(stage, &draws, members[i], list, &count), done);
     }
   }
 done:
@@ -230,25 +231,25 @@ done:
 }
 
 petra_status petra_stage_kept_graph(petra_stage *stage, petra_record *record, int b) {
-  petra_tensor **places[PETRA_GRAPH_TENSORS], *before[PETRA_GRAPH_TENSORS] = {NULL};
+  petra_tensor **members[PETRA_GRAPH_TENSORS], *before[PETRA_GRAPH_TENSORS] = {NULL};
   petra_status status = PETRA_OK;
-  petra_block_graph_places(&record->block[b].graph, places);
+  petra_block_graph_places(&record->block[b].graph, members);
   for (int i = 0; i < PETRA_GRAPH_TENSORS && status == PETRA_OK; i++) {
     petra_tensor *whole = NULL;
-    if (!*places[i] || (*places[i])->kind != PETRA_TENSOR_QUANTISED)
+    if (!*members[i] || (*members[i])->kind != PETRA_TENSOR_QUANTISED)
       continue;
     for (int k = 0; k < i && !whole; k++)
-      if (before[k] == *places[i])
-        whole = petra_tensor_retain(*places[k]);
+      if (before[k] == *members[i])
+        whole = petra_tensor_retain(*members[k]);
     if (!whole) {
       const petra_tensor_form *form = &stage->graph_forms[b][i];
-      const int32_t shape[4] = {(*places[i])->shape[0], form->shape[1], form->shape[2], form->shape[3]};
+      const int32_t shape[4] = {(*members[i])->shape[0], form->shape[1], form->shape[2], form->shape[3]};
       status = petra_compute_tensor(&stage->compute, form->kind, shape, PETRA_MEMORY_GRAPH, &whole);
       if (status == PETRA_OK)
-        status = petra_op_dequantise(stage->compute.backend, *places[i], stage->options.formats.keep, whole);
+        status = petra_op_dequantise(stage->compute.backend, *members[i], stage->options.formats.keep, whole);
     }
-    before[i] = *places[i];
-    *places[i] = whole;
+    before[i] = *members[i];
+    *members[i] = whole;
   }
   for (int i = 0; i < PETRA_GRAPH_TENSORS; i++)
     petra_tensor_release(&before[i]);

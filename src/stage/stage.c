@@ -173,11 +173,11 @@ petra_status petra_stage_each_kept(const petra_stage *stage, int64_t microbatch,
                                    petra_status (*each)(void *context, petra_tensor *tensor), void *context) {
   petra_record *record = petra_records_at(&stage->records, microbatch);
   for (int b = 0; record && b < stage->blocks; b++) {
-    petra_tensor **places[PETRA_GRAPH_TENSORS];
-    petra_block_graph_places(&record->block[b].graph, places);
+    petra_tensor **members[PETRA_GRAPH_TENSORS];
+    petra_block_graph_places(&record->block[b].graph, members);
     for (int i = 0; i < PETRA_GRAPH_TENSORS; i++)
-      if (*places[i])
-        PETRA_TRY(each(context, *places[i]));
+      if (*members[i])
+        PETRA_TRY(each(context, *members[i]));
     for (int i = 0; i < 2; i++)
       if (record->block[b].input.tensor[i])
         PETRA_TRY(each(context, record->block[b].input.tensor[i]));

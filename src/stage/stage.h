@@ -68,7 +68,7 @@ void petra_stage_empty(petra_stage *stage);
 /* Sets the initial weights (petra_initial_values), and running statistics 0 and 1. */
 petra_status petra_stage_initialise(petra_stage *stage, uint64_t seed);
 
-/* Returns true if the stage ends in a head: that of the network, or its auxiliary head. */
+/* Returns true if the stage ends in a head: the network's head, or its auxiliary head. */
 bool petra_stage_has_loss(const petra_stage *stage);
 
 /* Returns the account that counts what the stage holds. Whoever keeps messages that wait for it adds them. */
@@ -93,11 +93,11 @@ int petra_stage_in_flight_max(const petra_stage *stage);
 petra_tensor *petra_stage_tensor(petra_stage *stage, int block, bool statistics, int index);
 
 /* F: out->streams = blocks(in->streams), with batch statistics; running statistics stay. The caller keeps `in`. Not for
- * a stage that has a head, its own or the network's. */
+ * a stage that has a head, auxiliary or the network's. */
 petra_status petra_stage_forward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out);
 
-/* F of a stage that has a head, if its B is another action; `labels` are all labels of the microbatch. `out` is empty at
- * the network's head. */
+/* F of a stage that has a head, if its B is another action; `labels` are all labels of the microbatch. `out` is empty
+ * at the network's head. */
 petra_status petra_stage_forward_loss(petra_stage *stage, int64_t microbatch, const petra_message *in,
                                       const int32_t *labels, int32_t label_count, petra_message *out, petra_loss *loss);
 
@@ -106,8 +106,8 @@ petra_status petra_stage_forward_loss(petra_stage *stage, int64_t microbatch, co
  * (empty for the first stage). Updates the running statistics once. */
 petra_status petra_stage_backward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out);
 
-/* Quantises a message that the stage sends up, or down, if its format is not native. A stage with an auxiliary head sends
- * copies. */
+/* Quantises a message that the stage sends up, or down, if its format is not native. A stage with an auxiliary head
+ * sends copies. */
 petra_status petra_stage_send(petra_stage *stage, bool up, int64_t microbatch, petra_message *message);
 
 /* Reads the quantised tensors of a message to the stage; others stay as they are. */
@@ -151,9 +151,10 @@ petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snap
                                   const int32_t *labels, petra_streams *out, petra_loss *loss);
 
 /* Estimates the snapshot's statistics anew from batches, number 0, 1, ... of them in turn: forward with the snapshot's
- * weights and the statistics of the batch. After batch number i those of the snapshot are the means over batches 0 ...
- * i of the batch's mean and of its unbiased variance (summed as a running mean, in the element type); what they were
- * before is lost. The stage with the head produces no output (its head is not computed); the others set `out`. */
+ * weights and the statistics of the batch. After batch number i the statistics of the snapshot are the means over
+ * batches 0 ... i of the batch's mean and of its unbiased variance (summed as a running mean, in the element type);
+ * what they were before is lost. The stage with the head produces no output (its head is not computed); the others set
+ * `out`. */
 petra_status petra_stage_estimate(petra_stage *stage, petra_snapshot *snapshot, int64_t number, const petra_streams *in,
                                   petra_streams *out);
 
@@ -202,6 +203,6 @@ petra_status petra_stage_version_tensors(const petra_stage *stage, petra_weights
 /* Gets the gradients of block `block` that an update would use now: the mean over the k microbatches. */
 const petra_tensor_set *petra_stage_mean_gradients(const petra_stage *stage, int block);
 
-/* Returns true if the B of the stage (as an action of its own) reconstructs the input of its forward from its
+/* Returns true if the B of the stage (as a separate action) reconstructs the input of its forward from its
  * output. */
 bool petra_stage_reconstructs(const petra_stage *stage);

@@ -85,10 +85,10 @@ static petra_tensor_form form_of(const petra_tensor *tensor) {
   return form;
 }
 
-static void record_places(petra_record *record, int b, petra_tensor **places[RECORD_TENSORS]) {
-  places[0] = &record->block[b].input.tensor[0];
-  places[1] = &record->block[b].input.tensor[1];
-  petra_block_graph_places(&record->block[b].graph, places + 2);
+static void record_members(petra_record *record, int b, petra_tensor **members[RECORD_TENSORS]) {
+  members[0] = &record->block[b].input.tensor[0];
+  members[1] = &record->block[b].input.tensor[1];
+  petra_block_graph_places(&record->block[b].graph, members + 2);
 }
 
 /* Gets what a record holds after its F, or after its B if `backward`; `fused`: F and B are one action. */
@@ -104,10 +104,10 @@ static petra_status record_forms_of(petra_stage *stage, bool backward, bool fuse
   PETRA_TRY_GOTO(status, petra_allocate(&out->block, (size_t)stage->blocks, sizeof *out->block), done);
   petra_record *record = dry->records.live[0];
   for (int b = 0; b < stage->blocks; b++) {
-    petra_tensor **places[RECORD_TENSORS];
-    record_places(record, b, places);
+    petra_tensor **members[RECORD_TENSORS];
+    record_members(record, b, members);
     for (int i = 0; i < RECORD_TENSORS; i++)
-      out->block[b][i] = form_of(*places[i]);
+      out->block[b][i] = form_of(*members[i]);
   }
   if (dry->graph_forms && !backward)
     memcpy(stage->graph_forms, dry->graph_forms, (size_t)stage->blocks * sizeof *stage->graph_forms);
@@ -265,12 +265,12 @@ static petra_status archive_gradients(petra_stage *stage, petra_tensor_archive *
 /* Reads or writes the references of a set whose tensors have these forms. */
 static petra_status archive_of_forms(petra_tensor_archive *tensors, const char *name, const petra_tensor_form *forms,
                                      int count, petra_tensor_set *set) {
-  petra_tensor **places[PETRA_BLOCK_TENSORS];
+  petra_tensor **members[PETRA_BLOCK_TENSORS];
   set->count = count;
   for (int i = 0; i < count; i++)
-    places[i] = &set->tensor[i];
-  PETRA_TRY(petra_tensor_archive_references(tensors, name, places, count));
-  return petra_tensor_archive_check(tensors, name, places, forms, count);
+    members[i] = &set->tensor[i];
+  PETRA_TRY(petra_tensor_archive_references(tensors, name, members, count));
+  return petra_tensor_archive_check(tensors, name, members, forms, count);
 }
 
 /* Reads or writes the references of a set, which is empty before it is read. `like`, which is not empty, says how many
@@ -333,11 +333,11 @@ static petra_status check_record(const petra_stage *stage, petra_tensor_archive 
   if (!form->block)
     return petra_archive_refuse(archive, "about", "its B was %sdone", record->backward ? "" : "not ");
   for (int b = 0; b < stage->blocks; b++) {
-    petra_tensor **places[RECORD_TENSORS];
+    petra_tensor **members[RECORD_TENSORS];
     char name[32];
     snprintf(name, sizeof name, "block-%02d", b + 1);
-    record_places(record, b, places);
-    PETRA_TRY(petra_tensor_archive_check(tensors, name, places, form->block[b], RECORD_TENSORS));
+    record_members(record, b, members);
+    PETRA_TRY(petra_tensor_archive_check(tensors, name, members, form->block[b], RECORD_TENSORS));
   }
   if (record->holds != form->holds)
     return petra_archive_refuse(archive, "about", "it holds %s version", record->holds ? "a" : "no");
@@ -365,11 +365,11 @@ static petra_status archive_record(const petra_stage *stage, petra_tensor_archiv
     PETRA_TRY(
         petra_labels_archive(archive, "labels", stage->options.model->classes, record->label_count, &record->labels));
   for (int b = 0; b < stage->blocks; b++) {
-    petra_tensor **places[RECORD_TENSORS];
+    petra_tensor **members[RECORD_TENSORS];
     char name[32];
     snprintf(name, sizeof name, "block-%02d", b + 1);
-    record_places(record, b, places);
-    PETRA_TRY(petra_tensor_archive_references(tensors, name, places, RECORD_TENSORS));
+    record_members(record, b, members);
+    PETRA_TRY(petra_tensor_archive_references(tensors, name, members, RECORD_TENSORS));
     record->block[b].graph.defer = record->backward;
   }
   return PETRA_OK;
@@ -410,7 +410,7 @@ static petra_status archive_records(petra_stage *stage, petra_tensor_archive *te
     PETRA_TRY_GOTO(status, make_forms(stage, tensors->fused, forms), done);
   for (int64_t r = 0; r < counts[0]; r++) {
     petra_record *record;
-    if (archive->reading) /* a number of its own until the file's is known */
+    if (archive->reading) /* a placeholder until the number in the file is known */
       PETRA_TRY_GOTO(status, petra_records_add(records, stage->options.number, -1 - r, &record), done);
     else
       record = records->live[r];
@@ -460,11 +460,11 @@ petra_status petra_stage_archive(petra_stage *stage, petra_tensor_archive *tenso
 petra_status petra_message_archive(const petra_stage *stage, petra_tensor_archive *tensors, const char *name,
                                    bool forward, petra_message *message) {
   petra_tensor_form forms[4];
-  petra_tensor **const places[4] = {&message->streams.tensor[0], &message->streams.tensor[1],
-                                    &message->gradients.tensor[0], &message->gradients.tensor[1]};
+  petra_tensor **const members[4] = {&message->streams.tensor[0], &message->streams.tensor[1],
+                                     &message->gradients.tensor[0], &message->gradients.tensor[1]};
   petra_message_forms(stage, forward, false, forms);
-  PETRA_TRY(petra_tensor_archive_references(tensors, name, places, 4));
-  return petra_tensor_archive_check(tensors, name, places, forms, 4);
+  PETRA_TRY(petra_tensor_archive_references(tensors, name, members, 4));
+  return petra_tensor_archive_check(tensors, name, members, forms, 4);
 }
 
 petra_status petra_snapshot_archive(petra_stage *stage, petra_tensor_archive *tensors, const char *name,

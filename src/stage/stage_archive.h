@@ -12,8 +12,8 @@
  * shapes. */
 petra_status petra_stage_archive(petra_stage *stage, petra_tensor_archive *tensors);
 
-/* Gets the forms of the tensors of a message to `stage` from below (forward) or above: streams, then gradients. `exact`:
- * a message of an evaluation, which is never quantised. */
+/* Gets the forms of the tensors of a message to `stage` from below (forward) or above: streams, then gradients.
+ * `exact`: a message of an evaluation, which is never quantised. */
 void petra_message_forms(const petra_stage *stage, bool forward, bool exact, petra_tensor_form forms[4]);
 
 /* Reads or writes a message that waits for `stage`, from below (forward) or above. */

@@ -161,7 +161,7 @@ void petra_stage_drop(petra_stage *stage, petra_record *record);
 /* Returns block `b` (from 0) of the stage; an auxiliary head is the last. */
 const petra_block *petra_stage_block(const petra_stage *stage, int b);
 
-/* Returns the place in the stage of block `block` of the model. */
+/* Returns the index in the stage of block `block` of the model. */
 static inline int petra_stage_place(const petra_stage *stage, int block) {
   return block >= stage->options.end ? stage->blocks - 1 : block - stage->options.first;
 }

@@ -132,9 +132,9 @@ static petra_status correct(const block_step *step, int i, petra_tensor *moved) 
   return petra_op_axpy(backend, -mitigation->delay, trend, corrected);
 }
 
-/* stage_momentum multiplies the rate instead of the gradients, so that its velocity is that of the gradients divided by
- * the same factor. At the first update after a warm-up, whose gradients had no factor, the velocity is divided by
- * it. */
+/* stage_momentum multiplies the rate instead of the gradients, so that its velocity is the velocity of the gradients
+ * divided by the same factor. At the first update after a warm-up, whose gradients had no factor, the velocity is
+ * divided by it. */
 static petra_status carry_velocity(const block_step *step) {
   const petra_stage *stage = step->stage;
   const petra_tensor_set *velocity = &step->sets->states[0];

@@ -33,8 +33,8 @@ int64_t petra_stage_choose(const petra_stage *stage, petra_weights weights, cons
   return petra_backward_version(&rule, weights, record->microbatch, stage->updates, record->version);
 }
 
-/* Returns the latest version as a pass with this choice of weights reads it: LATEST is B's own reading, the others that
- * of F. */
+/* Returns the latest version as a pass with this choice of weights reads it. LATEST: B reads the newest weights.
+ * Others: B reads the weights of its F. */
 static const petra_tensor_set *latest(const petra_stage *stage, petra_weights weights, int b) {
   const petra_stage_mitigation *mitigation = &stage->options.mitigation;
   const petra_stage_sets *sets = &stage->sets[b];
@@ -61,8 +61,8 @@ void petra_stage_drop(petra_stage *stage, petra_record *record) {
   petra_records_drop(&stage->records, record);
 }
 
-/* Copies what a holder still reads before the step changes it, as F read it: readers of an old version read what F did.
- * The double buffer holds the version before the latest. */
+/* Copies the version that a holder still reads before the step changes it. It copies what F read: a reader of an old
+ * version reads the same. The double buffer holds the version before the latest. */
 static petra_status keep_version(petra_stage *stage) {
   bool buffered = stage->options.rule.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
   for (int b = 0; b < stage->blocks; b++)

@@ -3,7 +3,7 @@
 command.py; what a subcommand needs is loaded when it runs."""
 
 # In the order of petra --help. src/cli/python.c has their names and summaries as well.
-NAMES = ("list", "compare", "reach", "export", "report")
+NAMES = ("list", "compare", "reach", "export", "report", "sweep")
 
 # Subcommands in C of which a part is in Python: the program has read their command lines, and passes them on.
-PARTS = ("inspect",)
+PARTS = ("chakra", "fit", "inspect")

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Definitions that the files of the convolutions share: cudnn_convolution.c (the convolutions and their runs),
  * cudnn_graph.c (a convolution as cuDNN's operation graph, and the search for an engine), cudnn_measure.c (the fastest
- * of several), cudnn_table.c (the file of measured engines). Only the first two include cuDNN's headers; this one does
+ * of several, and the file of measured engines). Only the first two include cuDNN's headers; this one does
  * not: a descriptor is cuDNN's cudnnBackendDescriptor_t, a pointer to void, and a status its cudnnStatus_t. */
 #pragma once
 

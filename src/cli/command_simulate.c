@@ -2,6 +2,7 @@
 /* petra simulate: the cost of a method on the modelled cluster; no tensor is touched. */
 #include "base/json.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/stop.h"
 #include "base/text.h"
 #include "base/utf8.h"
@@ -9,81 +10,11 @@
 #include "cli/requests.h"
 #include "cli/rows.h"
 #include "setup/describe.h"
-#include "profile/fit.h"
 #include "run/simulation.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-
-/* --- the result of petra simulate --fit, as a table or as JSON --- */
-
-static void join(const petra_fit_measurement *one, char *text, size_t size) {
-  size_t used = 0;
-  text[0] = 0;
-  for (int i = 0; i < one->count && used < size; i++)
-    used += (size_t)snprintf(text + used, size - used, "%s%s", i ? ", " : "", one->settings[i]);
-}
-
-static petra_status fit_print(const petra_fit *fit) {
-  static const petra_table_column columns[] = {{"measurement", PETRA_TABLE_LEFT},
-                                               {"measured ms", PETRA_TABLE_RIGHT},
-                                               {"simulated ms", PETRA_TABLE_RIGHT},
-                                               {"ratio", PETRA_TABLE_RIGHT}};
-  petra_table *table;
-  PETRA_TRY(petra_table_create(columns, sizeof columns / sizeof *columns, &table));
-  for (int i = 0; i < fit->measurements; i++) {
-    const petra_fit_measurement *one = &fit->measurement[i];
-    char text[512];
-    join(one, text, sizeof text);
-    petra_table_cell(table, "%s", text);
-    petra_table_cell(table, "%.4g", 1e3 * one->measured_s);
-    petra_table_cell(table, "%.4g", 1e3 * one->simulated_s);
-    petra_table_cell(table, "%.4f", one->simulated_s / one->measured_s);
-  }
-  PETRA_TRY(petra_table_print(table, stdout));
-  putchar('\n');
-  for (int i = 0; i < fit->factors; i++) {
-    const petra_fit_factor *factor = &fit->factor[i];
-    for (int k = 0; k < factor->count; k++)
-      petra_utf8_print(stdout, "%s: %.6g (%.6g times %.6g)\n", factor->keys[k], factor->start[k] * factor->factor,
-                       factor->start[k], factor->factor);
-    if (factor->undetermined)
-      printf("  the measurements do not determine it: half the value and twice the value fit as well\n");
-  }
-  printf("%d factor%s fitted to %d measurement%s: times are %.1f %% off (root mean square), %.1f %% at most\n",
-         fit->factors, fit->factors == 1 ? "" : "s", fit->measurements, fit->measurements == 1 ? "" : "s",
-         100 * expm1(fit->rms), 100 * expm1(fit->worst));
-  if (fit->factors >= fit->measurements)
-    printf("there are no more measurements than factors, so a good fit is no evidence\n");
-  return PETRA_OK;
-}
-
-static json_t *factor_json(const petra_fit_factor *factor) {
-  json_t *values = json_object();
-  for (int k = 0; k < factor->count; k++)
-    petra_json_set(&values, factor->keys[k], petra_json_real(factor->start[k] * factor->factor));
-  return json_pack("{s:o, s:o, s:b}", "factor", petra_json_real(factor->factor), "values", values, "undetermined",
-                   factor->undetermined);
-}
-
-static petra_status fit_print_json(const petra_fit *fit) {
-  json_t *factors = json_array(), *measurements = json_array();
-  for (int i = 0; i < fit->factors; i++)
-    petra_json_append(&factors, factor_json(&fit->factor[i]));
-  for (int i = 0; i < fit->measurements; i++) {
-    const petra_fit_measurement *one = &fit->measurement[i];
-    json_t *settings = json_array();
-    for (int k = 0; k < one->count; k++)
-      petra_json_append(&settings, petra_json_string(one->settings[k]));
-    petra_json_append(&measurements,
-                      json_pack("{s:o, s:o, s:o}", "settings", settings, "measured_s", petra_json_real(one->measured_s),
-                                "simulated_s", petra_json_real(one->simulated_s)));
-  }
-  return petra_json_print_new(json_pack("{s:o, s:o, s:o, s:o}", "factors", factors, "measurements", measurements,
-                                        "rms_log", petra_json_real(fit->rms), "worst_log",
-                                        petra_json_real(fit->worst)));
-}
 
 /* With more stages than this the table shows only the first and the last few. */
 enum { MAX_ROWS = 40, END_ROWS = 10 };
@@ -333,9 +264,10 @@ static petra_status report(const petra_arguments *arguments, const petra_run *si
   return PETRA_OK;
 }
 
-/* Runs with --fit. */
-static petra_status fit(const petra_arguments *arguments, const petra_config *config) {
-  petra_fit *found;
+/* Runs with --fit, which is written in Python, in place of this process. */
+static petra_status fit(const petra_arguments *arguments) {
+  char **words, name[] = "fit";
+  size_t count = 0;
   if (!arguments->fit || !arguments->vary)
     return petra_fail(PETRA_USAGE, "%s without %s; expected both", arguments->fit ? "--fit" : "--vary",
                       arguments->fit ? "--vary" : "--fit");
@@ -343,10 +275,36 @@ static petra_status fit(const petra_arguments *arguments, const petra_config *co
     return petra_fail(
         PETRA_USAGE,
         "--fit was given with an option of a single simulation; expected only --json or --quiet beside it");
-  PETRA_TRY(petra_fit_find(config, arguments->fit, arguments->vary, &found));
-  petra_status status = arguments->json ? fit_print_json(found) : fit_print(found);
-  petra_fit_destroy(found);
+  if (!arguments->input)
+    return petra_fail(PETRA_USAGE,
+                      "petra simulate needs a config file ('-' for standard input); see petra simulate --help");
+  while (arguments->words[count])
+    count++;
+  PETRA_TRY(petra_allocate(&words, count + 1, sizeof *words));
+  words[0] = name;
+  for (size_t i = 1; i < count; i++)
+    words[i] = arguments->words[i];
+  const petra_status status = petra_python_start(words);
+  petra_free(words);
   return status;
+}
+
+/* The arguments of the writer of --chakra, which is written in Python; a run has one. */
+static char *chakra_words[6];
+
+static petra_status start_chakra(FILE **out) {
+  return petra_python_open(chakra_words, out);
+}
+
+static void name_chakra(const petra_arguments *arguments) {
+  static char name[] = "chakra", output[] = "--output", overwrite[] = "--overwrite";
+  int count = 0;
+  chakra_words[count++] = name;
+  chakra_words[count++] = output;
+  chakra_words[count++] = (char *)(uintptr_t)arguments->chakra;
+  if (arguments->overwrite)
+    chakra_words[count++] = overwrite;
+  chakra_words[count] = NULL;
 }
 
 static petra_status run(const petra_arguments *arguments) {
@@ -354,24 +312,25 @@ static petra_status run(const petra_arguments *arguments) {
                                      .files = arguments->output != NULL,
                                      .output = arguments->output,
                                      .trace = arguments->trace,
-                                     .chakra = arguments->chakra,
+                                     .read_actions = arguments->chakra ? start_chakra : NULL,
+                                     .end_actions = petra_python_end,
                                      .command_line = arguments->command_line,
                                      .overwrite = arguments->overwrite,
                                      .memory = arguments->memory,
                                      .critical_path = arguments->critical_path};
   petra_config *config;
   petra_run *simulation = NULL;
-  petra_status status;
+  petra_status status, ended;
   if (arguments->requests)
     return petra_requests_simulate(arguments);
+  if (arguments->fit || arguments->vary)
+    return fit(arguments);
+  if (arguments->chakra)
+    name_chakra(arguments);
   PETRA_TRY(petra_arguments_config(arguments, "simulate", &config));
   if (arguments->overwrite && arguments->output) {
     petra_stop_catch();
     petra_stop_say("stopped; a simulation cannot be resumed");
-  }
-  if (arguments->fit || arguments->vary) {
-    status = fit(arguments, config);
-    goto done;
   }
   PETRA_TRY_GOTO(status, petra_run_open(config, &options, &simulation), done);
   PETRA_TRY_GOTO(status, petra_run_go(simulation), done);
@@ -379,6 +338,9 @@ static petra_status run(const petra_arguments *arguments) {
   status = report(arguments, simulation);
 done:
   petra_run_destroy(simulation);
+  ended = petra_python_end();
+  if (status == PETRA_CHILD && ended != PETRA_OK)
+    status = ended;
   if (status == PETRA_STOPPED)
     petra_stop_report();
   petra_config_destroy(config);
@@ -421,7 +383,7 @@ const petra_command petra_command_simulate = {
             PETRA_OPTION("chakra", "DIR", chakra,
                          "writes MLCommons Chakra execution traces, the workloads of ASTRA-sim: DIR/petra.N.et for "
                          "device N, counted from 0 (docs/formats.md). Existing files of these names are an error; "
-                         "--overwrite replaces them. Needs a build with protobuf-c."),
+                         "--overwrite replaces them."),
             PETRA_OPTION("critical-path", NULL, critical_path,
                          "prints the actions and messages that determine the makespan; stores every action in memory. "
                          "It prints the nanoseconds of forward, backward, weight gradient, update, and of "
