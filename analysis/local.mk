@@ -46,6 +46,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/protocols.py \
   analysis/petrapipe/reach_clusters.py \
   analysis/petrapipe/reach_groups.py \
+  analysis/petrapipe/reach_json.py \
   analysis/petrapipe/reach_over.py \
   analysis/petrapipe/reach_places.py \
   analysis/petrapipe/reaching.py \

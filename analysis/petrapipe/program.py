@@ -51,8 +51,8 @@ def find() -> str:
     if found:
         return found
     raise Unreadable(
-        "no program petra beside this package or on PATH; expected its path in the environment"
-        " variable PETRA_PROGRAM"
+        "no program petra beside this package or on PATH; expected its path in the environment "
+        "variable PETRA_PROGRAM"
     )
 
 

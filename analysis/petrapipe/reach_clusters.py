@@ -147,8 +147,18 @@ def shown_points(group: Group) -> list[int]:
     return [math.floor(p * (points - 1) / (shown - 1) + 0.5) for p in range(shown)]
 
 
-def microbatches_of(run: ReachRun, rows: Sequence[int]) -> list[int]:
-    return run.entries["microbatch"][list(rows)].tolist()
+def wanted_of(run: ReachRun, points: Sequence[int]) -> list[int]:
+    """Returns the microbatches whose seconds a row needs: the end of the run, and with `points`
+    those of the band and the lowest one."""
+    rows = [end_of(run)]
+    if points:
+        rows += [int(curve(run).rows[point]) for point in (curve(run).lowest, *points)]
+    return run.entries["microbatch"][rows].tolist()
+
+
+def last_microbatch(run: ReachRun, whole: bool) -> int:
+    """Returns the largest microbatch of the log, or of the rows up to the end of the run."""
+    return int(run.entries["microbatch"][: run.count if whole else end_of(run) + 1].max())
 
 
 class Simulator:
@@ -162,39 +172,18 @@ class Simulator:
     ) -> list[Clock]:
         """Returns the clock of each run. `drawn`: times are drawn there. `whole`: they run to the
         ends of the logs and know all that a row needs, else until the runs reach the target."""
-        ends = [end_of(run) for run in group.runs]
-        parts = [
-            run.entries["microbatch"][: run.count if whole else end + 1]
-            for run, end in zip(group.runs, ends)
-        ]
-        count = max(int(part.max()) for part in parts) + 1
+        count = max(last_microbatch(run, whole) for run in group.runs) + 1
         points = shown_points(group) if whole else []
-        wanted = [
-            microbatches_of(
-                run,
-                [
-                    end,
-                    *(
-                        [int(curve(run).rows[p]) for p in [curve(run).lowest, *points]]
-                        if whole
-                        else []
-                    ),
-                ],
-            )
-            for run, end in zip(group.runs, ends)
-        ]
-        found: list[Clock] = []
-        for number, run in enumerate(group.runs):
-            if number > 0 and not drawn and share_times(group.runs[number - 1], run):
-                found.append(found[-1])
-                continue
-            sharing = [wanted[number]]
-            for later in range(number + 1, len(group.runs)):
-                if drawn or not share_times(group.runs[later - 1], group.runs[later]):
-                    break
-                sharing.append(wanted[later])
-            asked = sorted({m for one in sharing for m in one})
-            found.append(self.simulate(run, place, more, count, asked))
+        parts: list[list[ReachRun]] = []  # runs that share a clock
+        for before, run in zip([None, *group.runs], group.runs):
+            if before is not None and not drawn and share_times(before, run):
+                parts[-1].append(run)
+            else:
+                parts.append([run])
+        found = []
+        for runs in parts:
+            asked = sorted({m for run in runs for m in wanted_of(run, points)})
+            found += [self.simulate(runs[0], place, more, count, asked)] * len(runs)
         return found
 
     def simulate(
@@ -244,8 +233,9 @@ def find_end(run: ReachRun, clock: Clock | None, samples: int, logged: bool) -> 
     )
     if math.isnan(end.seconds):
         raise Unreadable(
-            f"{run.log}: the loss of microbatch {m} never comes back in a simulation of its config;"
-            " expected the log of a run with this config"
+            f"{run.log}: the loss of microbatch {m} never comes back in a simulation of its "
+            "config; expected the log of a run with "
+            "this config"
         )
     if logged and clock:
         check_logged(run, end.seconds, seconds_at(run, clock, False, row))
@@ -257,9 +247,9 @@ def check_logged(run: ReachRun, logged_s: float, simulated_s: float) -> None:
     changed."""
     if abs(logged_s - simulated_s) > 1.5e-9 * (1 + 1e-6 * logged_s):
         warnings.warn(
-            f"{run.log}: reaches the target after {logged_s:.9f} s by its log, after"
-            f" {simulated_s:.9f} s by a simulation of its config with this version of petra; the"
-            " seconds are those of the log",
+            f"{run.log}: reaches the target after {logged_s:.9f} s by its log, after "
+            f"{simulated_s:.9f} s by a simulation of its "
+            "config with this version of petra; the seconds are those of the log",
             stacklevel=2,
         )
 
@@ -366,16 +356,17 @@ class Clusters:
             if plan["stages"] != own:
                 # The updates of a run with J stages say nothing about one with another number.
                 raise Error(
-                    f"{place.model}: gives {plan['stages']} stages, but {first.log} was trained"
-                    f" with {own}; expected {own} (stages.partition)"
+                    f"{place.model}: gives {plan['stages']} stages, but {first.log} was trained "
+                    f"with {own}; expected {own} "
+                    "(stages.partition)"
                 )
         if keys["cluster.cost.model"]["value"] == "measured":
             raise place.named(
                 failure(
                     "cluster.cost.model",
                     keys["cluster.cost.model"]["label"],
-                    "measured: these costs are known only to the run itself; expected another model"
-                    " in a file of --on",
+                    "measured: these costs are known only to the run itself; expected another "
+                    "model in a file of --on",
                 )
             )
         if plan["by_arrival"] and not place.is_logged:
@@ -385,9 +376,9 @@ class Clusters:
                 failure(
                     key,
                     keys[key]["label"],
-                    f"{plain(keys[key]['value'])} has no fixed order: with other times its updates"
-                    " would differ; expected a method with a fixed order, or neither --on nor"
-                    " --as",
+                    f"{plain(keys[key]['value'])} has no fixed order: with other times its updates "
+                    "would differ; expected a "
+                    "method with a fixed order, or neither --on nor --as",
                 )
             )
 
@@ -460,8 +451,9 @@ class Clusters:
         cluster.differs = keys[0]
         where = cluster.place.on if cluster.place.on is not None else "the runs' own clusters"
         warnings.warn(
-            f"{where}: the groups differ in {keys[0]}, so their seconds are not those of one"
-            " cluster; a file of --on that sets this key makes them comparable",
+            f"{where}: the groups differ in {keys[0]}, so their seconds are not those of one "
+            "cluster; a file of --on that sets this "
+            "key makes them comparable",
             stacklevel=2,
         )
 

@@ -134,22 +134,24 @@ def check_run(run: ReachRun) -> None:
     trains = run.keys["cluster.stages"] == "0" or run.summary.of_pytorch
     if run.summary.is_simulated or not trains:
         raise Error(
-            f"{run.log}: nothing was trained in this run; expected a run of petra train with a"
-            " model"
+            f"{run.log}: nothing was trained in this run; expected a run of petra train with a "
+            "model"
         )
     if run.count == 0:
         raise Error(f"{run.log}: has no loss yet; expected a run with losses")
     if run.summary.batches == 0:
         raise Error(
-            f"{run.log}: does not say how many microbatches an epoch has (petra"
-            f" {run.summary.petra_version} wrote it); expected the log of a newer version"
+            f"{run.log}: does not say how many microbatches an epoch has (petra "
+            f"{run.summary.petra_version} wrote it); expected "
+            "the log of a newer version"
         )
     losses, microbatches = run.entries["loss"], run.entries["microbatch"]
     wrong = numpy.flatnonzero(~numpy.isfinite(losses) | (microbatches < 0))
     if len(wrong):
         raise Unreadable(
-            f"{run.log}: row {wrong[0]} of /train has microbatch {microbatches[wrong[0]]} and loss"
-            f" {losses[wrong[0]]:g}; expected finite numbers"
+            f"{run.log}: row {wrong[0]} of /train has microbatch {microbatches[wrong[0]]} and loss "
+            f"{losses[wrong[0]]:g}; "
+            "expected finite numbers"
         )
 
 
@@ -235,8 +237,8 @@ def cells_of(place: str, path: str) -> Iterator[tuple[str, str, str]]:
         name, state, label = text_of(cell, "name"), text_of(cell, "state"), text_of(row, "name")
         if name is None or state is None or label is None:
             raise Unreadable(
-                f"{path}: cell {number + 1} has no name or state; expected a file that petra sweep"
-                " wrote"
+                f"{path}: cell {number + 1} has no name or state; expected a file that petra sweep "
+                "wrote"
             )
         yield name, state, label
 
@@ -289,8 +291,8 @@ def add_place(reader: Collector, place: str) -> None:
         add_sweep(reader, place, summary)
     else:
         raise Unreadable(
-            f"{place}: has neither run.h5 nor summary.json; expected the folder of a run or of a"
-            " sweep"
+            f"{place}: has neither run.h5 nor summary.json; expected the folder of a run or of a "
+            "sweep"
         )
 
 
@@ -303,8 +305,9 @@ def check_data(a: ReachRun, b: ReachRun) -> None:
     if a.summary.of_pytorch != b.summary.of_pytorch:
         first, second = (a, b) if a.summary.of_pytorch else (b, a)
         raise Error(
-            f"{first.log} was trained in PyTorch, {second.log} by petra, and the log of the first"
-            f" does not say on which files; {expected}"
+            f"{first.log} was trained in PyTorch, {second.log} by petra, and the log of the first "
+            "does not say on which files; "
+            f"{expected}"
         )
     if a.word("data") != b.word("data"):
         raise Error(
@@ -319,8 +322,8 @@ def check_data(a: ReachRun, b: ReachRun) -> None:
     for key, value in a.keys.items():
         if key in keys and b.keys[key] != value:
             raise Error(
-                f"{a.log} is trained with {key}: {value}, {b.log} with {key}: {b.keys[key]};"
-                f" {expected}"
+                f"{a.log} is trained with {key}: {value}, {b.log} with {key}: {b.keys[key]}; "
+                f"{expected}"
             )
 
 
@@ -370,8 +373,8 @@ def make_groups(runs: list[ReachRun], program: Program) -> list[Group]:
         for before, run in zip(members, members[1:]):
             if in_order(before) == in_order(run):
                 raise Error(
-                    f"{before.log} and {run.log} are the same training with the same seed"
-                    f" ({run.seed}); expected each training once"
+                    f"{before.log} and {run.log} are the same training with the same seed "
+                    f"({run.seed}); expected each training once"
                 )
     return groups
 
@@ -495,11 +498,12 @@ def make_curves(target: Target, runs: Sequence[ReachRun]) -> None:
             continue
         if target.metric == "eval":
             raise Error(
-                f"--metric: eval, but {run.log} has no evaluation by the end of its log; expected"
-                " train, or a run with run.eval_every"
+                f"--metric: eval, but {run.log} has no evaluation by the end of its log; expected "
+                "train, or a run with run.eval_every"
             )
         k = run.accumulate
         raise Error(
-            f"--window: {target.window} updates of {k} microbatches, but {run.log} has losses of"
-            f" {run.count} microbatches; expected at most {run.count // k}"
+            f"--window: {target.window} updates of {k} microbatches, but {run.log} has losses of "
+            f"{run.count} microbatches; "
+            f"expected at most {run.count // k}"
         )

@@ -81,21 +81,22 @@ class Variation:
         key = self.over.key
         if key == "cluster":
             raise Error(
-                "--over: cluster is a section; expected a real number in it, such as"
-                " cluster.link.bandwidth_Bps"
+                "--over: cluster is a section; expected a real number in it, such as "
+                "cluster.link.bandwidth_Bps"
             )
         if not key.startswith("cluster."):
             raise Error(
-                f"--over: {key} is no key of the cluster, so the updates could depend on it;"
-                " expected a number of the section cluster, such as cluster.link.bandwidth_Bps"
+                f"--over: {key} is no key of the cluster, so the updates could depend on it; "
+                "expected a number of the section "
+                "cluster, such as cluster.link.bandwidth_Bps"
             )
         values = [self.value_of(number) for number in range(len(self.cluster.rows))]
         if self.range is not None:
             return self.given_range()
         if min(values) <= 0:
             raise Error(
-                f"--over: {key} is {min(values):g} here, so no range follows from it; expected"
-                f" {key}=FROM:TO"
+                f"--over: {key} is {min(values):g} here, so no range follows from it; expected "
+                f"{key}=FROM:TO"
             )
         return min(values) / SPAN, max(values) * SPAN
 

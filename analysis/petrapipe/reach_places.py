@@ -5,7 +5,7 @@ those of a run (docs/reach.md)."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,8 +126,8 @@ class Files:
             raise failure(
                 "cluster.stages",
                 stages["label"],
-                f"{stages['value']} stages without a model, but the runs have their own;"
-                " expected 0",
+                f"{stages['value']} stages without a model, but the runs have their own; expected "
+                "0",
             )
         for run in runs if replicas else ():
             own = run.keys["cluster.replicas"]
@@ -135,8 +135,9 @@ class Files:
                 raise failure(
                     "cluster.replicas",
                     replicas["label"],
-                    f"{replicas['value']}, but {run.log} was trained with {own}, which its updates"
-                    " depend on; expected no cluster.replicas",
+                    f"{replicas['value']}, but {run.log} was trained with {own}, which its updates "
+                    "depend on; expected no "
+                    "cluster.replicas",
                 )
 
     def model_place(self, path: str | None) -> Place:
@@ -162,11 +163,7 @@ class Files:
             takes = is_of_cluster if of_cluster else is_of_model
             also = is_of_model if of_cluster else is_of_cluster
 
-            def is_read(
-                key: str,
-                takes: Callable[[str], bool] = takes,
-                also: Callable[[str], bool] = also,
-            ) -> bool:
+            def is_read(key: str, takes: Any = takes, also: Any = also) -> bool:
                 return takes(key) or (both and also(key))
 
             read_sections = {key.partition(".")[0] for key in EXAMPLES if is_read(key)}
@@ -179,7 +176,7 @@ class Files:
             words = ", ".join(ignored)
             if words:
                 warnings.warn(
-                    f"{path}: no effect in a file of --{option}: {words[:IGNORED_BYTES]}; they stay"
-                    " those of the runs",
+                    f"{path}: no effect in a file of --{option}: {words[:IGNORED_BYTES]}; they "
+                    "stay those of the runs",
                     stacklevel=2,
                 )

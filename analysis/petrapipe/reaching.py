@@ -4,7 +4,8 @@ reach (docs/reach.md).
 
 petrapipe.reach("runs/a", "runs/b", loss=2.9)                       # one row for each group
 petrapipe.reach("sweep", loss=2.9, on=["wan.yaml"])                 # and for each cluster
-petrapipe.reach("sweep", loss=2.9, over="cluster.link.latency_s")   # seconds over a key"""
+petrapipe.reach("sweep", loss=2.9, over="cluster.link.latency_s")   # seconds of each group over a
+key"""
 
 from __future__ import annotations
 
@@ -116,8 +117,8 @@ def check_bytes(groups: Groups) -> None:
         data = run.keys["data.set"]
         if data != "text":
             raise Error(
-                f"--bits: {run.log} is trained on data.set: {data}, whose labels are not bytes;"
-                " expected --loss, or runs on text"
+                f"--bits: {run.log} is trained on data.set: {data}, whose labels are not bytes; "
+                "expected --loss, or runs on text"
             )
 
 

@@ -6,30 +6,31 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Callable
 
 from ..command import INPUTS_MAX, Command, Option, Usage
 from ..text import shown
 
 if TYPE_CHECKING:
-    from ..reach_clusters import Band, Cluster, End, Row
+    from ..reach_clusters import Cluster, Row
     from ..reach_over import Over
     from ..reaching import Reach
     from ..statistics import Geometric, Ratio
 
 CLUSTERS_MAX = 64
 BOUND = (
-    ">=: some seeds do not reach the target; each counts with its last value, so that the figure is"
-    " a lower bound of the mean over these seeds; no interval: one would need the values that are"
-    " missing"
+    ">=: some seeds do not reach the target; each counts with its last value, so that the figure "
+    "is a lower bound of the mean over "
+    "these seeds; no interval: one would need the values that are missing"
 )
 INTERVALS = (
-    "means over seeds are geometric; in brackets: 95 % intervals, Student's t of the logarithms,"
-    " for ratios Welch's; none if a seed does not reach the target"
+    "means over seeds are geometric; in brackets: 95 % intervals, Student's t of the logarithms, "
+    "for ratios Welch's; none if a seed "
+    "does not reach the target"
 )
 WITH_MODEL = (
-    "the updates are those of the small models that were trained; samples, seconds and bytes are"
-    " those of this one"
+    "the updates are those of the small models that were trained; samples, seconds and bytes are "
+    "those of this one"
 )
 
 
@@ -53,11 +54,8 @@ def rule_text(reach: Reach) -> str:
     target = reach.options.target
     if target.metric == "eval":
         return "each evaluation, at the last loss of its epoch"
-    plural = "" if target.window == 1 else "s"
-    return (
-        f"mean over the microbatches of the last {target.window} update{plural}, at its first"
-        " microbatch"
-    )
+    updates = f"{target.window} update{'' if target.window == 1 else 's'}"
+    return f"mean over the microbatches of the last {updates}, at its first microbatch"
 
 
 def compared(ratio: Ratio, more: str, less: str, what: str, than: str = "") -> str:
@@ -214,9 +212,10 @@ def lowest_lines(reach: Reach, cluster: Cluster) -> str:
         value = f"{100 * nearest.lowest:.5g} %" if top1 else f"{nearest.lowest:.5g} nats"
         more = f", the nearest of {len(missing)} seeds that do not reach it"
         lines.append(
-            f"not reached: {shown(group.label)}: the {kind} is {value}, after"
-            f" {figure(float(nearest.lowest_updates))} updates and {figure(nearest.lowest_seconds)}"
-            f" s (seed {run.seed}{more if len(missing) > 1 else ''})\n"
+            f"not reached: {shown(group.label)}: the {kind} is {value}, after "
+            f"{figure(float(nearest.lowest_updates))} updates and "
+            f"{figure(nearest.lowest_seconds)} s (seed "
+            f"{run.seed}{more if len(missing) > 1 else ''})\n"
         )
     return "".join(lines)
 
@@ -271,19 +270,16 @@ def change_lines(reach: Reach, over: Over) -> str:
         before, after = (
             shown(reach.groups.groups[number].label) for number in (change.before, change.after)
         )
-        lines.append(
-            f"the best changes at {change.value:.4g}: {before} is the best below, {after} above\n"
-            if change.what == "best"
-            else (
-                f"break-even at {change.value:.4g}: {before} is faster than {after} below, and"
-                " slower above\n"
-            )
-        )
+        if change.what == "best":
+            what, change_of = "the best changes", f"{before} is the best below, {after} above"
+        else:
+            what = "break-even"
+            change_of = f"{before} is faster than {after} below, and slower above"
+        lines.append(f"{what} at {change.value:.4g}: {change_of}\n")
     same = (
-        "the order of the best, and of each group and its reference, does not change in this"
-        " range\n"
+        "the order of the best, and of each group and its reference, does not change in this range"
     )
-    return "".join(lines) or same
+    return "".join(lines) or same + "\n"
 
 
 def over_text(reach: Reach, over: Over, cluster: Cluster) -> str:
@@ -308,9 +304,9 @@ def first_point_lines(reach: Reach) -> str:
         count = sum(curve.crossing == curve.rows[0] for curve in curves)
         if count:
             lines.append(
-                f"note: {shown(group.label)} reaches the target {at} ({count} of {len(group.runs)}"
-                " seeds); the figures are those of this"
-                f" {'evaluation' if evaluates else 'window'}\n"
+                f"note: {shown(group.label)} reaches the target {at} ({count} of {len(group.runs)} "
+                "seeds); the figures are those of "
+                f"this {'evaluation' if evaluates else 'window'}\n"
             )
     return "".join(lines)
 
@@ -324,8 +320,9 @@ def untold_line(reach: Reach) -> str:
     if not count:
         return ""
     return (
-        f"note: {count} of {len(runs)} logs do not record their optimisers in full (an earlier"
-        " version wrote them), so that the runs of a group may be different trainings\n"
+        f"note: {count} of {len(runs)} logs do not record their optimisers in full (an earlier "
+        "version wrote them), so that the runs "
+        "of a group may be different trainings\n"
     )
 
 
@@ -349,158 +346,6 @@ def page(reach: Reach) -> str:
     if any(0 < row.seconds.reached < row.seconds.count for row in rows):
         parts.append(BOUND + "\n")
     return "".join([*parts, first_point_lines(reach), untold_line(reach)])
-
-
-# --- JSON ---
-
-
-def estimate_json(one: Geometric) -> dict[str, Any]:
-    mean = one.mean if one.reached > 0 else None
-    return {
-        "runs": one.count,
-        "reached": one.reached,
-        "mean": mean,
-        "low": one.low,
-        "high": one.high,
-    }
-
-
-def ratio_json(ratio: Ratio) -> dict[str, Any] | None:
-    if not ratio.known:
-        return None
-    return {
-        "lower_bound": ratio.censored,
-        "mean": ratio.mean,
-        "low": ratio.low,
-        "high": ratio.high,
-    }
-
-
-def target_json(reach: Reach) -> dict[str, Any]:
-    target = reach.options.target
-    return {
-        "quantity": target.quantity,
-        "metric": target.metric,
-        "value": target.value,
-        "window_updates": None if target.metric == "eval" else target.window,
-        "text": target_text(reach),
-        "rule": rule_text(reach),
-        "intervals": INTERVALS,
-    }
-
-
-def group_json(reach: Reach, number: int) -> dict[str, Any]:
-    from ..program import plain
-
-    group = reach.groups.groups[number]
-    return {
-        "label": group.label,
-        "method": str(plain(group.first.keys["method.name"])),
-        "optimiser": group.first.optimiser,
-        "accumulate": group.first.accumulate,
-        "delayed": group.delayed,
-        "keys": {key: values[number] for key, values in reach.groups.keys.items()},
-        "runs": [{"log": run.log, "seed": run.seed, "losses": run.count} for run in group.runs],
-    }
-
-
-def end_json(end: End, labels: int) -> dict[str, Any]:
-    return {
-        "reached": end.reached,
-        "microbatch": end.microbatch,
-        "updates": end.updates,
-        "samples": end.samples,
-        "labels": end.samples * float(labels),
-        "seconds": end.seconds,
-        "bytes": end.bytes,
-        "nearest": {
-            "value": end.lowest,
-            "updates": end.lowest_updates,
-            "seconds": end.lowest_seconds,
-        },
-    }
-
-
-def band_json(band: Band) -> dict[str, Any]:
-    return {
-        name: getattr(band, name) for name in ("microbatch", "updates", "seconds", "mean", "half")
-    }
-
-
-def delay_json(reach: Reach, cluster: Cluster, number: int) -> dict[str, Any] | None:
-    row = cluster.rows[number]
-    if row.reference < 0:
-        return None
-    return {
-        "reference": reach.groups.groups[row.reference].label,
-        "updates": ratio_json(row.more_updates),
-        "seconds": ratio_json(row.more_seconds),
-        "text": delay_text(reach, cluster, number) or None,
-    }
-
-
-def row_json(reach: Reach, cluster: Cluster, number: int) -> dict[str, Any]:
-    row = cluster.rows[number]
-    return {
-        "group": reach.groups.groups[number].label,
-        "network": reach.sentences.network_text(cluster, number) or None,
-        "parameters": row.size["parameters"] or None,
-        "devices": row.size["devices"] or None,
-        "samples_per_update": row.size["update_samples"] or None,
-        "updates": estimate_json(row.updates),
-        "samples": estimate_json(row.samples),
-        "seconds": estimate_json(row.seconds),
-        "bytes": estimate_json(row.bytes),
-        "seconds_to_best": ratio_json(row.to_best),
-        "delay": delay_json(reach, cluster, number),
-        "runs": [end_json(end, row.size["sample_labels"]) for end in row.ends],
-        "curve": band_json(row.band),
-    }
-
-
-def over_json(reach: Reach, over: Over) -> dict[str, Any]:
-    labels = [group.label for group in reach.groups.groups]
-    return {
-        "key": over.key,
-        "values": over.values,
-        "seconds": dict(zip(labels, over.seconds)),
-        "changes": [
-            {
-                "what": change.what,
-                "value": change.value,
-                "below": labels[change.before],
-                "above": labels[change.after],
-            }
-            for change in over.changes
-        ],
-    }
-
-
-def cluster_json(reach: Reach, number: int) -> dict[str, Any]:
-    from ..reaching import cluster_name
-
-    cluster, groups = reach.clusters[number], reach.groups.groups
-    return {
-        "name": cluster_name(cluster),
-        "file": cluster.place.on,
-        "logged": cluster.place.is_logged,
-        "best": groups[cluster.best].label if cluster.best >= 0 else None,
-        "unlike": reach.sentences.unlike_text(cluster) or None,
-        "rows": [row_json(reach, cluster, row) for row in range(len(cluster.rows))],
-        "over": over_json(reach, reach.over[number]) if reach.over else None,
-    }
-
-
-def whole_json(reach: Reach) -> dict[str, Any]:
-    """Returns the object that petra reach --json prints."""
-    model = reach.options.model
-    return {
-        "target": target_json(reach),
-        "labels": reach.first_size["labels"],
-        "as": None if model is None else {"file": model, "text": WITH_MODEL},
-        "groups": [group_json(reach, number) for number in range(len(reach.groups.groups))],
-        "clusters": [cluster_json(reach, number) for number in range(len(reach.clusters))],
-    }
 
 
 # --- the command ---
@@ -531,6 +376,7 @@ def run(arguments: SimpleNamespace) -> None:
     )
     reach = find(options)
     if arguments.json:
+        from ..reach_json import whole_json
         from ..table import print_json
 
         print_json(whole_json(reach))
@@ -541,10 +387,8 @@ def run(arguments: SimpleNamespace) -> None:
 COMMAND = Command(
     name="reach",
     summary="prints when runs reach a loss: updates, seconds and bytes, on any cluster",
-    arguments=(
-        "RUN|SWEEP... --loss X|--top1 P|--bits B [--on CLUSTER.yaml]... [--as MODEL.yaml] [--over "
-        "KEY[=FROM:TO]] [--json]"
-    ),
+    arguments="RUN|SWEEP... --loss X|--top1 P|--bits B [--on CLUSTER.yaml]... "
+    "[--as MODEL.yaml] [--over KEY[=FROM:TO]] [--json]",
     help="""\
 Reads the losses of trained runs (folders or their run.h5) and of sweeps (folders; their complete cells), and
 prints when they reach a target: the number of updates, of images or tokens, the seconds of the virtual
@@ -571,7 +415,7 @@ mean over these seeds, without an interval.
 Each group with delayed gradients is compared with the fastest group whose gradients are end-to-end and
 not delayed, of the same optimiser if there is one: how many more updates it needs, and how much time it
 takes. Ratios are those of groups with the same number of devices and of samples per update on the same
-cluster; a line above the table names groups that are not alike. --compare-unlike prints all ratios.""",
+cluster; a line above the table names groups that are not alike. --compare-unlike prints all ratios.""",  # noqa: E501
     inputs=(1, INPUTS_MAX),
     needs=("h5py", "numpy", "scipy", "xxhash"),
     options=(
@@ -581,8 +425,9 @@ cluster; a line above the table names groups that are not alike. --compare-unlik
         Option(
             "metric",
             "train|eval",
-            "the loss that counts: that of the training (the default), or that of the evaluations,"
-            " which are not smoothed",
+            "the loss that counts: that of the training (the default), or that of the evaluations, "
+            "which "
+            "are not smoothed",
             1,
         ),
         Option(
@@ -606,15 +451,16 @@ cluster; a line above the table names groups that are not alike. --compare-unlik
         Option(
             "compare-unlike",
             None,
-            "also prints ratios of groups that differ in devices, in samples per update or in the"
-            " cluster",
+            "also prints ratios of groups that differ in devices, in samples per update or in the "
+            "cluster",
         ),
         Option(
             "over",
             "KEY[=FROM:TO]",
-            "also prints the seconds over a number of the section cluster, such as"
-            " cluster.link.bandwidth_Bps, and the values at which the order changes; without a"
-            " range from a hundredth to a hundred times its value",
+            "also prints the seconds over a number of the section cluster, such as "
+            "cluster.link.bandwidth_Bps, and the values at which the order changes; without a "
+            "range from "
+            "a hundredth to a hundred times its value",
             1,
         ),
     ),
