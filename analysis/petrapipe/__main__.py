@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m petrapipe NAME ...` does what `petra NAME ...` does, for the subcommands that are written in Python."""
+"""`python -m petrapipe NAME ...` does what `petra NAME ...` does, for the subcommands that are
+written in Python."""
 
 import sys
 

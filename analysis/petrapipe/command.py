@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The subcommands of petra that are written in Python: their tables of options, their help and their errors.
+"""The subcommands of petra that are written in Python: their tables of options, their help and
+their errors.
 
-A subcommand is a module of petrapipe/commands/ with a Command, and is loaded when it is asked for. The program starts
-one by analysis/petra_python.py and passes all arguments on; `python -m petrapipe NAME ...` does the same."""
+A subcommand is a module of petrapipe/commands/ with a Command, and is loaded when it is asked for.
+The program starts one by analysis/petra_python.py and passes all arguments on;
+`python -m petrapipe NAME ...` does the same."""
 
 from __future__ import annotations
 
@@ -17,9 +19,10 @@ import sys
 import textwrap
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, Callable, Sequence, TextIO
+from typing import Any, Callable, TextIO
 
 from .commands import NAMES, PARTS
 from .errors import Error
@@ -37,9 +40,10 @@ FILES_OF_RUNS = ("run.h5", "checkpoint.h5", "weights.h5")
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a subcommand. `value` is the placeholder of its value in the help, or "a|b" for one of these; None if it has
-    no value. `repeated`: 0 if the last value counts, 1 if a second value is an error, else the maximum number of values, which
-    are a list. An option without help is for scripts, and is not shown."""
+    """An option of a subcommand. `value` is the placeholder of its value in the help, or "a|b" for
+    one of these; None if it has no value. `repeated`: 0 if the last value counts, 1 if a second
+    value is an error, else the maximum number of values, which are a list. An option without help
+    is for scripts, and is not shown."""
 
     name: str
     value: str | None = None
@@ -53,10 +57,11 @@ class Option:
 
 @dataclass(frozen=True)
 class Command:
-    """A subcommand. `inputs` are the minimum and maximum numbers of files or folders; with `takes_config` the maximum is 1. If
-    `actions` is such as "a, b or c", the first argument is one of these. `needs` are the modules that `run` needs, `wished` those that it loads later. If `writes`,
-    it writes files for any arguments, else with the options --output, --trace and --csv. A `lasting` subcommand continues if
-    nobody reads its standard output any more."""
+    """A subcommand. `inputs` are the minimum and maximum numbers of files or folders; with
+    `takes_config` the maximum is 1. If `actions` is such as "a, b or c", the first argument is one
+    of these. `needs` are the modules that `run` needs, `wished` those that it loads later. If
+    `writes`, it writes files for any arguments, else with the options --output, --trace and --csv.
+    A `lasting` subcommand continues if nobody reads its standard output any more."""
 
     name: str
     summary: str
@@ -88,9 +93,9 @@ class Command:
 SET = Option(
     "set",
     "KEY=VALUE",
-    "overrides a key of the config, such as --set optim.lr=0.05; may be repeated; VALUE is YAML: quote a list "
-    "or a text with spaces (--set 'lr.milestones=[10, 15]'), and quote a text with ' #' or ': ' twice (--set "
-    "'data.path=\"/data/my #1 set\"')",
+    "overrides a key of the config, such as --set optim.lr=0.05; may be repeated; VALUE is YAML:"
+    " quote a list or a text with spaces (--set 'lr.milestones=[10, 15]'), and quote a text with '"
+    " #' or ': ' twice (--set 'data.path=\"/data/my #1 set\"')",
     SETS_MAX,
 )
 JSON = Option("json", None, "prints one JSON object to standard output, and nothing else")
@@ -146,7 +151,9 @@ def warn(text: object) -> None:
 def help_text(command: Command) -> str:
     """Returns what `petra NAME --help` prints."""
     lines = [
-        f"usage: petra {command.name}{' ' * bool(command.arguments)}{command.arguments}\n\n{command.help}\noptions:\n"
+        f"usage: petra {command.name}{' ' * bool(command.arguments)}{command.arguments}\n"
+        f"\n{command.help}\n"
+        "options:\n"
     ]
     for option in command.all_options():
         if option.help:
@@ -169,7 +176,8 @@ def wrapped(head: str, text: str, width: int = 108, indent: int = 19) -> str:
 
 
 def completion_lines() -> list[str]:
-    """Returns the words of all subcommands in Python for scripts/completion: their actions and options."""
+    """Returns the words of all subcommands in Python for scripts/completion: their actions and
+    options."""
     lines = []
     for command in map(load, NAMES):
         actions = (command.actions or "").replace(",", " ").split()
@@ -205,7 +213,8 @@ def takers_of(word: str) -> bool:
 
 
 def wrong_option(command: Command, word: str) -> Usage:
-    """Returns the error of an option that has no value, that another subcommand has, or that does not exist."""
+    """Returns the error of an option that has no value, that another subcommand has, or that does
+    not exist."""
     see = f"see petra {command.name} --help"
     found = option_of(command, word)
     if found:
@@ -218,7 +227,8 @@ def wrong_option(command: Command, word: str) -> Usage:
 
 
 def next_option(command: Command, words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Returns the options of the first word, of which there may be several letters, with their values, and the words that are left."""
+    """Returns the options of the first word, of which there may be several letters, with their
+    values, and the words that are left."""
     long_options = [option.name + ("=" if option.value else "") for option in command.all_options()]
     for count in (1, 2):
         try:
@@ -250,8 +260,9 @@ def take(option: Option, value: str, found: SimpleNamespace) -> None:
 
 
 def parse(command: Command, words: Sequence[str]) -> SimpleNamespace | None:
-    """Returns the arguments of a subcommand: a member for each option, `inputs`, `input` (the first of these) and `action`. Returns
-    None if the command line asked for help, which is then printed."""
+    """Returns the arguments of a subcommand: a member for each option, `inputs`, `input` (the first
+    of these) and `action`. Returns None if the command line asked for help, which is then
+    printed."""
     options = {option.name: option for option in command.all_options()}
     found = SimpleNamespace(action=None, inputs=[], input=None)
     for option in options.values():
@@ -298,7 +309,8 @@ def take_operands(command: Command, operands: list[str], found: SimpleNamespace)
         raise Usage(f"expected one {what}, got '{operands[0]}' and '{operands[1]}'")
     if count < least and count == 0:
         raise Usage(
-            f"petra {command.name}: no file or folder was given; expected {command.arguments.split(' ')[0]}; {see}"
+            f"petra {command.name}: no file or folder was given; expected"
+            f" {command.arguments.split(' ')[0]}; {see}"
         )
     if count < least or count > most:
         raise Usage(f"petra {command.name}: {count} given; expected {command.arguments}; {see}")
@@ -318,7 +330,8 @@ def integer(option: str, text: str, least: int, most: int) -> int:
 
 
 def check_replaced(option: str, path: str, inputs: Sequence[str]) -> None:
-    """Refuses an output file that would replace a file that the command reads, or a file of a run."""
+    """Refuses an output file that would replace a file that the command reads, or a file of a
+    run."""
     try:
         target = os.stat(path)
     except OSError:
@@ -349,8 +362,9 @@ def check_outputs(command: Command, arguments: SimpleNamespace) -> None:
         if rank != "0":
             time.sleep(5)  # the first process, which found the same, has ended the others before
         raise Usage(
-            f"{count} processes were launched (by {name}), but petra {command.name} runs in one process, and each would "
-            f"write the same files; expected one process (or {name} unset, if each process is to write files of its own)"
+            f"{count} processes were launched (by {name}), but petra {command.name} runs in one"
+            f" process, and each would write the same files; expected one process (or {name} unset,"
+            " if each process is to write files of its own)"
         )
 
 
@@ -363,8 +377,9 @@ def need(needed: Sequence[str], wished: Sequence[str] = ()) -> None:
 
 
 def execute(command: Command, words: Sequence[str], choose: Callable[..., Any] = need) -> None:
-    """Runs a subcommand with the arguments that follow its name. choose(needed, wished) raises MissingModule if no Python has the
-    modules `needed`; it may start the process once more in another Python."""
+    """Runs a subcommand with the arguments that follow its name. choose(needed, wished) raises
+    MissingModule if no Python has the modules `needed`; it may start the process once more in
+    another Python."""
     arguments = parse(command, words)
     if arguments is None:
         return
@@ -378,10 +393,12 @@ def execute(command: Command, words: Sequence[str], choose: Callable[..., Any] =
 
 
 class Output:
-    """Standard output. A write that fails is remembered until the end, as C's streams do, and what follows is lost."""
+    """Standard output. A write that fails is remembered until the end, as C's streams do, and what
+    follows is lost."""
 
     def __init__(self, stream: TextIO | None) -> None:
-        self.stream, self.error = stream, None
+        self.stream = stream
+        self.error: OSError | None = None
 
     def write(self, text: str) -> int:
         self.attempt(lambda stream: stream.write(text))
@@ -399,14 +416,16 @@ class Output:
                 action(self.stream)
         except OSError as error:
             self.error = error
-            # The interpreter writes at its end what is left, and would print lines of its own if that failed.
+            # The interpreter writes at its end what is left, and would print lines of its own if
+            # that failed.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 
     def close_with(self, status: int) -> int:
-        """Writes what is left; returns the exit status of the process, of which `status` is that of the subcommand."""
+        """Writes what is left; returns the exit status of the process, of which `status` is that of
+        the subcommand."""
         self.flush()
         if self.error and status == 0 and isinstance(self.error, BrokenPipeError):
             say("warning: the reader closed standard output; the command continued to its end")
@@ -417,7 +436,8 @@ class Output:
 
 
 def main(words: Sequence[str], choose: Callable[..., Any] = need) -> int:
-    """Runs the subcommand that the first word names; `choose` as for execute. Returns the exit status of the process; an error is one line."""
+    """Runs the subcommand that the first word names; `choose` as for execute. Returns the exit
+    status of the process; an error is one line."""
     output = prepare()
     status = 0
     try:
@@ -440,11 +460,13 @@ def main(words: Sequence[str], choose: Callable[..., Any] = need) -> int:
 
 
 def prepare() -> Output:
-    """Sets what every subcommand has in common with the program: signals, streams in UTF-8, and warnings of one line."""
+    """Sets what every subcommand has in common with the program: signals, streams in UTF-8, and
+    warnings of one line."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    for stream in sys.stdout, sys.stderr:
+    streams: list[Any] = [sys.stdout, sys.stderr]
+    for stream in streams:
         if stream:
             stream.reconfigure(encoding="utf-8", errors="petra")
     warnings.simplefilter("always", UserWarning)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares runs: their configs, their results, and their losses and weights bit by bit. `petra compare` prints it."""
+"""Compares runs: their configs, their results, and their losses and weights bit by bit.
+`petra compare` prints it."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ from .weights_difference import Difference, compare_weights
 if TYPE_CHECKING:
     import pandas
 
-# The figures in the order of the table: the name in JSON, the title, the factor from the unit of JSON to that
-# of the table, the decimals there. A run whose pipeline is not drained has fewer losses than microbatches.
+# The figures in the order of the table: the name in JSON, the title, the factor from the unit of
+# JSON to that of the table, the decimals there. A run whose pipeline is not drained has fewer
+# losses than microbatches.
 FIGURES = (
     ("epochs", "epochs", 1, 0),
     ("microbatches", "microbatches", 1, 0),
@@ -130,7 +132,8 @@ def results_of(run: RunFacts) -> dict[str, float]:
 
 
 def compare_losses(a: RunFacts, b: RunFacts) -> tuple[int, int]:
-    """Returns for how many microbatches both runs have a loss, and how many of them are equal, from the first on."""
+    """Returns for how many microbatches both runs have a loss, and how many of them are equal, from
+    the first on."""
     (microbatch, loss), (other, other_loss) = read_losses(a.log), read_losses(b.log)
     count = min(len(loss), len(other_loss))
     bits, other_bits = loss[:count].view("u8"), other_loss[:count].view("u8")
@@ -146,8 +149,8 @@ def beside_the_first(first: RunFacts, run: RunFacts) -> Beside:
 
 
 def settings_of(runs: Sequence[RunFacts]) -> list[Setting]:
-    """Returns what differs: keys of the configs, lines of the trainings in PyTorch, and words of their logs. Keys that
-    have no effect in a run in PyTorch have no value there."""
+    """Returns what differs: keys of the configs, lines of the trainings in PyTorch, and words of
+    their logs. Keys that have no effect in a run in PyTorch have no value there."""
     found = []
     trained = [run.summary.training for run in runs]
     for key, one in runs[0].answer["keys"].items():
@@ -170,8 +173,8 @@ def comparison_of(places: Sequence[str]) -> Comparison:
 
 
 def compare(runs: Sequence[str]) -> pandas.DataFrame:
-    """Returns a table with a column for each run (folders or their run.h5): its state and mode, its results, and the keys of
-    the configs in which the runs differ, as `config.KEY`."""
+    """Returns a table with a column for each run (folders or their run.h5): its state and mode, its
+    results, and the keys of the configs in which the runs differ, as `config.KEY`."""
     (pandas,) = modules("pandas")
     found = comparison_of(runs)
     rows: dict[str, list[Any]] = {

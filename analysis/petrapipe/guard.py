@@ -29,7 +29,8 @@ Value = TypeVar("Value")
 
 
 def guarded(path: str, read: Callable[[str], Value]) -> Value:
-    """Returns read(path), which may raise an Error. Raises Unreadable for a file that is damaged."""
+    """Returns read(path), which may raise an Error. Raises Unreadable for a file that is
+    damaged."""
     check_open(path)
     if seals.check(path) == seals.WHOLE:
         return read(path)
@@ -88,7 +89,7 @@ def run_child(path: str, read: Callable[[str], Any], pipe: int) -> None:
     try:
         limit_process(os.path.getsize(path))
         try:
-            answer = "value", read(path)
+            answer: tuple = ("value", read(path))
         except Error as error:
             answer = error.status, str(error)
         with os.fdopen(pipe, "wb") as file:
@@ -99,7 +100,7 @@ def run_child(path: str, read: Callable[[str], Any], pipe: int) -> None:
 
 
 # The child ends here: the process was forked, and nothing of the parent may run in it.
-leave = getattr(os, "_exit")
+leave = os._exit
 
 
 def limit_process(size: int) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """HDF5 files of petra, read by h5py's low-level functions: a thousand logs take seconds.
 
-Nothing is read from another file, and no data set has more values than the file can hold. The lines of
-the errors are those of the program (src/base/hdf5.c, src/io/hdf5_file.c)."""
+Nothing is read from another file, and no data set has more values than the file can hold. The lines
+of the errors are those of the program (src/base/hdf5.c, src/io/hdf5_file.c)."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class File:
             raise self.refuse("damaged HDF5 file: its links cannot be listed") from None
         if name is not None:
             raise self.refuse(
-                f"/{text_of(name)} is a link to another file ({text_of(other)}); expected the values in "
-                "this file"
+                f"/{text_of(name)} is a link to another file ({text_of(other)}); expected the"
+                " values in this file"
             )
 
     def has(self, name: str) -> bool:
@@ -133,7 +133,8 @@ class File:
         found = self.attribute(name, h5t.INTEGER)
         if not found:
             raise self.refuse(
-                f"no attribute {name} of type integer; expected a file of this kind that petra wrote"
+                f"no attribute {name} of type integer; expected a file of this kind that petra"
+                " wrote"
             )
         value = numpy.zeros((), kind)
         try:
@@ -148,8 +149,8 @@ class File:
     # --- data sets ---
 
     def data_set(self, name: str, whole: bool = False) -> h5d.DatasetID | None:
-        """Opens a data set whose values are in this file; None if there is none. `whole`: all of its values must have
-        been written."""
+        """Opens a data set whose values are in this file; None if there is none. `whole`: all of
+        its values must have been written."""
         try:
             node = h5o.open(self.file, name.encode("utf-8", "surrogateescape"))
         except ERRORS:
@@ -163,7 +164,8 @@ class File:
             raise self.refuse(f"{full}: damaged data set") from None
         if properties.get_layout() == h5d.VIRTUAL:
             raise self.refuse(
-                f"{full} is a virtual data set, a view of others; expected a data set that contains its values"
+                f"{full} is a virtual data set, a view of others; expected a data set that contains"
+                " its values"
             )
         if properties.get_external_count() > 0:
             other = text_of(properties.get_external(0)[0])

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `petra list`, `compare`, `inspect`, `reach` and `sweep` read of a log: its texts, its epochs, its tables.
+"""What `petra list`, `compare`, `inspect`, `reach` and `sweep` read of a log: its texts, its
+epochs, its tables.
 
     summary = read("runs/mine/run.h5")
     summary.complete, summary.backend, summary.epochs["eval_loss"]
 
-It reads only these, by h5py's low-level functions, so that a thousand logs take a second. Everything
-that it reads is checked. runs.Run reads any data set."""
+It reads only these, by h5py's low-level functions, so that a thousand logs take a second.
+Everything that it reads is checked. runs.Run reads any data set."""
 
 from __future__ import annotations
 
@@ -87,8 +88,8 @@ class Summary:
         return len(self.epochs["epoch"])
 
     def results(self) -> dict[str, float]:
-        """Returns the figures by which runs are compared: of the last epoch with a loss, and of the last evaluation. NaN: the
-        run has none."""
+        """Returns the figures by which runs are compared: of the last epoch with a loss, and of the
+        last evaluation. NaN: the run has none."""
         trained, evaluated = self.last_finite("train_loss"), self.last_finite("eval_top1")
         found = {name: self._at(name, trained) for name in ("train_loss", "train_top1")}
         for name in ("eval_loss", "eval_top1", "eval_top5", *RECALIBRATED[:2]):
@@ -173,8 +174,9 @@ class Reader(File):
         most: int | None = None,
         wanted: Sequence[str] | None = None,
     ) -> dict[str, numpy.ndarray]:
-        """Returns the last rows of a group by the names of the columns; `most`: their maximum number. The shortest column
-        counts, for the run may be writing. `wanted`: the columns whose values are read."""
+        """Returns the last rows of a group by the names of the columns; `most`: their maximum
+        number. The shortest column counts, for the run may be writing. `wanted`: the columns whose
+        values are read."""
         found = {name: self.column(f"{group}/{name}") for name in names}
         length = min(extent for _, extent in found.values())
         count = length if most is None else min(length, most)
@@ -236,8 +238,11 @@ class Reader(File):
             found.time_per_microbatch_s = float(self.table("simulate/time_per_microbatch_s", ()))
             found.simulated = int(self.table("simulate/microbatches", ()))
         if found.ranks and self.has("pace"):
-            extents = {"stage_s": (len(found.of_stage), FIGURES), "busy": (found.places, FIGURES)}
-            extents["microbatch_s"] = (FIGURES,)
+            extents: dict[str, tuple[int, ...]] = {
+                "stage_s": (len(found.of_stage), FIGURES),
+                "busy": (found.places, FIGURES),
+                "microbatch_s": (FIGURES,),
+            }
             found.pace = {name: self.table(f"pace/{name}", one) for name, one in extents.items()}
         return found
 
@@ -282,9 +287,8 @@ class Reader(File):
         try:
             rows = numpy.zeros(count, kind.dtype)
             if count:
-                node.read(
-                    h5s.ALL, h5s.ALL, rows, kind
-                )  # as stored: a conversion takes milliseconds
+                # As stored: a conversion takes milliseconds.
+                node.read(h5s.ALL, h5s.ALL, rows, kind)
             columns = {name: rows[name].astype(to).tolist() for name, to in self.members(rows)}
         except ERRORS as error:
             raise self.refuse(f"{name} cannot be read: {reason_of(error)}") from None
@@ -314,8 +318,8 @@ class Reader(File):
         for rank, one in enumerate(replica):
             if places == 0 or ranks % places != 0 or one != rank // places:
                 raise self.refuse(
-                    f"ranks/replica: rank {rank} is of replica {one}; expected as many ranks of each, "
-                    "from replica 0 on"
+                    f"ranks/replica: rank {rank} is of replica {one}; expected as many ranks of"
+                    " each, from replica 0 on"
                 )
 
 

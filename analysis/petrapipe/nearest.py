@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Suggestions for a misspelled name, for the end of an error line: the same as src/base/text.c makes."""
+"""Suggestions for a misspelled name, for the end of an error line: the same as src/base/text.c
+makes."""
 
 from __future__ import annotations
 
-from typing import Iterable
+from collections.abc import Iterable
 
 LONGEST = 63  # bytes of a word that is compared
 
 
 def distance(a: str, b: str) -> int:
-    """Returns the minimum number of insertions, deletions, replacements and swaps of neighbours that turn a into b.
+    """Returns the minimum number of insertions, deletions, replacements and swaps of neighbours
+    that turn a into b.
 
     >>> distance("trian", "train"), distance("eval", "evaluate")
     (1, 4)
@@ -28,7 +30,8 @@ def distance(a: str, b: str) -> int:
 
 
 def hint(word: str, names: Iterable[str], before: str = "") -> str:
-    """Returns "; did you mean NAME?" for the name that resembles a word, or that begins with it; "" if there is none.
+    """Returns "; did you mean NAME?" for the name that resembles a word, or that begins with it; ""
+    if there is none.
 
     >>> hint("jsno", ["output", "json"], "--")
     '; did you mean --json?'
@@ -38,9 +41,8 @@ def hint(word: str, names: Iterable[str], before: str = "") -> str:
     if not 2 <= len(word) <= LONGEST:
         return ""
     given, found = word.lower(), None
-    best = (
-        2 + (len(word) - 1) // 4
-    )  # the first that is too far: one mistake in four letters, two in five
+    # The first that is too far: one mistake in four letters, two in five.
+    best = 2 + (len(word) - 1) // 4
     for name in names:
         if len(name) > LONGEST:
             continue

@@ -110,8 +110,8 @@ def warn_of_aside(folder: str) -> None:
     found = [name for name in ASIDE if os.path.exists(joined(folder, name))]
     if found and not is_locked(folder):
         warnings.warn(
-            f"{folder}: contains an earlier run in {found[0]}, where --overwrite moved it; the next "
-            "petra train or simulate in this folder restores it",
+            f"{folder}: contains an earlier run in {found[0]}, where --overwrite moved it; the next"
+            " petra train or simulate in this folder restores it",
             stacklevel=2,
         )
 
@@ -174,8 +174,8 @@ def config_request(summary: Summary, **wanted: Any) -> dict[str, Any]:
 
 
 def facts_of(places: Sequence[str], **wanted: Any) -> list[RunFacts | Error]:
-    """Returns the runs of folders or logs; an Error for a run that cannot be read. `wanted`: what to ask the program
-    about their configs, beside the words (docs/requests.md)."""
+    """Returns the runs of folders or logs; an Error for a run that cannot be read. `wanted`: what
+    to ask the program about their configs, beside the words (docs/requests.md)."""
     found: list[Any] = [_summary_of(place) for place in places]
     asked = [i for i, one in enumerate(found) if isinstance(one, Summary)]
     requests = [config_request(found[i], words=words_asked(), **wanted) for i in asked]
@@ -201,8 +201,8 @@ def _summary_of(place: str) -> Summary | Error:
 
 
 def all_facts_of(places: Sequence[str], **wanted: Any) -> list[RunFacts]:
-    """Returns the runs like facts_of; raises the first Error. Warns of what the program says of the configs, and of
-    earlier runs beside these."""
+    """Returns the runs like facts_of; raises the first Error. Warns of what the program says of the
+    configs, and of earlier runs beside these."""
     found = []
     for place, facts in zip(places, facts_of(places, **wanted)):
         if os.path.isdir(place):

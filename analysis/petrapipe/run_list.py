@@ -39,8 +39,8 @@ COLUMNS = (
 
 
 def folders_in(folder: str) -> Iterator[str]:
-    """Yields the folders with a run.h5, in the order of their names. Links to folders are not followed, for they may
-    lead in circles."""
+    """Yields the folders with a run.h5, in the order of their names. Links to folders are not
+    followed, for they may lead in circles."""
     warn_of_aside(folder)
     if os.path.exists(joined(folder, "run.h5")):
         yield folder
@@ -105,8 +105,8 @@ def rows_of(folder: str) -> list[dict[str, Any]]:
 
 
 def list_runs(folder: str = "runs") -> pandas.DataFrame:
-    """Returns the runs in or below a folder, one in each row; a run that cannot be read has the state "unreadable" and
-    a `reason`."""
+    """Returns the runs in or below a folder, one in each row; a run that cannot be read has the
+    state "unreadable" and a `reason`."""
     (pandas,) = modules("pandas")
     names = [column.key for column in COLUMNS if column.key]
     return pandas.DataFrame(rows_of(folder), columns=[*names, "reason"])

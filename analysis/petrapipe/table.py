@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the subcommands print: aligned tables of text, and JSON as the program prints it (src/base/text.h, json.h).
+"""What the subcommands print: aligned tables of text, and JSON as the program prints it
+(src/base/text.h, json.h).
 
 A table is written once, as a list of columns, for the text and for JSON."""
 
@@ -10,12 +11,14 @@ import math
 import numbers
 import re
 from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from typing import Any, Callable
 
 from .text import is_shown, shown
 
-# First and last characters of ranges: combining or invisible marks, and characters that East Asian fonts draw wide.
+# First and last characters of ranges: combining or invisible marks, and characters that East Asian
+# fonts draw wide.
 NO_COLUMN = (
     (0x300, 0x36F), (0x483, 0x489), (0x591, 0x5BD), (0x64B, 0x65F), (0x93C, 0x93C), (0x94D, 0x94D),
     (0xE31, 0xE31), (0xE34, 0xE3A), (0x1AB0, 0x1AFF), (0x1DC0, 0x1DFF), (0x200B, 0x200D),
@@ -24,7 +27,8 @@ NO_COLUMN = (
 TWO_COLUMNS = (
     (0x1100, 0x115F), (0x231A, 0x231B), (0x2E80, 0x303E), (0x3041, 0x4DBF), (0x4E00, 0xA4CF),
     (0xA960, 0xA97F), (0xAC00, 0xD7A3), (0xF900, 0xFAFF), (0xFE30, 0xFE6F), (0xFF00, 0xFF60),
-    (0xFFE0, 0xFFE6), (0x1F300, 0x1F64F), (0x1F680, 0x1F6FF), (0x1F900, 0x1F9FF), (0x20000, 0x3FFFD),
+    (0xFFE0, 0xFFE6), (0x1F300, 0x1F64F), (0x1F680, 0x1F6FF), (0x1F900, 0x1F9FF),
+    (0x20000, 0x3FFFD),
 )  # fmt: skip
 
 
@@ -60,9 +64,10 @@ def real(format: str) -> Callable[[float], str]:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. `heading`: in the text; None: it is only in JSON. `key`: in JSON; None: it is only in the text. `value`
-    gets the value of a row; by default it is row[key]. `format` makes the text of a value, by % or as a function; None becomes
-    "-", and so does NaN without a function. `scale` is from the unit of JSON to that of the text. Numbers are aligned right."""
+    """A column of a table. `heading`: in the text; None: it is only in JSON. `key`: in JSON; None:
+    it is only in the text. `value` gets the value of a row; by default it is row[key]. `format`
+    makes the text of a value, by % or as a function; None becomes "-", and so does NaN without a
+    function. `scale` is from the unit of JSON to that of the text. Numbers are aligned right."""
 
     heading: str | None
     key: str | None = None
@@ -92,9 +97,11 @@ class Column:
 
 
 def table_text(columns: Sequence[Column], rows: Iterable[Any]) -> str:
-    """Returns a table with its headings; two blanks separate the columns, and no line ends in a blank.
+    """Returns a table with its headings; two blanks separate the columns, and no line ends in a
+    blank.
 
-    >>> print(table_text([Column("run", "run"), Column("loss", "loss", "%.2f")], [{"run": "a", "loss": 1}]), end="")
+    >>> columns = [Column("run", "run"), Column("loss", "loss", "%.2f")]
+    >>> print(table_text(columns, [{"run": "a", "loss": 1}]), end="")
     run  loss
     a    1.00
     """
@@ -151,7 +158,8 @@ def real_text(value: float) -> str:
 
 
 def string_text(value: str) -> str:
-    r"""Returns a string in quotes; a byte that is not UTF-8 becomes \x1b, and a character that a terminal does not show \u001b.
+    r"""Returns a string in quotes; a byte that is not UTF-8 becomes \x1b, and a character that a
+    terminal does not show \u001b.
 
     >>> print(string_text('a "b"\n\u202e'))
     "a \"b\"\n\u202e"

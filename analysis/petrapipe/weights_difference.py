@@ -19,7 +19,8 @@ FIRST_BYTES = 63  # of the name of the first tensor that differs
 
 @dataclass
 class Difference:
-    """How two files differ. A tensor differs if the second file has another type, shape or other bits, or lacks it."""
+    """How two files differ. A tensor differs if the second file has another type, shape or other
+    bits, or lacks it."""
 
     tensors: int  # of the first file
     differing: int = 0  # of these
@@ -37,7 +38,8 @@ class WeightsFile(File):
     """An open file of weights."""
 
     def tensors(self) -> dict[str, numpy.ndarray]:
-        """Returns all tensors, in the order of their names. A tensor with two names is there twice."""
+        """Returns all tensors, in the order of their names. A tensor with two names is there
+        twice."""
         group = h5g.open(self.file, GROUP.encode()) if self.has(GROUP) else None
         if group is None:
             raise self.refuse(f"not a weights file: no group {GROUP}")

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Subcommands in Python: the program starts them and `python -m petrapipe` does the same; their command lines, their
-tables and their JSON; the functions that return DataFrames."""
+"""Subcommands in Python: the program starts them and `python -m petrapipe` does the same; their
+command lines, their tables and their JSON; the functions that return DataFrames."""
 
 import importlib
 import importlib.util
-import io
 import json
 import os
 import re

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What --json prints has the schemas of docs/json/: every member is in its schema, and every member that a schema
-requires is printed. Skipped without python3-jsonschema."""
+"""What --json prints has the schemas of docs/json/: every member is in its schema, and every member
+that a schema requires is printed. Skipped without python3-jsonschema."""
 
 import glob
 import json

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On several processes: profiles with the link, and the speed that they predict. No figure of time is judged."""
+"""On several processes: profiles with the link, and the speed that they predict. No figure of time
+is judged."""
 
 import os
 import shutil
@@ -39,14 +40,14 @@ class Predicted(ProgramTest):
 
     def fine(self, ranks, *arguments):
         found = self.mpirun(ranks, *arguments)
-        told = [
-            line for line in found[2] if "quartiles" not in line
-        ]  # of times that scatter where others compute
+        # Of times that scatter where others compute.
+        told = [line for line in found[2] if "quartiles" not in line]
         self.assertEqual((found[0], told), (0, []), arguments)
         return found[1]
 
     def orders(self, folder):
-        """Of ranks with stages 1 .. 3 and the others, what each did, one after the other; without evaluations."""
+        """Of ranks with stages 1 .. 3 and the others, what each did, one after the other; without
+        evaluations."""
         with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
             rows = zip(
                 *(

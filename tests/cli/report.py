@@ -391,7 +391,8 @@ class Report(ProgramTest):
         self.assertNotIn("data.path (", text)
 
     def test_clock_of_the_actions(self):
-        """Of an executed run the wall clock; an older log of a run whose actions were slept is no simulation either."""
+        """Of an executed run the wall clock; an older log of a run whose actions were slept is no
+        simulation either."""
         for backend, mode, clock, simulated in (
             ("cpu (oneDNN)", "execute", "wall", False),
             ("none: actions are slept", "execute", "wall", False),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petra inspect for a run: its request, its epochs, its memory, its ranks. The program inspects configs itself."""
+"""petra inspect for a run: its request, its epochs, its memory, its ranks. The program inspects
+configs itself."""
 
 from __future__ import annotations
 
@@ -17,11 +18,16 @@ if TYPE_CHECKING:
 
 PACE = ("measured", "predicted", "low", "high")
 PACE_TEXT = (
-    "\npace: measured, and predicted by petra simulate from the costs; low, high: predicted with all costs at "
-    "their\nquartiles (high of the run is at least a ninth above the prediction, for work that no profile "
-    "covers);\nratio: predicted / measured; stages: time in actions per microbatch"
+    "\npace: measured, and predicted by petra simulate from the costs; low, high: predicted with"
+    " all costs at their\n"
+    "quartiles (high of the run is at least a ninth above the prediction, for work that no profile"
+    " covers);\n"
+    "ratio: predicted / measured; stages: time in actions per microbatch"
 )
-RANKS_TEXT = "\nranks: wall-clock seconds in actions; in conversions between tensors and messages; in waiting for others"
+RANKS_TEXT = (
+    "\nranks: wall-clock seconds in actions; in conversions between tensors and messages; in"
+    " waiting for others"
+)
 MEMORY_TEXT = (
     "\npeak memory in MB (10^6 bytes): the peak of each category, and the peak of their sum"
 )
@@ -31,8 +37,8 @@ MEMORY_TEXT = (
 
 
 def epoch_columns(summary: Summary) -> list[Column]:
-    """Returns the columns of /epoch in the order of the log. The table has the rate before the wall time, and of tokens
-    two more columns, which follow from the loss."""
+    """Returns the columns of /epoch in the order of the log. The table has the rate before the wall
+    time, and of tokens two more columns, which follow from the loss."""
     rate = "tokens" if summary.tokens else "images"
     columns = [
         Column("epoch", "epoch", lambda epoch: str(epoch + 1), right=True),
@@ -165,13 +171,16 @@ def kept_line(summary: Summary) -> str:
         if summary.tokens
         else f"top-1 {100 * summary.epochs['eval_top1'][row]:.2f} %"
     )
-    return f"weights  of the best evaluation: epoch {summary.epochs['epoch'][row] + 1}, {value} ({file})"
+    return (
+        f"weights  of the best evaluation: epoch {summary.epochs['epoch'][row] + 1}, {value}"
+        f" ({file})"
+    )
 
 
 def what_lines(summary: Summary) -> list[str]:
     """Returns what the run was asked to do, and how far it is."""
-    from ..run_facts import RunFacts, config_request, warn_of_config, words_asked
     from ..program import check, inspect
+    from ..run_facts import RunFacts, config_request, warn_of_config, words_asked
 
     keys = ["cluster.stages", "probe.per_epoch", "run.keep", "run.mode"]
     (answer,) = inspect([config_request(summary, words=words_asked("numbers"), keys=keys)])
@@ -190,7 +199,8 @@ def what_lines(summary: Summary) -> list[str]:
 
 
 def print_local(summary: Summary) -> None:
-    """Prints the training loss and accuracy of each stage of a run with local losses in its last epoch."""
+    """Prints the training loss and accuracy of each stage of a run with local losses in its last
+    epoch."""
     columns = [
         Column("stage", None, "%d", lambda j: j + 1),
         Column("blocks", None, value=lambda j: summary.stages[j]["name"]),

@@ -387,8 +387,10 @@ def run(arguments: SimpleNamespace) -> None:
 COMMAND = Command(
     name="reach",
     summary="prints when runs reach a loss: updates, seconds and bytes, on any cluster",
-    arguments="RUN|SWEEP... --loss X|--top1 P|--bits B [--on CLUSTER.yaml]... "
-    "[--as MODEL.yaml] [--over KEY[=FROM:TO]] [--json]",
+    arguments=(
+        "RUN|SWEEP... --loss X|--top1 P|--bits B [--on CLUSTER.yaml]... "
+        "[--as MODEL.yaml] [--over KEY[=FROM:TO]] [--json]"
+    ),
     help="""\
 Reads the losses of trained runs (folders or their run.h5) and of sweeps (folders; their complete cells), and
 prints when they reach a target: the number of updates, of images or tokens, the seconds of the virtual
@@ -415,7 +417,7 @@ mean over these seeds, without an interval.
 Each group with delayed gradients is compared with the fastest group whose gradients are end-to-end and
 not delayed, of the same optimiser if there is one: how many more updates it needs, and how much time it
 takes. Ratios are those of groups with the same number of devices and of samples per update on the same
-cluster; a line above the table names groups that are not alike. --compare-unlike prints all ratios.""",  # noqa: E501
+cluster; a line above the table names groups that are not alike. --compare-unlike prints all ratios.""",
     inputs=(1, INPUTS_MAX),
     needs=("h5py", "numpy", "scipy", "xxhash"),
     options=(
