@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scripts of this folder share: the choice of the Python that runs them, and their end by one line and an exit status.
+"""What the scripts of this folder share: the choice of the Python that runs them, and their end by
+one line and an exit status.
 
     if __name__ == "__main__":
         run("petrapipe.figures.training", "h5py", "numpy", wished=["matplotlib"])
 
-The functions of petrapipe raise exceptions; only this file ends a process. It loads only the standard library before the Python is chosen."""
+The functions of petrapipe raise exceptions; only this file ends a process. It loads only the
+standard library before the Python is chosen."""
 
-import codecs
 import importlib
 import importlib.util
 import os
@@ -24,27 +25,18 @@ from petrapipe.text import shown
 # The variable that a Python finds in its environment if another Python has chosen it.
 CHOSEN = "PETRA_PYTHON_CHOSEN"
 HERE = os.path.dirname(os.path.realpath(__file__))
-# Ends with status 0 if this Python loads the modules of the first list and finds those of the second.
-LOOK = "import importlib as i, importlib.util as u, sys; [i.import_module(n) for n in sys.argv[1].split()]; sys.exit(not all(map(u.find_spec, sys.argv[2].split())))"
-
-# A stream writes this instead of a byte or a character that its encoding lacks.
-codecs.register_error(
-    "petra",
-    lambda error: (
-        shown(error.object[error.start : error.end])
-        if any(
-            0xD800 <= ord(character) <= 0xDFFF
-            for character in error.object[error.start : error.end]
-        )
-        else "?" * (error.end - error.start),
-        error.end,
-    ),
+# Ends with status 0 if this Python loads the modules of the first list and finds those of the
+# second.
+LOOK = (
+    "import importlib as i, importlib.util as u, sys; [i.import_module(n) for n in"
+    " sys.argv[1].split()]; sys.exit(not all(map(u.find_spec, sys.argv[2].split())))"
 )
 
 
 def run(module, *needed, wished=()):
-    """Runs the function main of a module, in a Python that has the modules `needed` and if possible those `wished`. An Error ends the script with one
-    line and its exit status, `script | head` ends it silently."""
+    """Runs the function main of a module, in a Python that has the modules `needed` and if possible
+    those `wished`. An Error ends the script with one line and its exit status, `script | head` ends
+    it silently."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for stream in sys.stdout, sys.stderr:
         stream.reconfigure(errors="petra")
@@ -82,8 +74,9 @@ def warn(text):
 
 
 def choose_python(needed, wished):
-    """Restarts the script in the Python that PETRA_PYTHON names. Without this variable it stays in the current Python if that has the modules; otherwise it
-    restarts in another that has them. Raises MissingModule if none has those needed."""
+    """Restarts the script in the Python that PETRA_PYTHON names. Without this variable it stays in
+    the current Python if that has the modules; otherwise it restarts in another that has them.
+    Raises MissingModule if none has those needed."""
     wanted, chosen = os.environ.get("PETRA_PYTHON"), os.environ.pop(CHOSEN, None)
     if wanted and not chosen and shutil.which(wanted) != sys.executable:
         restart_in(wanted)
@@ -107,10 +100,12 @@ def restart_in(python):
     """Runs this script from its beginning in another Python."""
     os.environ[CHOSEN] = python
     try:
-        os.execvp(python, [python, *(["-B"] if sys.dont_write_bytecode else []), *sys.argv])
+        options = ["-B"] * sys.dont_write_bytecode + ["-X", "utf8"] * sys.flags.utf8_mode
+        os.execvp(python, [python, *options, *sys.argv])
     except OSError as error:
         raise CannotStart(
-            f"{python} cannot be started: {error.strerror}; expected the path of a Python in PETRA_PYTHON"
+            f"{python} cannot be started: {error.strerror}; expected the path of a Python in"
+            " PETRA_PYTHON"
         ) from None
 
 
@@ -121,7 +116,8 @@ class CannotStart(Error):
 
 
 def other_pythons():
-    """Yields the Python that configure found, for an installed script and for one of the sources built in build/; then those on PATH and Debian's."""
+    """Yields the Python that configure found, for an installed script and for one of the sources
+    built in build/; then those on PATH and Debian's."""
     for folder in (
         os.path.dirname(os.path.abspath(sys.argv[0])),
         HERE,
@@ -143,7 +139,8 @@ def other_pythons():
 
 
 def has_modules(needed, wished, python=None):
-    """Returns whether this Python, or another, loads the modules `needed` and finds those `wished`, which may be slow to load."""
+    """Returns whether this Python, or another, loads the modules `needed` and finds those `wished`,
+    which may be slow to load."""
     if python is not None:
         try:
             return (

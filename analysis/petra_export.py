@@ -10,4 +10,4 @@ Needs h5py and numpy (Debian: python3-h5py). petrapipe/export.py describes the f
 from entry import run
 
 if __name__ == "__main__":
-    run("petrapipe.export", "h5py", "numpy")
+    run("petrapipe.commands.export", "h5py", "numpy")

@@ -4,8 +4,9 @@
 
     analysis/plot_training.py RUN.h5 [RUN.h5 ...] [-o FIGURE.png] [--table]
 
-Runs are named by their folders. A run may still be running. Needs h5py, numpy and, for the figure, matplotlib (Debian: python3-h5py
-python3-matplotlib). petrapipe/figures/training.py describes the figure.
+Runs are named by their folders. A run may still be running. Needs h5py, numpy and, for the figure,
+matplotlib (Debian: python3-h5py python3-matplotlib). petrapipe/figures/training.py describes the
+figure.
 """
 
 from entry import run

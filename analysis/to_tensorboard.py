@@ -4,8 +4,9 @@
 
     analysis/to_tensorboard.py RUN... -o FOLDER
 
-A run becomes a folder in FOLDER, with the name that the plotting scripts use. A folder that already has events is refused. Needs h5py and numpy, and
-a SummaryWriter: that of torch (with tensorboard) or of tensorboardX. petrapipe/tensorboard.py describes the tags.
+A run becomes a folder in FOLDER, with the name that the plotting scripts use. A folder that already
+has events is refused. Needs h5py and numpy, and a SummaryWriter: that of torch (with tensorboard)
+or of tensorboardX. petrapipe/tensorboard.py describes the tags.
 """
 
 from entry import run

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two builds of bench_tick in alternation: alternate.py OLD NEW [--rounds N] [--set KEY=VALUE]...
 
-Runs each with --operations, N times in turn, with one thread unless --set device.threads says more, and prints by operation the
-medians of the rounds, in ms of core time a tick, of both, then of the tick over its convolutions alone by the wall clock. Core time is
-what to look at where other programs run; ratios of wall times need a quiet machine and, with
-several threads, OMP_WAIT_POLICY=active: without it threads sleep here while they wait."""
+Runs each with --operations, N times in turn, with one thread unless --set device.threads says more,
+and prints by operation the medians of the rounds, in ms of core time a tick, of both, then of the
+tick over its convolutions alone by the wall clock. Core time is what to look at where other
+programs run; ratios of wall times need a quiet machine and, with several threads,
+OMP_WAIT_POLICY=active: without it threads sleep here while they wait."""
 
 import argparse
 import os
@@ -47,7 +48,8 @@ def main():
         for program in found:
             found[program].append(run([os.path.abspath(program), "--operations"] + settings))
     print(
-        f"{'':34} {'old':>9} {'new':>9} {'new/old':>9}   (core ms a tick, medians of {o.rounds} rounds in alternation)"
+        f"{'':34} {'old':>9} {'new':>9} {'new/old':>9}   (core ms a tick, medians of {o.rounds}"
+        " rounds in alternation)"
     )
     for name in found[o.old][0]:
         old, new = (

@@ -11,7 +11,7 @@
  * failed/KEY; KEY is BACKEND/PRECISION/bBATCH/graph-CHOICE. The rest is name=value. Times are in ms: the median, with least and
  * largest. What fails is said and left out; the exit status is then 1. Defaults: petra, RevNet-18, width 64, k = 1. */
 #include "bench/device.h"
-#include "backend/ops.h"
+#include "backend/backend.h"
 
 #include <stdio.h>
 #include <stdlib.h>

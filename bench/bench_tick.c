@@ -9,7 +9,7 @@
  * has to be full.
  * With --operations also where the tick's time goes, operation by operation, and beside it the convolutions alone: what those
  * of the tick take longer is filters made ready and caches that are cold. With one group alone (device.groups: 1). */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ticks on the CPU as a table, beside PyTorch: cpu_table.py BENCH_TICK [--peer PYTHON] [--write bench/RESULTS.md] [--minutes 10]
+"""Ticks on the CPU as a table, beside PyTorch: cpu_table.py BENCH_TICK [--peer PYTHON]
+[--write bench/RESULTS.md] [--minutes 10]
 
-Times bench_tick and, with --peer, the Python that has PyTorch, peer_pytorch_tick.py, eager and with torch.compile: a tick of
-`petra` and one of `backprop`, RevNet-18 and -50, fp32 and, where the machine has it, bf16. Each is a process of its own, one after
-the other, N rounds of all; printed are medians of the rounds' medians in ms, the ratio of a tick to its convolutions alone, and the peak of the
-resident memory of each process. --write puts the table in the place of the one between the marks in that file. Nothing else should run
-meanwhile: threads wait as they do by default, spinning (--wait passive where other programs run).
+Times bench_tick and, with --peer, the Python that has PyTorch, peer_pytorch_tick.py, eager and with
+torch.compile: a tick of `petra` and one of `backprop`, RevNet-18 and -50, fp32 and, where the
+machine has it, bf16. Each is a process of its own, one after the other, N rounds of all; printed
+are medians of the rounds' medians in ms, the ratio of a tick to its convolutions alone, and the
+peak of the resident memory of each process. --write puts the table in the place of the one between
+the marks in that file. Nothing else should run meanwhile: threads wait as they do by default,
+spinning (--wait passive where other programs run).
 
-What is not done after --minutes is left out and said to be; of each network torch.compile comes last, as compiling takes its time. `--prepare` only compiles
-what the table will need, without a limit and without timing, so that PyTorch finds it in its cache (TORCHINDUCTOR_CACHE_DIR)."""
+What is not done after --minutes is left out and said to be; of each network torch.compile comes
+last, as compiling takes its time. `--prepare` only compiles what the table will need, without a
+limit and without timing, so that PyTorch finds it in its cache (TORCHINDUCTOR_CACHE_DIR)."""
 
 import argparse
 import os
@@ -41,7 +45,8 @@ def last_line(text, default):
 
 
 def run(command, clock, environment):
-    """(standard output, peak of the resident memory in MB); None where it fails or does not end in time, which is told."""
+    """(standard output, peak of the resident memory in MB); None where it fails or does not end in
+    time, which is told."""
     left = clock.left()
     name = " ".join(command)
     if left == 0:
@@ -61,9 +66,8 @@ def run(command, clock, environment):
                 time.sleep(0 if pid else 0.05)
         finally:
             if not pid:  # also where this script is ended
-                os.killpg(
-                    child.pid, signal.SIGKILL
-                )  # a session of its own: the compilers that it has started as well
+                # A session of its own: the compilers that it has started as well.
+                os.killpg(child.pid, signal.SIGKILL)
                 os.wait4(child.pid, 0)
                 child.returncode = -signal.SIGKILL
         child.returncode = os.waitstatus_to_exitcode(status)
@@ -77,9 +81,8 @@ def run(command, clock, environment):
 
 def ours(o, job, clock, environment):
     depth, width, precision, method = job
-    warmup = (
-        BLOCKS[depth] if method == "petra" else 3
-    )  # from the first loss on: until all stages have something to do
+    # From the first loss on: until all stages have something to do.
+    warmup = BLOCKS[depth] if method == "petra" else 3
     command = [o.bench_tick, "--ticks", str(o.ticks), "--warmup", str(warmup)]
     for setting in (
         f"model.width={width}",
@@ -199,9 +202,13 @@ def table(o, found):
     ).stdout.strip()
     rounds = f"{o.rounds} round{'s' * (o.rounds > 1)}, each the median of {o.ticks} ticks"
     lines = [
-        f"{o.threads} thread{'s' * (o.threads > 1)}, batch {o.batch}, {rounds}; commit {commit or 'not known'}; {o.backend or 'bench_tick did not run'}"
-        f"{f'; PyTorch {o.pytorch}' if o.pytorch else '; without PyTorch'}. Ratio: PyTorch's time over petra's. MB: peak of the process's "
-        "resident memory.",
+        (
+            f"{o.threads} thread{'s' * (o.threads > 1)}, batch {o.batch}, {rounds}; commit"
+            f" {commit or 'not known'};"
+            f" {o.backend or 'bench_tick did not run'}"
+            f"{f'; PyTorch {o.pytorch}' if o.pytorch else '; without PyTorch'}."
+            " Ratio: PyTorch's time over petra's. MB: peak of the process's resident memory."
+        ),
         "",
     ]
     head = ["network", "width", "precision", "tick of", "ms", "over its convolutions", "MB"]

@@ -2,7 +2,7 @@
 /* The operations of the network alone, each with its shapes: calls in segments like those of a stage's action (on
  * cuda: graphs), some segments between two synchronizations, going round sets of tensors which together are larger
  * than the caches. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "bench/device.h"

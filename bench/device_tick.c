@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One tick of a method in the steady state, timed over blocks of ticks with the device synchronized at both ends of
  * a block. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "bench/device.h"
 #ifdef PETRA_HAVE_CUDA
-#include "backend/cuda/segment.h"
+#include "backend/cuda/cuda.h"
 #endif
 
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * program. */
 #pragma once
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/clock.h"
 
 #include <stdio.h>

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A GPT, or a Llama, on the CPU beside PyTorch: gpt_table.py BUILD TEXT --peer PYTHON [--family gpt|llama] [--epochs N] [--rounds N]
-[--write bench/RESULTS.md]
+"""A GPT, or a Llama, on the CPU beside PyTorch: gpt_table.py BUILD TEXT --peer PYTHON
+[--family gpt|llama] [--epochs N] [--rounds N] [--write bench/RESULTS.md]
 
-BUILD is a folder with ./petra and ./bench/bench_tick. Four blocks of width 128, 4 heads (of a Llama 2 of keys and values, and 352 hidden
-features), context 128, 16 windows of the bytes of TEXT a microbatch, back-propagation with AdamW, in petra and in PyTorch (peer_pytorch_gpt.py: the same initial weights and windows), eager.
-Ticks: processes one after the other, N rounds of all, each the median of so many ticks; printed are medians of the rounds, the least and
-the largest. Nothing else should run meanwhile. --epochs: also trains for so many (warm-up of one, then half a cosine) and
+BUILD is a folder with ./petra and ./bench/bench_tick. Four blocks of width 128, 4 heads (of a Llama
+2 of keys and values, and 352 hidden features), context 128, 16 windows of the bytes of TEXT a
+microbatch, back-propagation with AdamW, in petra and in PyTorch (peer_pytorch_gpt.py: the same
+initial weights and windows), eager. Ticks: processes one after the other, N rounds of all, each the
+median of so many ticks; printed are medians of the rounds, the least and the largest. Nothing else
+should run meanwhile. --epochs: also trains for so many (warm-up of one, then half a cosine) and
 prints losses; 0: not. --write puts both in the place of what is between the marks in that file."""
 
 import argparse
@@ -112,8 +114,11 @@ def ticks(o):
                 found.setdefault((precision, who), []).append(ms)
                 print(f"{precision} {who}: {ms:.2f} ms", file=sys.stderr)
     lines = [
-        f"{o.threads} threads, {o.rounds} rounds, each the median of {o.ticks} ticks (least to largest round); {about[OURS]}; PyTorch "
-        f"{about[THEIRS]}, eager, fused AdamW. Ratio: PyTorch's time over petra's.",
+        (
+            f"{o.threads} threads, {o.rounds} rounds, each the median of {o.ticks} ticks (least to"
+            f" largest round); {about[OURS]}; PyTorch {about[THEIRS]}, eager, fused AdamW. Ratio:"
+            " PyTorch's time over petra's."
+        ),
         "",
         "| precision | petra: ms | PyTorch: ms | ratio |",
         "|---|---|---|---|",
@@ -175,7 +180,10 @@ def losses(o):
     names = [(precision, who) for precision in o.precisions for who in (OURS, THEIRS)]
     lines = [
         "",
-        f"Loss in nats a byte after {'each of ' if o.epochs > 1 else ''}{o.epochs} epoch{'s' * (o.epochs > 1)}, training / validation:",
+        (
+            f"Loss in nats a byte after {'each of ' if o.epochs > 1 else ''}{o.epochs}"
+            f" epoch{'s' * (o.epochs > 1)}, training / validation:"
+        ),
         "",
         "| epoch | " + " | ".join(f"{who}, {precision}" for precision, who in names) + " |",
         "|---" * (1 + len(names)) + "|",

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains petra's `gpt` or `llama` in PyTorch, eager, by plain back-propagation with AdamW, as `petra train` does with the same numbers:
+"""Trains petra's `gpt` or `llama` in PyTorch, eager, by plain back-propagation with AdamW, as
+`petra train` does with the same numbers:
 
-    peer_pytorch_gpt.py TEXT [--family gpt|llama] [--precision fp32|bf16] [--epochs N] [--microbatches N] [--threads N] ...
+    peer_pytorch_gpt.py TEXT [--family gpt|llama] [--precision fp32|bf16] [--epochs N]
+        [--microbatches N] [--threads N] ...
 
-The network is made of PyTorch's own modules and scaled_dot_product_attention; bf16 is autocast with weights in float. Initial weights
-and the windows of every epoch are those of petra: both come from the same counter-based streams (src/base/rng.h), so that losses can be
-compared microbatch by microbatch. One line of JSON an epoch: training and validation loss (nats a token), seconds that training took,
-median, least and largest milliseconds of a tick (forward, backward, update of one microbatch) after the first ten. --losses: that of
-every microbatch too.
+The network is made of PyTorch's own modules and scaled_dot_product_attention; bf16 is autocast with
+weights in float. Initial weights and the windows of every epoch are those of petra: both come from
+the same counter-based streams (src/base/rng.h), so that losses can be compared microbatch by
+microbatch. One line of JSON an epoch: training and validation loss (nats a token), seconds that
+training took, median, least and largest milliseconds of a tick (forward, backward, update of one
+microbatch) after the first ten. --losses: that of every microbatch too.
 """
 
 import argparse
@@ -193,12 +196,13 @@ class Network(torch.nn.Module):
 
     @torch.no_grad()
     def initialise(self, o):
-        """Weights N(0, 0.02^2), those of second layers divided by the root of 2 depth; biases 0. A tensor's stream is numbered by its
-        block, from 1, and its place in it."""
+        """Weights N(0, 0.02^2), those of second layers divided by the root of 2 depth; biases 0. A
+        tensor's stream is numbered by its block, from 1, and its place in it."""
+        # Parameters of a norm.
         smaller, of_norm = (
             DEVIATION / math.sqrt(2 * o.depth),
             2 if self.positions else 1,
-        )  # parameters of a norm
+        )
         drawn = [(1, 0, self.tokens, DEVIATION), (2 * o.depth + 2, of_norm, self.fc, DEVIATION)]
         drawn += [(1, 1, self.positions, DEVIATION)] if self.positions else []
         for block, half in enumerate(self.halves, 2):

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times PyTorch on the operations that bench_sequence times in petra, with the same arguments and the same output.
+"""Times PyTorch on the operations that bench_sequence times in petra, with the same arguments and
+the same output.
 
-  peer_pytorch_sequence.py [threads [batch [positions [features [heads [words [repetitions [bf16]]]]]]]]
+  peer_pytorch_sequence.py [threads [batch [positions [features
+      [heads [words [repetitions [bf16]]]]]]]]
 
-Eager, in fp32 or with bf16 tensors and weights (without the conversions of autocast), each gradient by itself through autograd. The loss is one operation in petra: its two passes are added."""
+Eager, in fp32 or with bf16 tensors and weights (without the conversions of autocast), each gradient
+by itself through autograd. The loss is one operation in petra: its two passes are added."""
 
 import sys
 import time

@@ -1,24 +1,32 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The ticks that bench_device and bench_tick time, in PyTorch: RevNet-18 or -50 (CIFAR stem). `petra`: one block a stage, J = 10 or
-18; in a tick every stage does its F, its B (reconstruction, or recomputation where a block cannot be inverted) and its U, as
-PETRA with k = 1 does. `backprop`: forward, backward and update of one microbatch.
+"""The ticks that bench_device and bench_tick time, in PyTorch: RevNet-18 or -50 (CIFAR stem).
+`petra`: one block a stage, J = 10 or 18; in a tick every stage does its F, its B (reconstruction,
+or recomputation where a block cannot be inverted) and its U, as PETRA with k = 1 does. `backprop`:
+forward, backward and update of one microbatch.
 
-    peer_pytorch_tick.py [--device cuda|cpu] [--batches 64,256] [--precisions fp32,tf32,bf16] [--depth 18] [--width 64]
-                         [--method petra] [--compile] [--filled] [--warmup 60] [--ticks 50] [--blocks 5] [--check] [--count]
+    peer_pytorch_tick.py [--device cuda|cpu] [--batches 64,256] [--precisions fp32,tf32,bf16]
+        [--depth 18] [--width 64]
+                         [--method petra] [--compile] [--filled] [--warmup 60] [--ticks 50]
+                             [--blocks 5] [--check] [--count]
 
-Channels last, SGD of PyTorch with its own kernels over lists; batches lie normalised in page-locked memory and go to
-the device in every tick; the loss is read once at the end. fp32 forbids TF32, tf32 allows it in both, bf16 is autocast with
-weights in f32 (the network's streams are made f32 again, as in petra). Eager or, with --compile, torch.compile of each block
-(`petra`) or of the whole network (`backprop`). --filled: the pipeline begins full, with what its stages would hold, so that few ticks of
-warm-up do. A line: pytorch/DEVICE/PRECISION/bBATCH ms=median min= max= .... --check first compares weights after 40 ticks with
-tests/reference, in fp64, for both methods and depths, and fails if they differ.
+Channels last, SGD of PyTorch with its own kernels over lists; batches lie normalised in page-locked
+memory and go to the device in every tick; the loss is read once at the end. fp32 forbids TF32, tf32
+allows it in both, bf16 is autocast with weights in f32 (the network's streams are made f32 again,
+as in petra). Eager or, with --compile, torch.compile of each block (`petra`) or of the whole
+network (`backprop`). --filled: the pipeline begins full, with what its stages would hold, so that
+few ticks of warm-up do. A line: pytorch/DEVICE/PRECISION/bBATCH ms=median min= max= .... --check
+first compares weights after 40 ticks with tests/reference, in fp64, for both methods and depths,
+and fails if they differ.
 
---count computes nothing and needs no GPU: it counts the operations of one tick in the steady state that start work on a device, and the bytes
-of the tensors that each reads and writes, once each; for `tick_model --pytorch`. A line: pytorch-count/PRECISION/bBATCH launches= read_mb=
-written_mb= ..., then one of each operation, pytorch-op/PRECISION/bBATCH/NAME. An operation is one launch, a convolution's backward one for
-each gradient, a step over a list one for the list; on a GPU some are more (a batch norm of two passes, a sum in two levels). Views and
-memory without values are none. Tensors are made up on the CPU, whose autocast rules are those of CUDA for these operations but for the loss."""
+--count computes nothing and needs no GPU: it counts the operations of one tick in the steady state
+that start work on a device, and the bytes of the tensors that each reads and writes, once each; for
+`tick_model --pytorch`. A line: pytorch-count/PRECISION/bBATCH launches= read_mb= written_mb= ...,
+then one of each operation, pytorch-op/PRECISION/bBATCH/NAME. An operation is one launch, a
+convolution's backward one for each gradient, a step over a list one for the list; on a GPU some are
+more (a batch norm of two passes, a sum in two levels). Views and memory without values are none.
+Tensors are made up on the CPU, whose autocast rules are those of CUDA for these operations but for
+the loss."""
 
 import argparse
 import collections
@@ -70,8 +78,8 @@ class Stem(torch.nn.Module):
 
 
 class Block(torch.nn.Module):
-    """y1 = x2 + f(x1), y2 = x1; where it downsamples or widens: y1 = shortcut(x2) + f(x1), y2 = f's first unit or, of a bottleneck,
-    another shortcut of x1."""
+    """y1 = x2 + f(x1), y2 = x1; where it downsamples or widens: y1 = shortcut(x2) + f(x1), y2 = f's
+    first unit or, of a bottleneck, another shortcut of x1."""
 
     def __init__(self, inputs, planes, stride, bottleneck):
         super().__init__()
@@ -184,7 +192,8 @@ class Petra:
         self.labels, self.loss = [], None
 
     def backward(self, j):
-        """Returns the input, reconstructed or kept, and its gradient; leaves the gradients of the weights."""
+        """Returns the input, reconstructed or kept, and its gradient; leaves the gradients of the
+        weights."""
         block, parameters = self.blocks[j], self.parameters[j]
         ys, dys = self.down[j]
         with self.context():
@@ -226,7 +235,8 @@ class Petra:
         return tuple(x.detach() for x in xs), gradients[: len(xs)]
 
     def fill(self, images, labels):
-        """What the stages hold in the steady state, by size: each of its inputs is the same microbatch's, and a gradient is small."""
+        """What the stages hold in the steady state, by size: each of its inputs is the same
+        microbatch's, and a gradient is small."""
         count, xs = len(self.blocks), (images,)
         self.labels = [labels] * (count - 1)
         with torch.no_grad(), self.context():
@@ -299,8 +309,9 @@ def measure(o, device, precision, batch):
     ms = [run(o.ticks) for _ in range(o.blocks)]
     middle = statistics.median(ms)
     print(
-        f"pytorch/{device}/{precision}/b{batch} ms={middle:.4f} min={min(ms):.4f} max={max(ms):.4f} "
-        f"images_per_s={1e3 * batch / middle:.0f} ticks={o.ticks} blocks={o.blocks} warmup={o.warmup} loss={trainer.loss.item():.4f}",
+        f"pytorch/{device}/{precision}/b{batch} ms={middle:.4f} min={min(ms):.4f} max={max(ms):.4f}"
+        f" images_per_s={1e3 * batch / middle:.0f} ticks={o.ticks} blocks={o.blocks}"
+        f" warmup={o.warmup} loss={trainer.loss.item():.4f}",
         flush=True,
     )
 
@@ -341,7 +352,8 @@ def count(o, precision, batch):
 
     def line(key, values, rest=""):
         print(
-            f"{key} launches={values[0]} read_mb={1e-6 * values[1]:.6f} written_mb={1e-6 * values[2]:.6f}{rest}",
+            f"{key} launches={values[0]} read_mb={1e-6 * values[1]:.6f}"
+            f" written_mb={1e-6 * values[2]:.6f}{rest}",
             flush=True,
         )
 
@@ -379,7 +391,8 @@ def count(o, precision, batch):
 
 
 def tensors_of(block):
-    """The tensors in the order of tests/reference: a unit's weight, scale, shift and running statistics; the head's two."""
+    """The tensors in the order of tests/reference: a unit's weight, scale, shift and running
+    statistics; the head's two."""
     if isinstance(block, Head):
         return [block.fc.weight, block.fc.bias]
     units = [block.unit] if isinstance(block, Stem) else [*block.units, *block.shortcuts]
@@ -391,7 +404,8 @@ def tensors_of(block):
 
 
 def check(depth, method, ticks=40, batch=4, width=2):
-    """The distance of the weights from those of the reference, relative to the way that they went."""
+    """The distance of the weights from those of the reference, relative to the way that they
+    went."""
     sys.path.insert(
         0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/reference")
     )
@@ -399,9 +413,10 @@ def check(depth, method, ticks=40, batch=4, width=2):
     import nets
 
     torch.manual_seed(1)
+    # fp64.
     Stem.forward = lambda self, xs, moving=False: tuple(
         y.contiguous() for y in self.unit(xs[0], moving).chunk(2, 1)
-    )  # fp64
+    )
     blocks = [block.double() for block in build(depth, width)]
     reference = nets.build("revnet", depth, width)
     first = [[t.detach().clone() for t in tensors_of(block)] for block in blocks]
@@ -432,7 +447,8 @@ def check(depth, method, ticks=40, batch=4, width=2):
             way = (expected[name] - old).norm().item()
             if way == 0:
                 raise SystemExit(f"peer_pytorch_tick: {name} did not move")
-            # A shift that passes through to batch norms alone has the gradient 0: it moves by rounding errors, 1e-19.
+            # A shift that passes through to batch norms alone has the gradient 0: it moves by
+            # rounding errors, 1e-19.
             worst = max(worst, (mine.detach() - expected[name]).norm().item() / max(way, 1e-12))
     print(f"check/pytorch depth={depth} method={method} worst={worst:.3e} ticks={ticks}")
     if not worst < 1e-6:
@@ -467,7 +483,8 @@ def main():
         return
     what = torch.cuda.get_device_name() if o.device == "cuda" else "cpu"
     print(
-        f"pytorch/device {what}; PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
+        f"pytorch/device {what}; PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN"
+        f" {torch.backends.cudnn.version()}"
     )
     torch.backends.cudnn.benchmark = True
     if o.compile:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""peer_simpy.py J M: the pipeline of peer_petra with SimPy (3 or later): a process a stage, an event a message. Prints what
-peer_petra prints. Exit status 77: no SimPy."""
+"""peer_simpy.py J M: the pipeline of peer_petra with SimPy (3 or later): a process a stage, an
+event a message. Prints what peer_petra prints. Exit status 77: no SimPy."""
 
 import sys
 import time
@@ -15,7 +15,8 @@ FORWARD_NS, BACKWARD_NS, UPDATE_NS = 1000003, 2000029, 1009
 
 
 def stage(env, j, stages, microbatches, up, down, count):
-    """Stage j, from 0; up[j][m] and down[j][m]: the message of microbatch m has come from below, from above."""
+    """Stage j, from 0; up[j][m] and down[j][m]: the message of microbatch m has come from below,
+    from above."""
     ahead = min(stages - 1 - j, microbatches)
     for slot in range(microbatches + ahead):
         if slot < microbatches:

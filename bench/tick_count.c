@@ -2,8 +2,8 @@
 /* Launches are told by the stand-ins while a command is launched; how many bytes they move, by the command. */
 #include "bench/tick_count.h"
 
-#include "backend/cuda/segment.h"
-#include "backend/ops.h"
+#include "backend/cuda/cuda.h"
+#include "backend/backend.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cuda_host/control.h"

@@ -14,7 +14,7 @@
  * kernel/KEY/NAME, pytorch/KEY, failed/KEY; KEY is that of bench_device, and the rest name=value; a MB is 10^6 bytes.
  *
  * Counted: a launch is a kernel of our own, a convolution or product (whatever its library launches for it) or a copy on the device. A
- * kernel reads and writes what its command says (segment.h): the tensors, each once; of the launches of one command each reads all, but
+ * kernel reads and writes what its command says (cuda.h): the tensors, each once; of the launches of one command each reads all, but
  * those that sum up scratch. Convolutions, products and conversions move the arrays of their shapes, each once. Not counted: scratch,
  * workspaces, caches. Priced: a launch takes its launch time and the longer of bytes / bandwidth and FLOPs / rate, one launch after
  * another; lanes side by side are not modelled, nor is a layer that does not fill the device. Transfers between host and

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints, as a table, what methods cost in PyTorch: memory and time of petrapipe.Trainer beside a plain training loop.
+"""Prints, as a table, what methods cost in PyTorch: memory and time of petrapipe.Trainer beside a
+plain training loop.
 
-    PETRA=build/petra bench/trainer_table.py [--rounds N] [--microbatches N] [--threads N] [--stages J] [--device cpu]
+    PETRA=build/petra bench/trainer_table.py [--rounds N] [--microbatches N] [--threads N]
+        [--stages J] [--device cpu]
 
-The network is that of analysis/examples/nanogpt.py. Every training is a process of its own, and the rounds alternate between them. Needs torch, numpy and
-h5py. Columns: milliseconds per microbatch (median over the rounds) and their ratio to the plain loop; the memory that grew while it trained (the maximum
-resident set of the process above that before the first microbatch, or torch.cuda.max_memory_allocated; median); what the accounts of the stages have at
-their peaks, in MB: graphs, kept inputs, further weights."""
+The network is that of analysis/examples/nanogpt.py. Every training is a process of its own, and the
+rounds alternate between them. Needs torch, numpy and h5py. Columns: milliseconds per microbatch
+(median over the rounds) and their ratio to the plain loop; the memory that grew while it trained
+(the maximum resident set of the process above that before the first microbatch, or
+torch.cuda.max_memory_allocated; median); what the accounts of the stages have at their peaks, in
+MB: graphs, kept inputs, further weights."""
 
 import argparse
 import json
@@ -41,6 +45,7 @@ def train(options, method, k, reversible):
 
     sys.path[:0] = [os.path.join(ROOT, "analysis"), os.path.join(ROOT, "analysis", "examples")]
     import nanogpt
+
     from petrapipe import Trainer
 
     torch.set_num_threads(options.threads)
@@ -127,7 +132,8 @@ def main():
                 sys.exit(f"trainer_table.py: {row}: {result.stderr.strip()}")
             found[row].append(json.loads(result.stdout))
     print(
-        "| training | ms | ratio | memory | graphs | inputs | weights |\n|---|---|---|---|---|---|---|"
+        "| training | ms | ratio | memory | graphs | inputs | weights |\n"
+        "|---|---|---|---|---|---|---|"
     )
     for row, results in found.items():
         plain = found["plain loop, two streams" if "two streams" in row else "plain loop"]
@@ -142,7 +148,8 @@ def main():
         accounts = [f"{1e-6 * peaks[place]:.1f}" for place in (6, 4, 5)] if peaks else ["-"] * 3
         memory = statistics.median(one["bytes"] for one in results)
         print(
-            f"| {row} | {milliseconds:.1f} | {ratio:.2f} | {1e-6 * memory:.0f} | {' | '.join(accounts)} |"
+            f"| {row} | {milliseconds:.1f} | {ratio:.2f} | {1e-6 * memory:.0f} |"
+            f" {' | '.join(accounts)} |"
         )
 
 

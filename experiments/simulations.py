@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the experiments that only simulate: many runs of `petra simulate`, tables, the look of the figures."""
+"""Shared by the experiments that only simulate: many runs of `petra simulate`, tables, the look of
+the figures."""
 
 import concurrent.futures
 import csv
@@ -13,11 +14,12 @@ import textwrap
 sys.path.insert(
     0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "analysis")
 )
-import entry  # noqa: E402
-from petrapipe.figures import look  # noqa: E402
-from petrapipe.figures.look import COLOURS, MARKERS, legend_below, style  # noqa: E402, F401
-from petrapipe.modules import modules  # noqa: E402, F401
-from petrapipe.sweeps import half_interval  # noqa: E402
+import entry
+
+from petrapipe.figures import look
+from petrapipe.figures.look import COLOURS, MARKERS, legend_below, style  # noqa: F401
+from petrapipe.modules import modules  # noqa: F401
+from petrapipe.statistics import half_interval
 
 sys.excepthook = entry.one_line
 
@@ -65,8 +67,7 @@ def petra(*arguments):
     """Returns the JSON object that petra prints."""
     run = subprocess.run(
         [PETRA, *arguments, "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         check=False,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -92,13 +93,15 @@ def simulate(config, sets, *more):
 
 
 def simulate_all(config, jobs):
-    """Makes the runs of all dictionaries of keys, two at a time, and returns them in their order."""
+    """Makes the runs of all dictionaries of keys, two at a time, and returns them in their
+    order."""
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         return list(pool.map(lambda sets: simulate(config, sets), jobs))
 
 
 def write_table(path, rows):
-    """Writes a list of dictionaries with the same keys as CSV; numbers are as short as possible with 7 exact digits."""
+    """Writes a list of dictionaries with the same keys as CSV; numbers are as short as possible
+    with 7 exact digits."""
     other = next((row for row in rows if list(row) != list(rows[0])), None)
     if other:
         sys.exit(
@@ -118,7 +121,8 @@ def read_table(path):
     """Reads the table of write_table, with numbers as numbers; ends the script if there is none."""
     if not os.path.exists(path):
         sys.exit(
-            f"{os.path.basename(sys.argv[0])}: {path}: No such file or directory; expected a table (CSV)"
+            f"{os.path.basename(sys.argv[0])}: {path}: No such file or directory; expected a table"
+            " (CSV)"
         )
 
     def value(text):
@@ -157,8 +161,9 @@ def method_look(name):
 
 
 def plot_all(axis, curves, near, size=5.0):
-    """Draws curves ((x, y, keywords) each) so that none hides another. Curves that coincide (near(y, y) is true for all their points) share one path:
-    the first is solid, the others lie on it in alternating dashes, and later markers are smaller. Returns the groups."""
+    """Draws curves ((x, y, keywords) each) so that none hides another. Curves that coincide
+    (near(y, y) is true for all their points) share one path: the first is solid, the others lie on
+    it in alternating dashes, and later markers are smaller. Returns the groups."""
     groups = []
     for x, y, keywords in curves:
         group = next(
@@ -191,7 +196,8 @@ def plot_all(axis, curves, near, size=5.0):
 
 
 def name_ends(axis, groups, step=0.042, width=30):
-    """Names the curves of each group of plot_all at their right ends, one below another. Scales and limits are set before."""
+    """Names the curves of each group of plot_all at their right ends, one below another. Scales and
+    limits are set before."""
     fraction = axis.yaxis.get_transform().transform
     low, high = fraction(list(axis.get_ylim()))
     ends = sorted(
@@ -210,7 +216,7 @@ def name_ends(axis, groups, step=0.042, width=30):
         places.append(max(at - height / 2, places[-1] + heights[len(places) - 1] if places else -1))
     for i in reversed(range(len(places))):  # no higher than the panel
         places[i] = min(places[i], (places[i + 1] if i + 1 < len(places) else 1.02) - heights[i])
-    for (at, group), text, height, place in zip(ends, texts, heights, places):
+    for (at, _group), text, height, place in zip(ends, texts, heights, places):
         axis.annotate(
             text,
             (1, at),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the experiments that train: a sweep of the grid beside the script, with its cells as rows."""
+"""Shared by the experiments that train: a sweep of the grid beside the script, with its cells as
+rows."""
 
 import json
 import os
@@ -7,6 +8,7 @@ import subprocess
 import sys
 
 import simulations as sim
+
 import petrapipe  # simulations knows its folder
 
 WORDS = dict(
@@ -18,7 +20,8 @@ JOBS = WORDS.get("jobs", "1")  # 0: runs nothing and reads the existing runs
 
 
 def diverged(cell):
-    """Returns whether a cell diverged: just now, or in an earlier run, according to the last line of its log."""
+    """Returns whether a cell diverged: just now, or in an earlier run, according to the last line
+    of its log."""
     if cell["state"] == "failed":
         return "has diverged" in cell["reason"]
     path = os.path.join(cell["output"], "log.txt")
@@ -30,13 +33,13 @@ def diverged(cell):
 
 
 def cells(grid, output):
-    """Yields each completed cell of a grid (its path): (the keys that the grid sets, as texts; the cell in the output of petra sweep). A cell that
-    diverged has the state "diverged". Complete cells in `output` are not repeated; a failure of another kind ends the script."""
+    """Yields each completed cell of a grid (its path): (the keys that the grid sets, as texts; the
+    cell in the output of petra sweep). A cell that diverged has the state "diverged". Complete
+    cells in `output` are not repeated; a failure of another kind ends the script."""
     command = [sim.PETRA, "sweep", grid, "--jobs", JOBS, "--output", output, "--json", "--quiet"]
     done = subprocess.run(
         command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
         check=False,
@@ -64,8 +67,8 @@ FIGURES = [
 
 
 def last_epoch(cell, figures=FIGURES):
-    """Returns the last columns of a table for a completed cell: state, number of the last epoch, its figures, seconds of wall time; empty if the cell
-    diverged."""
+    """Returns the last columns of a table for a completed cell: state, number of the last epoch,
+    its figures, seconds of wall time; empty if the cell diverged."""
     if cell["state"] != "complete":
         return {"state": cell["state"], "epoch": "", **dict.fromkeys(figures, ""), "wall_s": ""}
     columns = petrapipe.Run(cell["output"]).columns("epoch")
@@ -78,7 +81,8 @@ def last_epoch(cell, figures=FIGURES):
 
 
 def update_table(path, rows, keys):
-    """Writes `rows`, and those of other runs that the table had before; ends the script if there are no rows."""
+    """Writes `rows`, and those of other runs that the table had before; ends the script if there
+    are no rows."""
     rows = with_earlier(path, rows, keys)
     if not rows:
         sys.exit(f"{os.path.basename(sys.argv[0])}: no cell is complete")
@@ -86,13 +90,14 @@ def update_table(path, rows, keys):
 
 
 def table_and_figure(path, collect, keys, tables, draw=None):
-    """Is the main part of such a script: makes the table of the rows that `collect` yields, prints it by `tables`, and draws it by `draw` if there is
-    a figure."""
+    """Is the main part of such a script: makes the table of the rows that `collect` yields, prints
+    it by `tables`, and draws it by `draw` if there is a figure."""
     tables_and_figure({path: keys}, lambda: [list(collect())], tables, draw)
 
 
 def tables_and_figure(keys_of, collect, tables, draw=None):
-    """Does the same for several tables: `keys_of` has the keys of each path, and `collect` returns a list of rows for each."""
+    """Does the same for several tables: `keys_of` has the keys of each path, and `collect` returns
+    a list of rows for each."""
     if not sim.DRAW_ONLY:
         for (path, keys), rows in zip(keys_of.items(), collect()):
             update_table(path, rows, keys)
@@ -103,8 +108,8 @@ def tables_and_figure(keys_of, collect, tables, draw=None):
 
 
 def with_earlier(path, rows, keys):
-    """Returns `rows`, and the rows of other runs in an earlier table (distinguished by the columns `keys`), because runs may have been made
-    elsewhere."""
+    """Returns `rows`, and the rows of other runs in an earlier table (distinguished by the columns
+    `keys`), because runs may have been made elsewhere."""
 
     def key(row):
         return tuple(str(row[name]) for name in keys)

@@ -10,5 +10,4 @@ AC_DEFUN([PETRA_ONEDNN], [
     petra_version_DNNL=$petra_dnnl_major.$petra_dnnl_minor.$petra_dnnl_patch],
     [PETRA_MISSING([oneDNN], [libdnnl-dev])])
   AC_SUBST([DNNL_LIBS])
-  AM_CONDITIONAL([ONEDNN_3], [test "0$petra_dnnl_major" -ge 3])
 ])

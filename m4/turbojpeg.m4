@@ -1,6 +1,6 @@
 dnl SPDX-License-Identifier: Apache-2.0
 # PETRA_TURBOJPEG: libjpeg-turbo, through its libjpeg interface, which decodes the images of data.set: imagefolder. Optional: without
-# it src/data/jpeg_none.c is built in place of src/data/jpeg_turbo.c, and that data set ends in an error that says so.
+# it src/data/jpeg.c has no decoder, and that data set ends in an error that says so.
 AC_DEFUN([PETRA_TURBOJPEG], [
   PETRA_OPTIONAL([turbojpeg], [libjpeg-turbo])
   petra_have_turbojpeg=no
@@ -38,5 +38,4 @@ AC_DEFUN([PETRA_TURBOJPEG], [
      TURBOJPEG_LIBS=])
   AC_SUBST([TURBOJPEG_CFLAGS])
   AC_SUBST([TURBOJPEG_LIBS])
-  AM_CONDITIONAL([HAVE_TURBOJPEG], [test "x$petra_have_turbojpeg" = xyes])
 ])

@@ -13,17 +13,17 @@ EXTRA_DIST += scripts/bundle.sh
 # belongs to the machine and opens parts of itself at run time. wire_none.o precedes the archive, so the linker does not take MPI
 # from it. So does peers_none.o, because NCCL is only for runs on several processes.
 # petra opens cuBLAS itself; it is linked here so that the archive gets it.
-bundle/wire_none.o: src/group/no_mpi.c
+bundle/wire_none.o: src/group/mpi.c
 	$(AM_V_at)$(MKDIR_P) bundle
-	$(AM_V_CC)$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -c -o $@ $<
+	$(AM_V_CC)$(CC) $(DEFS) -DPETRA_WITHOUT_MPI $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -c -o $@ $<
 
 BUNDLE_OBJECTS = bundle/wire_none.o
 if HAVE_NCCL
 BUNDLE_OBJECTS += bundle/peers_none.o
 endif
-bundle/peers_none.o: src/backend/cuda/peers_none.c
+bundle/peers_none.o: src/backend/cuda/cuda_peers.c
 	$(AM_V_at)$(MKDIR_P) bundle
-	$(AM_V_CC)$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -c -o $@ $<
+	$(AM_V_CC)$(CC) $(DEFS) -DPETRA_WITHOUT_NCCL $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -c -o $@ $<
 
 BUNDLE_RPATH = -Wl,--disable-new-dtags '-Wl,-rpath,$$ORIGIN/../lib'
 bundle/petra: $(petra_OBJECTS) $(petra_DEPENDENCIES) $(BUNDLE_OBJECTS)

@@ -81,7 +81,7 @@ mkdir -p "$folder/bin" "$folder/lib" "$folder/licenses"
 cp "$program" "$folder/bin/petra"
 mkdir "$folder/analysis"
 cp "$sources"/analysis/*.py "$sources"/analysis/*_gnuplot "$sources"/analysis/*.gp "$sources"/analysis/*.sh "$folder/analysis/"
-for part in petrapipe petrapipe/figures petrapipe/report; do
+for part in petrapipe petrapipe/commands petrapipe/figures petrapipe/report petrapipe/sweep; do
   mkdir "$folder/analysis/$part"
   cp "$sources/analysis/$part"/*.py "$folder/analysis/$part/"
 done

@@ -95,14 +95,29 @@ packages_install() {
   packages_installed=yes
 }
 
+# The versions that tests/check_python_style wants: others lay out, or find, something else.
+RUFF_VERSION=0.17.6
+MYPY_VERSION=2.4.1
+
 # python_packages FOLDER: installs what tests need and Debian 12 lacks, unless $PYTHON has it. tests/cli/python adds the folder to
 # PYTHONPATH. The tests that need a package are skipped if it cannot be installed.
 python_packages() {
-  if ! PYTHONPATH=$1 "$PYTHON" -c 'import safetensors' 2>/dev/null; then
-    say "installing in $1: safetensors"
-    "$PYTHON" -m pip install --quiet --disable-pip-version-check --root-user-action ignore --retries 1 --timeout 10 --only-binary :all: --no-deps --target "$1" \
-      'safetensors>=0.4' >"$1.log" 2>&1 || say "pip could not install safetensors ($1.log): the tests that need it are skipped"
-  fi
+  PYTHONPATH=$1 "$PYTHON" -c 'import safetensors' 2>/dev/null ||
+    pip_install "$1" --no-deps 'safetensors>=0.4'
+  case $("$1/bin/ruff" --version 2>/dev/null) in
+    "ruff $RUFF_VERSION") ;;
+    *) pip_install "$1" --upgrade "ruff==$RUFF_VERSION" "mypy==$MYPY_VERSION" ;;
+  esac
+}
+
+# pip_install FOLDER OPTION REQUIREMENT...
+pip_install() {
+  folder=$1
+  shift
+  say "installing in $folder: $*"
+  "$PYTHON" -m pip install --quiet --disable-pip-version-check --root-user-action ignore --retries 1 --timeout 10 --only-binary :all: \
+    --target "$folder" "$@" >"$folder.log" 2>&1 ||
+    say "pip could not install them ($folder.log): the tests that need them are skipped"
 }
 
 # run_logged LOG COMMAND...: runs it with its output in LOG; shows the end of it if it fails.

@@ -4,6 +4,8 @@
 #include "base/log.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 int64_t petra_nanoseconds(double seconds) {
   return llround(seconds * 1e9);
@@ -36,4 +38,172 @@ void petra_cost_durations(const petra_stage_cost *cost, const petra_cost_rule *r
   duration_ns[PETRA_ACTION_WEIGHT_GRADIENT] = weight_ns;
   duration_ns[PETRA_ACTION_UPDATE] = cost->update_ns;
   duration_ns[PETRA_ACTION_EVALUATE] = 0;
+}
+
+/* --- the roofline --- */
+
+#define A100_80 "NVIDIA A100 80GB SXM, data sheet of June 2021"
+#define SPARSE "half of the figures with sparsity"
+
+/* FLOP/s, B/s and bytes. */
+static const petra_device_peaks devices[] = {
+    {"a100", {19.5e12, 156e12, 312e12}, 19.5e12, 2.039e12, 80e9, A100_80},
+    {"a100-40", {19.5e12, 156e12, 312e12}, 19.5e12, 1.555e12, 40e9, "NVIDIA A100 40GB SXM, data sheet of June 2021"},
+    {"a100-80", {19.5e12, 156e12, 312e12}, 19.5e12, 2.039e12, 80e9, A100_80},
+    {"h100", {67e12, 494.7e12, 989.4e12}, 67e12, 3.35e12, 80e9, "NVIDIA H100 SXM, data sheet; tf32 and bf16: " SPARSE},
+    {"h200", {67e12, 494.7e12, 989.4e12}, 67e12, 4.8e12, 141e9, "NVIDIA H200 SXM, data sheet; tf32 and bf16: " SPARSE},
+    {"b200",
+     {80e12, 1125e12, 2250e12},
+     80e12,
+     8e12,
+     180e9,
+     "NVIDIA DGX B200, data sheet, an eighth of its 8 GPUs; tf32 and bf16: " SPARSE},
+    {"gb200",
+     {80e12, 1250e12, 2500e12},
+     80e12,
+     8e12,
+     186e9,
+     "NVIDIA GB200 NVL72, data sheet, one of the two GPUs of a GB200 superchip; tf32 and bf16: " SPARSE},
+    {"v100",
+     {15.7e12, 0, 0},
+     15.7e12,
+     0.9e12,
+     16e9,
+     "NVIDIA V100 SXM2, data sheet; its matrix units have only fp16; there are modules of 16 and of 32 GB"},
+    {"l40s",
+     {91.6e12, 183e12, 362.05e12},
+     91.6e12,
+     0.864e12,
+     48e9,
+     "NVIDIA L40S, data sheet, the figures without sparsity"},
+    {"rtx-4090",
+     {82.6e12, 82.6e12, 165.2e12},
+     82.6e12,
+     1.008e12,
+     24e9,
+     "NVIDIA Ada GPU Architecture, white paper (2022), GeForce RTX 4090: the figures without sparsity"},
+    {"mi300x",
+     {163.4e12, 653.7e12, 1307.4e12},
+     163.4e12,
+     5.3e12,
+     192e9,
+     "AMD Instinct MI300X, data sheet (2023), the figures without sparsity"},
+    {"mi355x",
+     {157.3e12, 0, 2500e12},
+     157.3e12,
+     8e12,
+     288e9,
+     "AMD Instinct MI355X, data sheet (2025), the figures without sparsity; it states none for tf32"},
+    {"gaudi3",
+     {229e12, 459e12, 1835e12},
+     14.3e12, /* half of the 28.7 TFLOP/s that the vector units reach in bf16 */
+     3.7e12,
+     128e9,
+     "Intel Gaudi 3 AI accelerator, white paper (2024): peaks of its matrix engines"},
+    {"cpu-core",
+     {80e9, 0, 0},
+     80e9,
+     25.6e9,
+     0,
+     "assumption, no product: 2.5 GHz, 8 fp32 lanes (AVX2), 2 units of fused multiply-add (2 FLOPs); one channel of "
+     "DDR4-3200 (JEDEC JESD79-4: 3,200 M transfers of 8 bytes a second)"},
+};
+
+const petra_device_peaks *petra_device_peaks_at(int index) {
+  return index < (int)(sizeof devices / sizeof *devices) ? &devices[index] : NULL;
+}
+
+petra_status petra_device_peaks_find(const char *name, const petra_device_peaks **out) {
+  for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
+    if (strcmp(name, devices[i].name) == 0) {
+      *out = &devices[i];
+      return PETRA_OK;
+    }
+  char names[256] = "";
+  const int count = sizeof devices / sizeof *devices;
+  for (int i = 0; i < count; i++)
+    snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s",
+             i == 0           ? ""
+             : i == count - 1 ? " or "
+                              : ", ",
+             devices[i].name);
+  return petra_fail(PETRA_CONFIG, "roofline: unknown device '%s'; expected %s", name, names);
+}
+
+petra_status petra_roofline_kernel(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
+                                   const petra_kernel *kernel, double *seconds) {
+  double peak = kernel->matrix ? device->matrix_flops[arithmetic] : device->vector_flops;
+  if (!(kernel->flops >= 0 && kernel->bytes >= 0 && isfinite(kernel->flops) && isfinite(kernel->bytes)))
+    return petra_fail(PETRA_CONFIG,
+                      "roofline: a kernel of %g FLOPs and %g bytes; expected finite numbers of at least 0",
+                      kernel->flops, kernel->bytes);
+  if (kernel->flops > 0 && !(peak > 0 && isfinite(peak)))
+    return petra_fail(
+        PETRA_CONFIG, "roofline: device %s has no peak for %s; expected another arithmetic or device", device->name,
+        kernel->matrix ? petra_config_choice_name("cluster.cost.arithmetic", (int)arithmetic) : "elementwise kernels");
+  if (kernel->bytes > 0 && !(device->bandwidth_Bps > 0 && isfinite(device->bandwidth_Bps)))
+    return petra_fail(PETRA_CONFIG, "roofline: device %s has a memory bandwidth of %g B/s; expected more than 0",
+                      device->name, device->bandwidth_Bps);
+  double compute = kernel->flops > 0 ? kernel->flops / peak : 0;
+  double move = kernel->bytes > 0 ? kernel->bytes / device->bandwidth_Bps : 0;
+  *seconds = fmax(compute, move);
+  return PETRA_OK;
+}
+
+petra_status petra_kernel_seconds(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
+                                  const petra_kernel_rates *rates, const petra_kernel *kernel, double *seconds) {
+  petra_kernel slower = *kernel;
+  double work_s = 0;
+  slower.flops /= kernel->matrix ? rates->matrix_flops : 1;
+  slower.bytes /= kernel->matrix ? rates->matrix_bytes : rates->elementwise_bytes;
+  PETRA_TRY(petra_roofline_kernel(device, arithmetic, &slower, &work_s));
+  *seconds = rates->launch_s + work_s;
+  return PETRA_OK;
+}
+
+/* Adds one kernel of `seconds` to its part. The time of the weight gradient is not yet a part of the backward's. */
+static void add_part(const petra_kernel *kernel, double seconds, petra_roofline_seconds *sum) {
+  double *const parts[] = {[PETRA_KERNEL_FORWARD] = &sum->forward,
+                           [PETRA_KERNEL_BACKWARD] = &sum->backward,
+                           [PETRA_KERNEL_WEIGHT_GRADIENT] = &sum->weight_gradient,
+                           [PETRA_KERNEL_UPDATE] = &sum->update};
+  *parts[kernel->part] += seconds;
+  if (kernel->rebuilt)
+    sum->reconstruct += seconds;
+}
+
+static void add_all(const petra_roofline_seconds *more, petra_roofline_seconds *sum) {
+  sum->forward += more->forward;
+  sum->backward += more->backward + more->weight_gradient;
+  sum->reconstruct += more->reconstruct;
+  sum->weight_gradient += more->weight_gradient;
+  sum->update += more->update;
+}
+
+petra_status petra_roofline_add(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
+                                const petra_kernel_rates *rates, const petra_kernel *kernels, int count,
+                                petra_roofline_seconds *sum) {
+  petra_roofline_seconds more = {0};
+  for (int i = 0; i < count; i++) {
+    double seconds = 0;
+    PETRA_TRY(petra_kernel_seconds(device, arithmetic, rates, &kernels[i], &seconds));
+    add_part(&kernels[i], seconds, &more);
+  }
+  add_all(&more, sum);
+  return PETRA_OK;
+}
+
+void petra_roofline_add_each(double seconds, const petra_kernel *kernels, int count, petra_roofline_seconds *sum) {
+  petra_roofline_seconds more = {0};
+  for (int i = 0; i < count; i++)
+    add_part(&kernels[i], seconds, &more);
+  add_all(&more, sum);
+}
+
+void petra_roofline_cost(const petra_roofline_seconds *seconds, petra_stage_cost *cost) {
+  cost->forward_ns = petra_nanoseconds(seconds->forward);
+  cost->backward_ns = petra_nanoseconds(seconds->backward);
+  cost->reconstruct_ns = petra_nanoseconds(seconds->reconstruct);
+  cost->weight_gradient_ns = petra_nanoseconds(seconds->weight_gradient);
+  cost->update_ns = petra_nanoseconds(seconds->update);
 }

@@ -50,3 +50,12 @@ void petra_cycle_queue(petra_cycle *cycle, const petra_event_queue *queue,
     give(cycle, context, &cycle->events[i]);
   petra_cycle_value(cycle, INT64_MIN); /* the end */
 }
+
+void petra_microbatch_set_state(const petra_microbatch_set *set, petra_cycle *cycle) {
+  const bool empty = set->next == 0 && !set->words;
+  petra_cycle_value(cycle, empty ? INT64_MAX : set->next - cycle->microbatch);
+  for (int64_t m = set->next; m < set->next + 64 * set->words; m++)
+    if (petra_microbatch_set_has(set, m))
+      petra_cycle_microbatch(cycle, m);
+  petra_cycle_value(cycle, INT64_MIN);
+}

@@ -94,3 +94,6 @@ static inline void petra_cycle_limit(petra_cycle *cycle, int64_t number, int64_t
 void petra_cycle_queue(petra_cycle *cycle, const petra_event_queue *queue,
                        void (*give)(petra_cycle *cycle, const void *context, const petra_event *event),
                        const void *context);
+
+/* Gives the set to a cycle. */
+void petra_microbatch_set_state(const petra_microbatch_set *set, petra_cycle *cycle);

@@ -36,3 +36,17 @@ int64_t petra_event_queue_time(const petra_event_queue *queue);
 /* Returns the number of events, and copies them in their order. */
 int64_t petra_event_queue_count(const petra_event_queue *queue);
 void petra_event_queue_copy(const petra_event_queue *queue, petra_event *out);
+
+/* A set of microbatches. They usually arrive in order; a count then suffices. */
+
+/* Holds the microbatches 0 .. next - 1 and those in the bitmap. All zeros: empty. */
+typedef struct petra_microbatch_set {
+  int64_t next;
+  int64_t words;
+  uint64_t *beyond; /* bit i: microbatch next + 1 + i, as a ring over microbatch numbers; NULL: never needed */
+} petra_microbatch_set;
+
+/* Adds a microbatch, which may be there already. */
+petra_status petra_microbatch_set_put(petra_microbatch_set *set, int64_t microbatch);
+bool petra_microbatch_set_has(const petra_microbatch_set *set, int64_t microbatch);
+void petra_microbatch_set_fini(petra_microbatch_set *set);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Skips whole periods of a run. If every duration is constant, a pipeline soon repeats itself: the state of all its parts
- * at one moment is that of an earlier moment, later by a number of microbatches. The run then has as many microbatches
- * less as the skipped periods contain, and its totals and its clock grow by what these would have added. Evaluations, and
- * the end of the run, are not skipped. This is exact (docs/semantics/time.md). */
+/* Skips whole periods of a run. If every duration is constant, a pipeline soon repeats itself: the state of all its
+ * parts at one moment is the state at an earlier moment, later by a number of microbatches. The run then has as many
+ * microbatches less as the skipped periods contain, and its totals and its clock grow by what these would have added.
+ * Evaluations, and the end of the run, are not skipped. This is exact (docs/semantics/time.md). */
 #include "sim/executor_virtual_private.h"
 
 #include "base/mem.h"
 
 struct petra_cycle_search {
-  petra_program_options options; /* those of the run, less the skipped microbatches */
+  petra_program_options options; /* the options of the run, less the skipped microbatches */
   petra_cycle cycle;
   int64_t looked, next_look; /* value of executor->returned at the last look, and at the next one */
   bool recorded;

@@ -15,7 +15,7 @@ static void mark_dirty(petra_executor_virtual *executor, int32_t device) {
   executor->dirty[executor->dirty_count++] = device;
 }
 
-/* Returns the cost of an action: that of its own stage, or the common one of all inner stages. */
+/* Returns the cost of an action: the cost of its stage, or the common cost of all inner stages. */
 static int64_t cost_ns(const petra_executor_virtual *executor, const petra_action *action) {
   int32_t row = action->stage - 1;
   if (executor->settings.cost_count == 1)
@@ -82,8 +82,8 @@ static petra_status price(const petra_executor_virtual *executor, const petra_en
   return PETRA_OK;
 }
 
-/* Returns how long a step lasts; part_ns[] are the durations of its actions. Takes the time that overlaps from that of the
- * shorter part, so that the parts sum to the step. */
+/* Returns how long a step lasts; part_ns[] are the durations of its actions. Takes the time that overlaps from the
+ * duration of the shorter part, so that the parts sum to the step. */
 static int64_t step_ns(const petra_executor_virtual *executor, const petra_action *actions, int count,
                        int64_t *part_ns) {
   int64_t sum_ns[2] = {0, 0}, whole_ns; /* of B and W; of F */

@@ -3,12 +3,11 @@
 #pragma once
 
 #include "sim/executor_virtual.h"
-#include "sim/microbatch_set.h"
 #include "sim/cycle.h"
 
-typedef struct petra_arrival petra_arrival; /* queues of an `arrival` run; executor_arrival.c */
+typedef struct petra_arrival petra_arrival; /* queues of an `arrival` run; virtual_arrival.c */
 
-typedef struct petra_hosts petra_hosts; /* executor_host.c */
+typedef struct petra_hosts petra_hosts; /* executor_device.c */
 
 typedef struct petra_cycle_search petra_cycle_search; /* executor_cycle.c */
 
@@ -94,7 +93,7 @@ typedef struct petra_executor_virtual {
   int32_t *dirty, dirty_count; /* devices to examine, from 0 */
   petra_action *group;
   petra_action_result *results;
-  int64_t *prices_ns;               /* those of the group */
+  int64_t *prices_ns;               /* of the actions of the group */
   petra_cycle_search *cycle_search; /* NULL: nothing is skipped */
   petra_stage_cost costs[];         /* our copy */
 } petra_executor_virtual;
@@ -129,8 +128,9 @@ petra_status petra_hosts_serve(petra_executor_virtual *executor);
 petra_status petra_host_issued(petra_executor_virtual *executor, int32_t lane);
 int64_t petra_hosts_busy_ns(const petra_hosts *hosts); /* of the busiest host */
 
-/* Cycles (executor_cycle.c): petra_cycle_search_create creates a search unless something needs every action. Call petra_cycle_search_look
- * when everything of a moment has happened; it skips periods if this moment is like an earlier one. */
+/* Cycles (executor_cycle.c): petra_cycle_search_create creates a search unless something needs every action. Call
+ * petra_cycle_search_look when everything of a moment has happened; it skips periods if this moment is like an earlier
+ * one. */
 petra_status petra_cycle_search_create(petra_executor_virtual *executor, const petra_worker *worker);
 void petra_cycle_search_destroy(petra_cycle_search *cycles);
 petra_status petra_cycle_search_look(petra_executor_virtual *executor, petra_worker *worker);

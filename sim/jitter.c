@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sim/jitter.h"
+#include "sim/executor_virtual.h"
 
 #include "base/log.h"
 #include "base/mem.h"

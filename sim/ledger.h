@@ -13,7 +13,7 @@
  *     strict  every stream; the stem's tau images never count, since they can be read from the data set again
  * In both the stem counts the one image batch that it works on. Only this reading reproduces the eight totals of the
  * paper's table 3: without that image all of them are 0.04e9 bytes too small; if both streams of the head counted,
- * those of `paper` would be 0.03e9 bytes too large. */
+ * the totals of `paper` would be 0.03e9 bytes too large. */
 #pragma once
 
 #include "base/status.h"

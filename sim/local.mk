@@ -2,22 +2,19 @@
 # sim: the discrete-event engine, costs, links, the virtual executor, the worker that only counts.
 libpetra_a_SOURCES += \
 	sim/cost.c sim/cost.h \
+	sim/cycle.c sim/cycle.h \
 	sim/engine.c sim/engine.h \
-	sim/executor_arrival.c \
-	sim/executor_device.c \
-	sim/executor_host.c \
 	sim/executor_cycle.c \
-	sim/executor_virtual_private.h \
+	sim/executor_device.c \
 	sim/executor_virtual.c sim/executor_virtual.h \
+	sim/executor_virtual_private.h \
 	sim/fair.c sim/fair.h \
-	sim/jitter.c sim/jitter.h \
+	sim/jitter.c \
 	sim/ledger.c sim/ledger.h \
 	sim/link.c sim/link.h \
-	sim/microbatch_set.c sim/microbatch_set.h \
 	sim/observer_critical.c sim/observer_critical.h \
 	sim/observer_memory.c sim/observer_memory.h \
-	sim/cycle.c sim/cycle.h \
 	sim/rank_times.c sim/rank_times.h \
-	sim/roofline.c sim/roofline.h \
+	sim/virtual_arrival.c \
 	sim/worker_cost.c sim/worker_cost.h
 EXTRA_DIST += sim/README.md

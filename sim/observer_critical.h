@@ -46,8 +46,8 @@ typedef struct petra_critical_path {
 
 typedef struct petra_critical petra_critical;
 
-/* Creates the observer. `options` are those of the executor, `program` those of the run; `locked` is a fact of the
- * program (schedule/program.h). The first two are borrowed until petra_critical_destroy. */
+/* Creates the observer. `options` are the options of the executor, `program` the options of the run; `locked` is a fact
+ * of the program (schedule/program.h). The first two are borrowed until petra_critical_destroy. */
 petra_status petra_critical_create(const petra_executor_virtual_options *options, const petra_program_options *program,
                                    bool locked, petra_critical **out);
 void petra_critical_destroy(petra_critical *critical);

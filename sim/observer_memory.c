@@ -2,7 +2,7 @@
 #include "sim/observer_memory.h"
 
 #include "base/mem.h"
-#include "sim/microbatch_set.h"
+#include "sim/cycle.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
-#include "schedule/observer.h"
+#include "schedule/executor.h"
 #include "sim/worker_cost.h"
 
 #include <stdint.h>
@@ -56,8 +56,9 @@ typedef enum petra_memory_until {
   PETRA_MEMORY_UNTILS
 } petra_memory_until;
 
-/* Bytes in one stage's account that several actions, its own and its neighbours', keep together until the last of these
- * ends, because streams pass through reversible blocks unchanged. Their release is not part of any of the changes. */
+/* Bytes in one stage's account that several actions of the stage and its neighbours keep together until the last of
+ * these ends, because streams pass through reversible blocks unchanged. Their release is not part of any of the
+ * changes. */
 enum { PETRA_MEMORY_KEPT_FROM = -1, PETRA_MEMORY_KEPT_STAGES = 4, PETRA_MEMORY_SHARED_MAX = 16 };
 typedef struct petra_memory_shared {
   int64_t bytes;
@@ -105,6 +106,6 @@ void petra_memory_observer_destroy(petra_observer *observer);
 /* Returns the accounts: per stage, the current bytes and the peaks so far. */
 const petra_account *petra_memory_observer_accounts(const petra_observer *observer);
 
-/* Returns the accounts of the devices; NULL without `program`. The peak of a device is at most the sum of those of its
- * stages, which may come at different moments. */
+/* Returns the accounts of the devices; NULL without `program`. The peak of a device is at most the sum of the peaks of
+ * its stages, which may come at different moments. */
 const petra_account *petra_memory_observer_devices(const petra_observer *observer);

@@ -2,7 +2,7 @@
 /* Measures the speed of a run: it adds up the times of actions, by the virtual clock or by the wall clock of a rank. */
 #pragma once
 
-#include "schedule/observer.h"
+#include "schedule/executor.h"
 #include "schedule/program.h"
 
 typedef struct petra_rank_times {

@@ -4,9 +4,8 @@
  * PETRA_SCHEDULE. */
 #pragma once
 
-#include "schedule/worker.h"
+#include "schedule/executor.h"
 #include "schedule/method.h"
-#include "schedule/version.h"
 #include "sim/executor_virtual.h"
 
 #include <stdbool.h>
@@ -20,7 +19,7 @@ typedef struct petra_stage_counts {
    * done yet. */
   int64_t kept, kept_max;
   int64_t stash, stash_max; /* older versions of the weights with which some of these were forwarded */
-  /* An older version is kept regardless of microbatches in flight: that of a double buffer or of F's copy. */
+  /* An older version is kept regardless of microbatches in flight: the version of a double buffer, or of F's copy. */
   bool copy;
   bool copy_stashed; /* that version is one of `stash` as well */
 } petra_stage_counts;

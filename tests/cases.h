@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The frame of the table of cases that tests every operation of backend.h on every backend.
  *
- * A case is a function that makes inputs, calls operations through ops.h and says with cases_expect what must
+ * A case is a function that makes inputs, calls operations through ops.c and says with cases_expect what must
  * come out, computed from the definitions (naive.h). It is run on every backend with the same inputs, which
  * are rounded to f32: ref in fp64 is held against the definitions, every other backend against what ref in
  * fp64 gave. For backends whose inner tensors are of bf16 the table is gone through a second time, with `narrow`: inputs
@@ -10,7 +10,7 @@
 
 #include "harness.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 
 #include "case_tolerances.h"
 

@@ -4,7 +4,7 @@
 
 #include "harness.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 
 static petra_backend *backend;
 

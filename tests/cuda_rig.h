@@ -3,7 +3,7 @@
 #pragma once
 
 #define PETRA_CUDA_HOST
-#include "backend/cuda/device.h"
+#include "backend/cuda/cuda_device.h"
 #include "backend/backend.h"
 #include "base/rng.h"
 #include "cuda_host/arithmetic.h"

@@ -3,7 +3,7 @@
  * model.weights, on images or of tokens, makes of it, as doubles on standard output: samples N, the three extents of one, its
  * labels L, classes C; then the samples, the labels (N, L) and the logits (N, L, C). For tests/cli/weights_torch.py. The last stage
  * has to be the head alone. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "exec/feed.h"
 #include "exec/network.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "probe_rig.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 
 int64_t elements_of(const training *run, int first, int end) {
   int64_t count = 0;

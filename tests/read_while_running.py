@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads run.h5 with h5py while a process writes it, kills that process, and reads the file again.
 
-Usage: read_while_running.py TEST_RUN_H5, where TEST_RUN_H5 is the test program that can be the writer.
+Usage: read_while_running.py TEST_RUN_H5, where TEST_RUN_H5 is the test program that can be the
+writer.
 """
 
 import math
@@ -37,7 +38,8 @@ EPOCH = [
 
 
 def read(path):
-    """All columns, cut to the shortest of their group, without the rows that a flush has only announced."""
+    """All columns, cut to the shortest of their group, without the rows that a flush has only
+    announced."""
     with h5py.File(path, "r") as file:
         groups = {}
         for group, names in (("train", TRAIN), ("epoch", EPOCH)):
@@ -48,7 +50,8 @@ def read(path):
 
 
 def check_rows(train, torn_allowed):
-    """The rows are those of the writer; in the middle of a flush, fill values may stand at the end."""
+    """The rows are those of the writer; in the middle of a flush, fill values may stand at the
+    end."""
     index = numpy.arange(len(train["microbatch"]))
     expected = {
         "microbatch": index,

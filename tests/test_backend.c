@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every operation of backend.h on every backend: the table of cases (cases.h). */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "cases.h"
 #include "cuda_device.h"
 #include "data/sampler.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* sched_setaffinity */
 /* status, log, memory, account, random streams, threads. */
-#include "base/lane.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kinds of blocks: that each is complete, that its facts agree with what it does, and inversion. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "networks.h"
 #include "nn/blocks.h"
 #include "nn/optim.h"
-#include "nn/graph.h"
+#include "nn/block.h"
 
 #include <math.h>
 
@@ -292,7 +292,7 @@ static void check_kernels(const petra_model *model, const petra_block *block) {
     ck_assert_int_eq(kernel->flops > 0,
                      kernel->part != PETRA_KERNEL_FORWARD || block->ops != &petra_token_embedding_ops);
     ck_assert_double_eq(twice.kernel[i].bytes, 2 * kernel->bytes);
-    ck_assert_int_eq(kernel->again, kernel->part == PETRA_KERNEL_FORWARD && !block->is_loss);
+    ck_assert_int_eq(kernel->rebuilt, kernel->part == PETRA_KERNEL_FORWARD && !block->is_loss);
     if (kernel->matrix)
       flops[kernel->part] += kernel->flops;
     if (kernel->part == PETRA_KERNEL_UPDATE)

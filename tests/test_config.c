@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The config: what it reads, what it refuses and with which line, what it prints. */
-#include "config/keys.h"
+#include "config/config_private.h"
 #include "config/config.h"
 #include "base/mem.h"
 #include "config_cases.h"

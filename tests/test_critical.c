@@ -6,7 +6,7 @@
 #include "harness.h"
 #include "lay_out.h"
 #include "sim/observer_critical.h"
-#include "sim/jitter.h"
+#include "sim/executor_virtual.h"
 #include "sim/worker_cost.h"
 #include "sink.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What plan*.c tell cuDNN, over a fake that does it: values, streams, captures, failures. */
+/* What cudnn_*.c tell cuDNN, over a fake that does it: values, streams, captures, failures. */
 #include "test_cuda_cudnn.h"
 
 #include "base/mem.h"
@@ -7,13 +7,13 @@
 
 /* --- the frame --- */
 
-void plans_reset(uint64_t seed) {
+void convs_reset(uint64_t seed) {
   petra_cuda_host_reset();
   petra_cuda_host_seed(seed);
   petra_cudnn_fake_reset();
 }
 
-void plans_end(void) {
+void convs_end(void) {
   petra_cuda_host_counts counts = petra_cuda_host_count();
   ck_assert_int_eq(counts.streams + counts.graphs + counts.graph_execs + counts.queued, 0);
   ck_assert_int_eq(counts.device_allocations, 0);
@@ -21,7 +21,7 @@ void plans_end(void) {
   ck_assert_int_eq(petra_cudnn_fake_alive(), 0);
 }
 
-cuda_conv_shape plans_shape(cuda_conv_kind kind, petra_precision precision, int n, int c, int h, int w, int o, int kh,
+cuda_conv_shape convs_shape(cuda_conv_kind kind, petra_precision precision, int n, int c, int h, int w, int o, int kh,
                             int kw, int stride, int pad) {
   return (cuda_conv_shape){(int32_t)kind,
                            (int32_t)precision,
@@ -196,15 +196,15 @@ static void lane_drop(lane_rig *rig) {
   ck_cuda(cudaFree(rig->lane.scratch));
 }
 
-petra_status plans_check_run(cuda_plans *plans, const cuda_conv_shape *shape) {
-  const cuda_plan *plan = NULL;
-  PETRA_TRY(cuda_plans_find(plans, shape, &plan));
+petra_status convs_check_run(cuda_convs *convs, const cuda_conv_shape *shape) {
+  const cuda_conv *conv = NULL;
+  PETRA_TRY(cuda_convs_find(convs, shape, &conv));
   convolution c = make(shape);
-  lane_rig rig = lane_make(cuda_plan_workspace(plan)); /* no byte more: the next allocation is guarded */
-  petra_status status = cuda_plan_run(plan, &rig.lane, c.device[X], c.device[W], c.device[Y]);
+  lane_rig rig = lane_make(cuda_conv_workspace(conv)); /* no byte more: the next allocation is guarded */
+  petra_status status = cuda_conv_run(conv, &rig.lane, c.device[X], c.device[W], c.device[Y]);
   if (status == PETRA_OK) {
     char text[128];
-    cuda_plan_describe(plan, text, sizeof text);
+    cuda_conv_describe(conv, text, sizeof text);
     ck_assert_msg(((unsigned char *)c.device[c.out])[c.bytes[c.out] - 1] == 0xff, "a run does not wait for its stream");
     ck_cuda(cudaStreamSynchronize(rig.stream));
     compare_rounded(&c, is_bf16(&c, c.out) || strstr(text, "widened after") != NULL);
@@ -227,19 +227,19 @@ START_TEST(convolutions_are_the_definition) {
       {1, 4, 2, 2, 3, 7, 7, 1, 3}, {2, 17, 4, 3, 20, 3, 3, 1, 1}, {1, 2, 3, 4, 2, 1, 1, 1, 1}};
   for (int p = 0; p < HARNESS_COUNT(precisions); p++)
     for (uint64_t seed = 1; seed <= 2; seed++) {
-      cuda_plans *plans = NULL;
-      plans_begin(seed);
-      ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+      cuda_convs *convs = NULL;
+      convs_begin(seed);
+      ck_assert_int_eq(cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
       for (int i = 0; i < HARNESS_COUNT(table); i++)
         for (int kind = CUDA_CONV_FORWARD; kind <= CUDA_CONV_FILTER; kind++) {
           const int *t = table[i];
           const cuda_conv_shape shape =
-              plans_shape((cuda_conv_kind)kind, precisions[p], t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8]);
-          ck_assert_msg(plans_check_run(plans, &shape) == PETRA_OK, "%s", harness_line);
+              convs_shape((cuda_conv_kind)kind, precisions[p], t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8]);
+          ck_assert_msg(convs_check_run(convs, &shape) == PETRA_OK, "%s", harness_line);
         }
       ck_assert_int_eq(harness_lines, 0);
-      cuda_plans_destroy(plans);
-      plans_end();
+      cuda_convs_destroy(convs);
+      convs_end();
     }
 }
 END_TEST
@@ -268,26 +268,26 @@ START_TEST(wide_convolutions_are_the_definition) {
   int conversions[3] = {0};
   for (int t = 0; t < HARNESS_COUNT(takes); t++)
     for (unsigned fused = 0; fused < 8; fused += 7) {
-      cuda_plans *plans = NULL;
-      plans_begin(t + fused);
+      cuda_convs *convs = NULL;
+      convs_begin(t + fused);
       set_takes(takes[t]);
-      ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
-      cuda_plans_fuse(plans, fused);
+      ck_assert_int_eq(cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
+      cuda_convs_fuse(convs, fused);
       for (int i = 0; i < HARNESS_COUNT(table); i++)
         for (int k = 0; k < 9; k++) {
           const int *e = table[i];
-          const cuda_plan *plan = NULL;
-          cuda_conv_shape shape = plans_shape((cuda_conv_kind)(k / 3), PETRA_PRECISION_BF16, e[0], e[1], e[2], e[3],
+          const cuda_conv *conv = NULL;
+          cuda_conv_shape shape = convs_shape((cuda_conv_kind)(k / 3), PETRA_PRECISION_BF16, e[0], e[1], e[2], e[3],
                                               e[4], e[5], e[6], e[7], e[8]);
           if (!make_wide(&shape, k % 3 + 1))
             continue;
-          ck_assert_msg(plans_check_run(plans, &shape) == PETRA_OK, "%s", harness_line);
-          ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
-          conversions[cuda_plan_conversions(plan)]++;
+          ck_assert_msg(convs_check_run(convs, &shape) == PETRA_OK, "%s", harness_line);
+          ck_assert_int_eq(cuda_convs_find(convs, &shape, &conv), PETRA_OK);
+          conversions[cuda_conv_conversions(conv)]++;
         }
       ck_assert_int_eq(harness_lines, 0);
-      cuda_plans_destroy(plans);
-      plans_end();
+      cuda_convs_destroy(convs);
+      convs_end();
     }
   ck_assert(conversions[0] > 0 && conversions[1] > 0 && conversions[2] > 0);
 }
@@ -296,16 +296,16 @@ END_TEST
 /* Two lanes with one handle, in turns: each run is on its own stream. */
 START_TEST(each_run_is_on_its_lane) {
   for (uint64_t seed = 1; seed <= 8; seed++) {
-    cuda_plans *plans = NULL;
-    const cuda_plan *plan = NULL;
-    const cuda_conv_shape shape = plans_shape(CUDA_CONV_DATA, PETRA_PRECISION_TF32, 1, 3, 5, 4, 2, 3, 3, 1, 1);
-    plans_begin(seed);
-    ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
-    ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
+    cuda_convs *convs = NULL;
+    const cuda_conv *conv = NULL;
+    const cuda_conv_shape shape = convs_shape(CUDA_CONV_DATA, PETRA_PRECISION_TF32, 1, 3, 5, 4, 2, 3, 3, 1, 1);
+    convs_begin(seed);
+    ck_assert_int_eq(cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
+    ck_assert_int_eq(cuda_convs_find(convs, &shape, &conv), PETRA_OK);
     convolution c[2] = {make(&shape), make(&shape)};
-    lane_rig rig[2] = {lane_make(cuda_plan_workspace(plan)), lane_make(cuda_plan_workspace(plan))};
+    lane_rig rig[2] = {lane_make(cuda_conv_workspace(conv)), lane_make(cuda_conv_workspace(conv))};
     for (int i = 0; i < 2; i++)
-      ck_assert_int_eq(cuda_plan_run(plan, &rig[i].lane, c[i].device[X], c[i].device[W], c[i].device[Y]), PETRA_OK);
+      ck_assert_int_eq(cuda_conv_run(conv, &rig[i].lane, c[i].device[X], c[i].device[W], c[i].device[Y]), PETRA_OK);
     ck_cuda(cudaStreamSynchronize(rig[seed % 2].stream));
     compare(&c[seed % 2]);
     ck_cuda(cudaStreamSynchronize(rig[1 - seed % 2].stream));
@@ -314,25 +314,25 @@ START_TEST(each_run_is_on_its_lane) {
       lane_drop(&rig[i]);
       drop(&c[i]);
     }
-    cuda_plans_destroy(plans);
-    plans_end();
+    cuda_convs_destroy(convs);
+    convs_end();
   }
 }
 END_TEST
 
 static void check_captured(const cuda_conv_shape *shape, int conversions) {
-  cuda_plans *plans = NULL;
-  const cuda_plan *plan = NULL;
+  cuda_convs *convs = NULL;
+  const cuda_conv *conv = NULL;
   cudaGraph_t graph;
   cudaGraphExec_t exec;
-  plans_begin(1);
-  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
-  ck_assert_int_eq(cuda_plans_find(plans, shape, &plan), PETRA_OK);
-  ck_assert_int_eq(cuda_plan_conversions(plan), conversions);
+  convs_begin(1);
+  ck_assert_int_eq(cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
+  ck_assert_int_eq(cuda_convs_find(convs, shape, &conv), PETRA_OK);
+  ck_assert_int_eq(cuda_conv_conversions(conv), conversions);
   convolution c = make(shape);
-  lane_rig rig = lane_make(cuda_plan_workspace(plan));
+  lane_rig rig = lane_make(cuda_conv_workspace(conv));
   ck_cuda(cudaStreamBeginCapture(rig.stream, cudaStreamCaptureModeGlobal));
-  ck_assert_int_eq(cuda_plan_run(plan, &rig.lane, c.device[X], c.device[W], c.device[Y]), PETRA_OK);
+  ck_assert_int_eq(cuda_conv_run(conv, &rig.lane, c.device[X], c.device[W], c.device[Y]), PETRA_OK);
   ck_cuda(cudaStreamEndCapture(rig.stream, &graph));
   ck_cuda(cudaGraphInstantiate(&exec, graph, 0));
   for (uint32_t round = 0; round < 3; round++) {
@@ -345,12 +345,12 @@ static void check_captured(const cuda_conv_shape *shape, int conversions) {
   ck_cuda(cudaGraphDestroy(graph));
   lane_drop(&rig);
   drop(&c);
-  cuda_plans_destroy(plans);
-  plans_end();
+  cuda_convs_destroy(convs);
+  convs_end();
 }
 
 START_TEST(a_captured_run_runs_at_each_launch) {
-  cuda_conv_shape shape = plans_shape(CUDA_CONV_FILTER, PETRA_PRECISION_FP32, 2, 3, 5, 4, 2, 3, 3, 2, 1);
+  cuda_conv_shape shape = convs_shape(CUDA_CONV_FILTER, PETRA_PRECISION_FP32, 2, 3, 5, 4, 2, 3, 3, 2, 1);
   check_captured(&shape, 0);
   shape.precision = PETRA_PRECISION_BF16, shape.wide_in = 1, shape.wide_out = 1;
   check_captured(&shape, 2);
@@ -359,20 +359,20 @@ END_TEST
 
 /* --- failures --- */
 
-/* All of a plan's life while the nth call of `function` fails; whether it came to that call. `wide`: -1, a plain plan;
+/* All of a convolution's life while the nth call of `function` fails; whether it came to that call. `wide`: -1, a plain convolution;
  * else of a wide shape, with engines that take that much of it. */
 static bool life(const char *function, int nth, cudnnStatus_t error, int wide) {
-  cuda_plans *plans = NULL;
-  cuda_conv_shape shape = plans_shape(CUDA_CONV_FORWARD, PETRA_PRECISION_FP32, 1, 2, 4, 4, 2, 3, 3, 1, 1);
-  plans_begin(1);
+  cuda_convs *convs = NULL;
+  cuda_conv_shape shape = convs_shape(CUDA_CONV_FORWARD, PETRA_PRECISION_FP32, 1, 2, 4, 4, 2, 3, 3, 1, 1);
+  convs_begin(1);
   if (wide >= 0) {
     set_takes(wide);
     shape.precision = PETRA_PRECISION_BF16, shape.wide_in = 1, shape.wide_out = 1;
   }
   petra_cuda_host_fail(function, nth, (cudaError_t)error);
-  petra_status status = cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans);
+  petra_status status = cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs);
   if (status == PETRA_OK)
-    status = plans_check_run(plans, &shape);
+    status = convs_check_run(convs, &shape);
   const bool failed = petra_cuda_host_failed();
   if (status == PETRA_OK) /* the search had another engine */
     ck_assert_int_eq(harness_lines, 0);
@@ -385,8 +385,8 @@ static bool life(const char *function, int nth, cudnnStatus_t error, int wide) {
                      error == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ? PETRA_NO_MEMORY : PETRA_BACKEND);
   }
   petra_cuda_host_fail(NULL, 0, cudaSuccess);
-  cuda_plans_destroy(plans);
-  plans_end();
+  cuda_convs_destroy(convs);
+  convs_end();
   return failed;
 }
 
@@ -416,64 +416,64 @@ START_TEST(each_call_that_fails_is_one_line) {
 END_TEST
 
 START_TEST(a_run_that_cannot_be_queued) {
-  cuda_plans *plans = NULL;
-  const cuda_conv_shape shape = plans_shape(CUDA_CONV_DATA, PETRA_PRECISION_BF16, 1, 2, 4, 4, 2, 3, 3, 1, 1);
-  plans_begin(1);
-  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+  cuda_convs *convs = NULL;
+  const cuda_conv_shape shape = convs_shape(CUDA_CONV_DATA, PETRA_PRECISION_BF16, 1, 2, 4, 4, 2, 3, 3, 1, 1);
+  convs_begin(1);
+  ck_assert_int_eq(cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
   petra_cuda_host_fail("petra_cuda_host_call", 1, cudaErrorLaunchFailure);
-  ck_assert_int_eq(plans_check_run(plans, &shape), PETRA_BACKEND);
+  ck_assert_int_eq(convs_check_run(convs, &shape), PETRA_BACKEND);
   ck_assert_logged(
       "cuDNN: running a plan: convolution data gradient, x 1x4x4x2, filter 2x3x3x2, stride 1, pad 1, bf16: "
       "CUDNN_STATUS_EXECUTION_FAILED_CUDART (5003): the run cannot be queued");
   ck_assert_int_eq(harness_lines, 1);
-  cuda_plans_destroy(plans);
-  plans_end();
+  cuda_convs_destroy(convs);
+  convs_end();
 }
 END_TEST
 
 /* Conversions are launches, in the lane's order. */
 START_TEST(a_conversion_that_fails) {
-  cuda_plans *plans = NULL;
-  const cuda_plan *plan = NULL;
-  cuda_conv_shape shape = plans_shape(CUDA_CONV_FILTER, PETRA_PRECISION_BF16, 1, 2, 4, 4, 2, 3, 3, 1, 1);
+  cuda_convs *convs = NULL;
+  const cuda_conv *conv = NULL;
+  cuda_conv_shape shape = convs_shape(CUDA_CONV_FILTER, PETRA_PRECISION_BF16, 1, 2, 4, 4, 2, 3, 3, 1, 1);
   shape.wide_in = 1, shape.wide_out = 1;
-  plans_begin(1);
-  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
-  ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
+  convs_begin(1);
+  ck_assert_int_eq(cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
+  ck_assert_int_eq(cuda_convs_find(convs, &shape, &conv), PETRA_OK);
   for (int nth = 1; nth <= 2; nth++) {
     harness_clear();
     petra_cuda_host_fail("petra_cuda_host_launch", nth, cudaErrorInvalidValue);
-    ck_assert_int_eq(plans_check_run(plans, &shape), PETRA_BACKEND);
+    ck_assert_int_eq(convs_check_run(convs, &shape), PETRA_BACKEND);
     ck_assert_logged(nth == 1 ? "cuda: to_bf16" : "cuda: from_bf16");
     ck_assert_int_eq(harness_lines, 1);
     petra_cuda_host_fail(NULL, 0, cudaSuccess);
     ck_cuda(cudaDeviceSynchronize());
   }
-  cuda_plans_destroy(plans);
-  plans_end();
+  cuda_convs_destroy(convs);
+  convs_end();
 }
 END_TEST
 
 START_TEST(too_little_scratch) {
-  cuda_plans *plans = NULL;
-  const cuda_plan *plan = NULL;
-  const cuda_conv_shape shape = plans_shape(CUDA_CONV_DATA, PETRA_PRECISION_TF32, 1, 2, 4, 4, 2, 3, 3, 1, 1);
-  plans_begin(1);
-  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
-  ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
-  const cuda_lane lane = {NULL, NULL, cuda_plan_workspace(plan) - 1, NULL};
-  ck_assert_int_eq(cuda_plan_run(plan, &lane, NULL, NULL, NULL), PETRA_INTERNAL);
+  cuda_convs *convs = NULL;
+  const cuda_conv *conv = NULL;
+  const cuda_conv_shape shape = convs_shape(CUDA_CONV_DATA, PETRA_PRECISION_TF32, 1, 2, 4, 4, 2, 3, 3, 1, 1);
+  convs_begin(1);
+  ck_assert_int_eq(cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
+  ck_assert_int_eq(cuda_convs_find(convs, &shape, &conv), PETRA_OK);
+  const cuda_lane lane = {NULL, NULL, cuda_conv_workspace(conv) - 1, NULL};
+  ck_assert_int_eq(cuda_conv_run(conv, &lane, NULL, NULL, NULL), PETRA_INTERNAL);
   ck_assert_logged("the lane has 1047 bytes of scratch, expected at least 1048: convolution data gradient");
   ck_assert_int_eq(harness_lines, 1);
-  cuda_conv_shape wide = plans_shape(CUDA_CONV_FILTER, PETRA_PRECISION_BF16, 1, 2, 4, 4, 2, 3, 3, 1, 1);
+  cuda_conv_shape wide = convs_shape(CUDA_CONV_FILTER, PETRA_PRECISION_BF16, 1, 2, 4, 4, 2, 3, 3, 1, 1);
   wide.wide_in = 1, wide.wide_out = 1;
-  ck_assert_int_eq(cuda_plans_find(plans, &wide, &plan), PETRA_OK); /* 32 and 36 elements */
+  ck_assert_int_eq(cuda_convs_find(convs, &wide, &conv), PETRA_OK); /* 32 and 36 elements */
   harness_clear();
-  ck_assert_int_eq(cuda_plan_run(plan, &lane, NULL, NULL, NULL), PETRA_INTERNAL);
+  ck_assert_int_eq(cuda_conv_run(conv, &lane, NULL, NULL, NULL), PETRA_INTERNAL);
   ck_assert_logged("expected at least 1560: convolution filter gradient, x 1x4x4x2, filter 2x3x3x2, stride 1, pad 1, "
                    "bf16, x f32, output f32");
-  cuda_plans_destroy(plans);
-  plans_end();
+  cuda_convs_destroy(convs);
+  convs_end();
 }
 END_TEST
 
@@ -483,21 +483,21 @@ static bool refuse_nth(void *context, size_t bytes) {
 }
 
 START_TEST(memory_that_runs_out) {
-  const cuda_conv_shape shape = plans_shape(CUDA_CONV_FORWARD, PETRA_PRECISION_FP32, 1, 2, 4, 4, 2, 3, 3, 1, 1);
+  const cuda_conv_shape shape = convs_shape(CUDA_CONV_FORWARD, PETRA_PRECISION_FP32, 1, 2, 4, 4, 2, 3, 3, 1, 1);
   for (int nth = 1, left = 0; left <= 0; nth++) {
-    cuda_plans *plans = NULL;
-    const cuda_plan *plan = NULL;
-    plans_begin(1);
+    cuda_convs *convs = NULL;
+    const cuda_conv *conv = NULL;
+    convs_begin(1);
     left = nth;
     petra_mem_set_hook(refuse_nth, &left);
-    petra_status status = cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans);
+    petra_status status = cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs);
     if (status == PETRA_OK)
-      status = cuda_plans_find(plans, &shape, &plan);
+      status = cuda_convs_find(convs, &shape, &conv);
     petra_mem_set_hook(NULL, NULL);
     ck_assert_int_eq(status, left <= 0 ? PETRA_NO_MEMORY : PETRA_OK);
-    ck_assert(left <= 0 || nth > 3); /* the plans, the plan, the heuristics' results */
-    cuda_plans_destroy(plans);
-    plans_end();
+    ck_assert(left <= 0 || nth > 3); /* the handle, the convolution, the heuristics' results */
+    cuda_convs_destroy(convs);
+    convs_end();
   }
 }
 END_TEST

@@ -2,7 +2,7 @@
 /* What the files of test_cuda_cudnn share. */
 #pragma once
 
-#include "backend/cuda/convolution.h"
+#include "backend/cuda/cuda_libraries.h"
 #include "cuda_host/cudnn_control.h"
 
 #include "harness.h"
@@ -12,23 +12,23 @@
 enum { PLANS_WORKSPACE_MAX = 1 << 20 };
 
 /* A fresh runtime, engines as at first; plans_begin: and the log in this file's harness_line. */
-void plans_reset(uint64_t seed);
-static inline void plans_begin(uint64_t seed) {
+void convs_reset(uint64_t seed);
+static inline void convs_begin(uint64_t seed) {
   petra_log_set_sink(harness_capture, NULL);
   harness_clear();
-  plans_reset(seed);
+  convs_reset(seed);
 }
 
 /* Nothing may be left. */
-void plans_end(void);
+void convs_end(void);
 
 /* y's size follows. */
-cuda_conv_shape plans_shape(cuda_conv_kind kind, petra_precision precision, int n, int c, int h, int w, int o, int kh,
+cuda_conv_shape convs_shape(cuda_conv_kind kind, petra_precision precision, int n, int c, int h, int w, int o, int kh,
                             int kw, int stride, int pad);
 
-/* Runs the shape's plan and compares the output with the definition of a convolution. The inputs must stay. What
+/* Runs the shape's convolution and compares the output with the definition of a convolution. The inputs must stay. What
  * fails before the run is answered, with nothing left. */
-petra_status plans_check_run(cuda_plans *plans, const cuda_conv_shape *shape);
+petra_status convs_check_run(cuda_convs *convs, const cuda_conv_shape *shape);
 
 /* Writes their tests there; returns how many. */
 int search_tests(const TTest **tests);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans by measuring: which is taken, and the file of the choices. */
+/* Convolutions by measuring: which is taken, and the file of the choices. */
 #include "test_cuda_cudnn.h"
 
 #include "base/mem.h"
@@ -11,7 +11,7 @@
   { us_of_each, us_of_each, us_of_each, us_of_each }
 #define SETTING "petra plans 1\nlibrary: %s\ndevice: %s\ndeterministic: %s\n"
 
-enum { EACH = 21 }; /* times that a plan is run or captured: once before, then in a graph */
+enum { EACH = 21 }; /* times that a convolution is run or captured: once before, then in a graph */
 
 static char file[64];
 
@@ -21,7 +21,7 @@ static void name_file(void) {
 }
 
 static cuda_conv_shape shape_of(petra_precision precision) {
-  return plans_shape(CUDA_CONV_FORWARD, precision, 1, 3, 5, 4, 2, 3, 3, 1, 1);
+  return convs_shape(CUDA_CONV_FORWARD, precision, 1, 3, 5, 4, 2, 3, 3, 1, 1);
 }
 
 static void set_engines(const cudnn_fake_engine *engines, int count) {
@@ -31,22 +31,22 @@ static void set_engines(const cudnn_fake_engine *engines, int count) {
   petra_cudnn_fake_engines(CUDNN_HEUR_MODE_FALLBACK, &none, 0);
 }
 
-/* Plans with the file. */
-static cuda_plans *open_plans(void) {
-  cuda_plans *plans = NULL;
-  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
-  ck_assert_msg(cuda_plans_measure(plans, file) == PETRA_OK, "%s", harness_line);
-  return plans;
+/* Convolutions with the file. */
+static cuda_convs *open_convs(void) {
+  cuda_convs *convs = NULL;
+  ck_assert_int_eq(cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
+  ck_assert_msg(cuda_convs_measure(convs, file) == PETRA_OK, "%s", harness_line);
+  return convs;
 }
 
-/* What the shape's plan is, and how often plans were run for it. */
-static const char *found(cuda_plans *plans, const cuda_conv_shape *shape, int64_t *runs) {
+/* What the shape's convolution is, and how often convolutions were run for it. */
+static const char *found(cuda_convs *convs, const cuda_conv_shape *shape, int64_t *runs) {
   static char text[128];
-  const cuda_plan *plan = NULL;
+  const cuda_conv *conv = NULL;
   const int64_t before = petra_cudnn_fake_runs();
-  ck_assert_msg(cuda_plans_find(plans, shape, &plan) == PETRA_OK, "%s", harness_line);
+  ck_assert_msg(cuda_convs_find(convs, shape, &conv) == PETRA_OK, "%s", harness_line);
   *runs = petra_cudnn_fake_runs() - before;
-  cuda_plan_describe(plan, text, sizeof text);
+  cuda_conv_describe(conv, text, sizeof text);
   return text;
 }
 
@@ -70,7 +70,7 @@ static void write_file(const char *text) {
 static const char *setting(void) {
   static char text[256];
   char library[64];
-  cuda_plans_describe(library, sizeof library);
+  cuda_cudnn_describe(library, sizeof library);
   snprintf(text, sizeof text, SETTING, library, "host device", "true");
   return text;
 }
@@ -85,17 +85,17 @@ static void check_lives(const cudnn_fake_engine *engines, int count, const cuda_
   name_file();
   for (int life = 0; life < 2; life++) {
     int64_t runs;
-    plans_begin((uint64_t)life + 1);
+    convs_begin((uint64_t)life + 1);
     petra_cuda_host_make_up_time(kernel_us);
     set_engines(engines, count);
-    cuda_plans *plans = open_plans();
-    ck_assert_str_eq(found(plans, shape, &runs), expected);
+    cuda_convs *convs = open_convs();
+    ck_assert_str_eq(found(convs, shape, &runs), expected);
     ck_assert_int_eq(runs, life == 0 ? expected_runs : 0);
-    ck_assert_int_eq(plans_check_run(plans, shape), PETRA_OK);
+    ck_assert_int_eq(convs_check_run(convs, shape), PETRA_OK);
     ck_assert_msg(harness_lines == 0, "%s", harness_line);
-    cuda_plans_destroy(plans);
+    cuda_convs_destroy(convs);
     ck_assert_int_eq(petra_cuda_host_count().events, 0);
-    plans_end();
+    convs_end();
     ck_assert_msg(strstr(read_file(), line) != NULL, "%s: %s", line, read_file());
     ck_assert_int_eq(strncmp(read_file(), setting(), strlen(setting())), 0);
   }
@@ -131,24 +131,24 @@ START_TEST(the_first_eight) {
 }
 END_TEST
 
-/* What the host takes for each launch is not the plan's: 40 us a call, with a kernel before and after it. */
+/* What the host takes for each launch is not the convolution's: 40 us a call, with a kernel before and after it. */
 START_TEST(the_host_is_left_out) {
   static const cudnn_fake_engine engines[] = {{.index = 1, .us = TAKES(20), .takes = CUDNN_FAKE_WIDENS},
                                               {.index = 2, .us = TAKES(8)}};
-  cuda_conv_shape shape = plans_shape(CUDA_CONV_DATA, PETRA_PRECISION_BF16, 1, 3, 5, 4, 2, 3, 3, 1, 1);
+  cuda_conv_shape shape = convs_shape(CUDA_CONV_DATA, PETRA_PRECISION_BF16, 1, 3, 5, 4, 2, 3, 3, 1, 1);
   shape.wide_out = 1;
   for (int latency = 0; latency <= 40; latency += 40) {
     char line[64];
     int64_t runs;
     name_file();
-    plans_begin(1);
+    convs_begin(1);
     petra_cuda_host_make_up_time(3);
     petra_cuda_host_make_up_latency(latency);
     set_engines(engines, 2);
-    cuda_plans *plans = open_plans();
-    ck_assert_str_eq(found(plans, &shape, &runs), "engine 2, 0.0 MiB workspace, widened after");
-    cuda_plans_destroy(plans);
-    plans_end();
+    cuda_convs *convs = open_convs();
+    ck_assert_str_eq(found(convs, &shape, &runs), "engine 2, 0.0 MiB workspace, widened after");
+    cuda_convs_destroy(convs);
+    convs_end();
     snprintf(line, sizeof line, "engine 2, %.3f us\n", 8 + 3 + latency / 20.0); /* once for all runs of a graph */
     ck_assert_msg(strstr(read_file(), line) != NULL, "%s: %s", line, read_file());
   }
@@ -165,18 +165,18 @@ START_TEST(memory_is_cold) {
   } rows[] = {{4, 20 * 3 * 256, 20 * 3 * 256}, {128, 3 << 20, (3 << 20) + (1 << 19)}};
   for (int i = 0; i < HARNESS_COUNT(rows); i++) {
     const cuda_conv_shape shape =
-        plans_shape(CUDA_CONV_FORWARD, PETRA_PRECISION_FP32, 1, 3, rows[i].size, rows[i].size, 1, 1, 1, 1, 0);
+        convs_shape(CUDA_CONV_FORWARD, PETRA_PRECISION_FP32, 1, 3, rows[i].size, rows[i].size, 1, 1, 1, 1, 0);
     int64_t runs;
     name_file();
-    plans_begin(1);
+    convs_begin(1);
     petra_cuda_host_make_up_time(0);
     set_engines(&engine, 1);
-    cuda_plans *plans = open_plans();
-    found(plans, &shape, &runs);
+    cuda_convs *convs = open_convs();
+    found(convs, &shape, &runs);
     const size_t bytes = petra_cuda_host_count().device_bytes_max;
     ck_assert_msg(bytes >= rows[i].least && bytes <= rows[i].most, "%zu bytes", bytes);
-    cuda_plans_destroy(plans);
-    plans_end();
+    cuda_convs_destroy(convs);
+    convs_end();
   }
   remove(file);
 }
@@ -204,16 +204,16 @@ START_TEST(of_all_modes) {
   name_file();
   for (int life = 0; life < 2; life++) {
     int64_t runs;
-    plans_begin(1);
+    convs_begin(1);
     petra_cuda_host_make_up_time(0);
     petra_cudnn_fake_engines(CUDNN_HEUR_MODE_A, &a, 1);
     petra_cudnn_fake_engines(CUDNN_HEUR_MODE_B, &b, 1);
     petra_cudnn_fake_engines(CUDNN_HEUR_MODE_FALLBACK, &fallback, 1);
-    cuda_plans *plans = open_plans();
-    ck_assert_str_eq(found(plans, &shape, &runs), "engine 2, 0.0 MiB workspace, by heuristics B");
+    cuda_convs *convs = open_convs();
+    ck_assert_str_eq(found(convs, &shape, &runs), "engine 2, 0.0 MiB workspace, by heuristics B");
     ck_assert_int_eq(runs, life == 0 ? 3 * EACH : 0);
-    cuda_plans_destroy(plans);
-    plans_end();
+    cuda_convs_destroy(convs);
+    convs_end();
     ck_assert_ptr_nonnull(strstr(read_file(), "heuristics b, rank 0, engine 2, 2.000 us\n"));
   }
   remove(file);
@@ -226,7 +226,7 @@ START_TEST(forms_of_wide_shapes) {
                                  {.index = 2, .us = TAKES(8)},
                                  {.index = 3, .us = TAKES(15), .takes = BOTH},
                                  {.index = 4, .us = TAKES(13), .takes = BOTH}};
-  cuda_conv_shape shape = plans_shape(CUDA_CONV_DATA, PETRA_PRECISION_BF16, 1, 3, 5, 4, 2, 3, 3, 1, 1);
+  cuda_conv_shape shape = convs_shape(CUDA_CONV_DATA, PETRA_PRECISION_BF16, 1, 3, 5, 4, 2, 3, 3, 1, 1);
   shape.wide_out = 1;
   check_lives(engines, 4, &shape, 6, 4 * EACH, "engine 4, 0.0 MiB workspace",
               "bf16, output f32: rounds 0, widens 1, heuristics a, rank 1, engine 4, 13.000 us\n");
@@ -245,35 +245,35 @@ END_TEST
 START_TEST(nothing_is_measured_without_a_file) {
   static const cudnn_fake_engine engines[] = {{.index = 1, .us = TAKES(40)}, {.index = 2, .us = TAKES(30)}};
   const cuda_conv_shape shape = shape_of(PETRA_PRECISION_FP32);
-  cuda_plans *plans = NULL;
+  cuda_convs *convs = NULL;
   int64_t runs;
-  plans_begin(1);
+  convs_begin(1);
   petra_cuda_host_make_up_time(0);
   set_engines(engines, 2);
-  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
-  ck_assert_str_eq(found(plans, &shape, &runs), "engine 1, 0.0 MiB workspace");
+  ck_assert_int_eq(cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
+  ck_assert_str_eq(found(convs, &shape, &runs), "engine 1, 0.0 MiB workspace");
   ck_assert_int_eq(runs, 0);
   ck_assert_int_eq(petra_cuda_host_count().device_bytes_max, 0);
-  cuda_plans_destroy(plans);
-  plans_end();
+  cuda_convs_destroy(convs);
+  convs_end();
 }
 END_TEST
 
 START_TEST(none_serves) {
   static const cudnn_fake_engine engine = {.index = 1, .finalizes = CUDNN_STATUS_NOT_SUPPORTED};
   const cuda_conv_shape shape = shape_of(PETRA_PRECISION_FP32);
-  const cuda_plan *plan = NULL;
+  const cuda_conv *conv = NULL;
   name_file();
-  plans_begin(1);
+  convs_begin(1);
   set_engines(&engine, 1);
-  cuda_plans *plans = open_plans();
-  ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_UNSUPPORTED);
+  cuda_convs *convs = open_convs();
+  ck_assert_int_eq(cuda_convs_find(convs, &shape, &conv), PETRA_UNSUPPORTED);
   ck_assert_logged(
       "of 1 engine configurations 0 have unwanted notes, 0 need more than 1048576 bytes of workspace, 1 do");
   ck_assert_int_eq(harness_lines, 1);
-  cuda_plans_destroy(plans);
+  cuda_convs_destroy(convs);
   ck_assert_int_ne(access(file, F_OK), 0); /* nothing was measured */
-  plans_end();
+  convs_end();
 }
 END_TEST
 
@@ -285,15 +285,15 @@ START_TEST(runs_that_fail) {
   for (int nth = 1; nth <= 4; nth++) {
     int64_t runs;
     name_file();
-    plans_begin((uint64_t)nth);
+    convs_begin((uint64_t)nth);
     petra_cuda_host_make_up_time(0);
     set_engines(engines, 3);
-    cuda_plans *plans = open_plans();
+    cuda_convs *convs = open_convs();
     petra_cuda_host_fail("cudnnBackendExecute", nth, (cudaError_t)CUDNN_STATUS_EXECUTION_FAILED);
-    ck_assert_str_eq(found(plans, &shape, &runs), "engine 2, 0.0 MiB workspace");
+    ck_assert_str_eq(found(convs, &shape, &runs), "engine 2, 0.0 MiB workspace");
     ck_assert(petra_cuda_host_failed() && harness_lines == 0);
-    cuda_plans_destroy(plans);
-    plans_end();
+    cuda_convs_destroy(convs);
+    convs_end();
   }
   remove(file);
 }
@@ -307,20 +307,20 @@ START_TEST(calls_that_fail) {
   const cuda_conv_shape shape = shape_of(PETRA_PRECISION_FP32);
   for (int f = 0; f < HARNESS_COUNT(functions); f++)
     for (int nth = 1; nth <= 2; nth++) {
-      const cuda_plan *plan = NULL;
+      const cuda_conv *conv = NULL;
       name_file();
-      plans_begin(1);
-      cuda_plans *plans = open_plans();
+      convs_begin(1);
+      cuda_convs *convs = open_convs();
       petra_cuda_host_fail(functions[f], nth, cudaErrorInvalidValue);
-      const petra_status status = cuda_plans_find(plans, &shape, &plan);
+      const petra_status status = cuda_convs_find(convs, &shape, &conv);
       ck_assert_int_eq(status, petra_cuda_host_failed() ? PETRA_BACKEND : PETRA_OK);
       ck_assert(nth > 1 || petra_cuda_host_failed());
       ck_assert_int_eq(harness_lines, petra_cuda_host_failed());
       petra_cuda_host_fail(NULL, 0, cudaSuccess);
-      cuda_plans_destroy(plans);
+      cuda_convs_destroy(convs);
       ck_assert_int_eq(petra_cuda_host_count().events, 0);
       ck_cuda(cudaDeviceSynchronize());
-      plans_end();
+      convs_end();
     }
   remove(file);
 }
@@ -332,22 +332,22 @@ START_TEST(no_room_on_the_device) {
                                               {.index = 2, .us = TAKES(30)}};
   const cuda_conv_shape shapes[] = {shape_of(PETRA_PRECISION_FP32), shape_of(PETRA_PRECISION_TF32)};
   name_file();
-  plans_begin(1);
+  convs_begin(1);
   petra_cuda_host_make_up_time(0);
   set_engines(engines, 2);
-  cuda_plans *plans = open_plans();
+  cuda_convs *convs = open_convs();
   for (size_t limit = 0; limit < 2; limit++) { /* for nothing; for x, w and y */
     int64_t runs;
     petra_cuda_host_memory(limit * 4096);
-    ck_assert_str_eq(found(plans, &shapes[limit], &runs), "engine 1, 0.0 MiB workspace");
+    ck_assert_str_eq(found(convs, &shapes[limit], &runs), "engine 1, 0.0 MiB workspace");
     ck_assert(runs == 0 && petra_cuda_host_count().device_bytes == 0);
     ck_assert_logged("device.plans: convolution " SHAPE ": not measured, because the device has too little memory");
     ck_assert_int_eq(harness_lines, 1);
     ck_cuda(cudaGetLastError());
   }
-  cuda_plans_destroy(plans);
+  cuda_convs_destroy(convs);
   ck_assert_int_ne(access(file, F_OK), 0);
-  plans_end();
+  convs_end();
 }
 END_TEST
 
@@ -361,35 +361,35 @@ START_TEST(files_grow) {
   char printed[4096];
   int64_t runs;
   name_file();
-  plans_begin(1);
+  convs_begin(1);
   petra_cuda_host_make_up_time(0);
   set_engines(engines, 2);
-  cuda_plans *plans = open_plans();
-  found(plans, &shapes[0], &runs);
-  cuda_plans_destroy(plans);
-  plans = open_plans();
-  cuda_plans *other = open_plans();
+  cuda_convs *convs = open_convs();
+  found(convs, &shapes[0], &runs);
+  cuda_convs_destroy(convs);
+  convs = open_convs();
+  cuda_convs *other = open_convs();
   found(other, &shapes[1], &runs);
-  found(plans, &shapes[2], &runs);
-  cuda_plans_destroy(other);
+  found(convs, &shapes[2], &runs);
+  cuda_convs_destroy(other);
   FILE *out = fmemopen(printed, sizeof printed, "w");
-  cuda_plans_print(plans, out);
+  cuda_convs_print(convs, out);
   fclose(out);
-  cuda_plans_destroy(plans);
+  cuda_convs_destroy(convs);
   ck_assert(strstr(printed, "bf16: ") != NULL && strstr(printed, "fp32: ") == NULL); /* what was used alone */
-  plans = open_plans();
+  convs = open_convs();
   for (int i = 0; i < 3; i++) {
-    ck_assert_int_eq(strncmp(found(plans, &shapes[i], &runs), "engine 2,", 9), 0);
+    ck_assert_int_eq(strncmp(found(convs, &shapes[i], &runs), "engine 2,", 9), 0);
     ck_assert_int_eq(runs, 0);
   }
   ck_assert_int_eq(harness_lines, 0);
   ck_assert_int_eq(chmod(file, 0444), 0); /* as nothing is added */
   struct stat was, is;
   stat(file, &was);
-  cuda_plans_destroy(plans);
+  cuda_convs_destroy(convs);
   stat(file, &is);
   ck_assert(was.st_ino == is.st_ino);
-  plans_end();
+  convs_end();
   remove(file);
 }
 END_TEST
@@ -406,20 +406,20 @@ START_TEST(choices_that_do_not_fit) {
     char text[512];
     int64_t runs;
     name_file();
-    plans_begin(1);
+    convs_begin(1);
     petra_cuda_host_make_up_time(0);
     set_engines(engines, 2);
     snprintf(text, sizeof text, "%s" SHAPE ": %s\n", setting(), choices[i]);
     write_file(text);
-    cuda_plans *plans = open_plans();
-    ck_assert_str_eq(found(plans, &shape, &runs), "engine 2, 0.0 MiB workspace");
+    cuda_convs *convs = open_convs();
+    ck_assert_str_eq(found(convs, &shape, &runs), "engine 2, 0.0 MiB workspace");
     ck_assert_int_eq(runs, 2 * EACH);
     ck_assert_logged("is not the one that cuDNN has at this rank; measured again");
     ck_assert_int_eq(harness_lines, 1);
-    cuda_plans_destroy(plans);
+    cuda_convs_destroy(convs);
     ck_assert_ptr_nonnull(
         strstr(read_file(), SHAPE ": rounds 0, widens 0, heuristics a, rank 1, engine 2, 3.000 us\n"));
-    plans_end();
+    convs_end();
   }
   remove(file);
 }
@@ -427,17 +427,17 @@ END_TEST
 
 /* One line, the status, and the file as it was. */
 static void check_refused(const char *text, petra_status expected, const char *line) {
-  cuda_plans *plans = NULL;
-  plans_begin(1);
+  cuda_convs *convs = NULL;
+  convs_begin(1);
   write_file(text);
-  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
-  ck_assert_int_eq(cuda_plans_measure(plans, file), expected);
+  ck_assert_int_eq(cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
+  ck_assert_int_eq(cuda_convs_measure(convs, file), expected);
   ck_assert_logged(line);
   ck_assert_logged(file);
   ck_assert_int_eq(harness_lines, 1);
-  cuda_plans_destroy(plans);
+  cuda_convs_destroy(convs);
   ck_assert_str_eq(read_file(), text);
-  plans_end();
+  convs_end();
 }
 
 START_TEST(files_that_are_refused) {
@@ -461,7 +461,7 @@ START_TEST(files_that_are_refused) {
       "3.000 us"};
   char text[1024], library[64];
   name_file();
-  cuda_plans_describe(library, sizeof library);
+  cuda_cudnn_describe(library, sizeof library);
   check_refused("", PETRA_DATA, ", line 1: damaged: expected \"petra plans 1\"");
   check_refused("petra plans 2\n", PETRA_DATA, ", line 1: damaged");
   check_refused("petra plans 1\n", PETRA_DATA, ", line 2: damaged: expected more lines");
@@ -483,14 +483,14 @@ START_TEST(files_that_are_refused) {
 END_TEST
 
 static void check_place(const char *place, const char *line) {
-  cuda_plans *plans = NULL;
-  plans_begin(1);
-  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
-  ck_assert_int_eq(cuda_plans_measure(plans, place), PETRA_IO);
+  cuda_convs *convs = NULL;
+  convs_begin(1);
+  ck_assert_int_eq(cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
+  ck_assert_int_eq(cuda_convs_measure(convs, place), PETRA_IO);
   ck_assert_logged(line);
   ck_assert_int_eq(harness_lines, 1);
-  cuda_plans_destroy(plans);
-  plans_end();
+  cuda_convs_destroy(convs);
+  convs_end();
 }
 
 START_TEST(places_that_are_refused) {
@@ -508,33 +508,33 @@ END_TEST
 /* What has become of the file meanwhile is left as it is: a choice that cannot be kept is none, for the run could not be repeated. */
 START_TEST(files_that_cannot_be_written) {
   const cuda_conv_shape shape = shape_of(PETRA_PRECISION_FP32);
-  const cuda_plan *plan;
+  const cuda_conv *conv;
   name_file();
   for (int damaged = 0; damaged < 2; damaged++) {
-    plans_begin(1);
-    cuda_plans *plans = open_plans();
+    convs_begin(1);
+    cuda_convs *convs = open_convs();
     if (damaged)
       write_file("x");
     else
       ck_assert_int_eq(mkdir(file, 0777), 0);
-    ck_assert_int_ne(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
-    cuda_plans_destroy(plans);
+    ck_assert_int_ne(cuda_convs_find(convs, &shape, &conv), PETRA_OK);
+    cuda_convs_destroy(convs);
     ck_assert_logged(damaged ? "line 1: damaged" : "cannot read: Is a directory");
     ck_assert_int_eq(harness_lines, 1);
     ck_assert_str_eq(read_file(), damaged ? "x" : "");
     ck_assert_int_eq(remove(file), 0);
-    plans_end();
+    convs_end();
   }
 }
 END_TEST
 
 START_TEST(not_without_a_device) {
-  cuda_plans *plans = NULL;
-  plans_begin(1);
-  ck_assert_int_eq(cuda_plans_create("{}", true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
-  ck_assert_int_eq(cuda_plans_measure(plans, "x.plans"), PETRA_INTERNAL);
-  cuda_plans_destroy(plans);
-  plans_end();
+  cuda_convs *convs = NULL;
+  convs_begin(1);
+  ck_assert_int_eq(cuda_convs_create("{}", true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
+  ck_assert_int_eq(cuda_convs_measure(convs, "x.plans"), PETRA_INTERNAL);
+  cuda_convs_destroy(convs);
+  convs_end();
 }
 END_TEST
 
@@ -546,22 +546,22 @@ static bool refuse_nth(void *context, size_t bytes) {
 START_TEST(memory_that_runs_out) {
   const cuda_conv_shape shape = shape_of(PETRA_PRECISION_TF32);
   for (int nth = 1, left = 0; left <= 0; nth++) {
-    cuda_plans *plans = NULL;
-    const cuda_plan *plan = NULL;
+    cuda_convs *convs = NULL;
+    const cuda_conv *conv = NULL;
     name_file();
-    plans_begin(1);
-    ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+    convs_begin(1);
+    ck_assert_int_eq(cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
     left = nth;
     petra_mem_set_hook(refuse_nth, &left);
-    petra_status status = cuda_plans_measure(plans, file);
+    petra_status status = cuda_convs_measure(convs, file);
     if (status == PETRA_OK)
-      status = cuda_plans_find(plans, &shape, &plan);
+      status = cuda_convs_find(convs, &shape, &conv);
     const bool before = left <= 0;
-    cuda_plans_destroy(plans);
+    cuda_convs_destroy(convs);
     petra_mem_set_hook(NULL, NULL);
     ck_assert_int_eq(status, before ? PETRA_NO_MEMORY : PETRA_OK);
     ck_assert((harness_lines > 0) == (left <= 0)); /* two of the text of a file */
-    plans_end();
+    convs_end();
   }
   ck_assert_int_eq(access(file, F_OK), 0);
   remove(file);

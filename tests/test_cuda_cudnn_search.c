@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From cuDNN's heuristics to a plan: which engines are taken, which not; and what the fake of cuDNN refuses. */
+/* From cuDNN's heuristics to a convolution: which engines are taken, which not; and what the fake of cuDNN refuses. */
 #include "test_cuda_cudnn.h"
 
 #define NOTE(name) CUDNN_NUMERICAL_NOTE_##name
 
 static cuda_conv_shape shape_of(petra_precision precision) {
-  return plans_shape(CUDA_CONV_FORWARD, precision, 1, 3, 5, 4, 2, 3, 3, 1, 1);
+  return convs_shape(CUDA_CONV_FORWARD, precision, 1, 3, 5, 4, 2, 3, 3, 1, 1);
 }
 
-/* Makes a plan over the engines of mode A, with none in the others; answers what cuda_plan_describe says, "" where
+/* Makes a convolution over the engines of mode A, with none in the others; answers what cuda_conv_describe says, "" where
  * there is none. */
 static const char *chosen(const cudnn_fake_engine *engines, int count, petra_precision precision, bool deterministic,
                           size_t workspace_max) {
   static char text[128];
   static const cudnn_fake_engine none;
-  cuda_plans *plans = NULL;
-  const cuda_plan *plan = NULL;
+  cuda_convs *convs = NULL;
+  const cuda_conv *conv = NULL;
   const cuda_conv_shape shape = shape_of(precision);
-  plans_begin(1);
+  convs_begin(1);
   petra_cudnn_fake_engines(CUDNN_HEUR_MODE_A, engines, count);
   petra_cudnn_fake_engines(CUDNN_HEUR_MODE_B, &none, 0);
   petra_cudnn_fake_engines(CUDNN_HEUR_MODE_FALLBACK, &none, 0);
-  ck_assert_int_eq(cuda_plans_create(NULL, deterministic, workspace_max, &plans), PETRA_OK);
-  petra_status status = cuda_plans_find(plans, &shape, &plan);
-  ck_assert(status == PETRA_OK || (status == PETRA_UNSUPPORTED && plan == NULL));
+  ck_assert_int_eq(cuda_convs_create(NULL, deterministic, workspace_max, &convs), PETRA_OK);
+  petra_status status = cuda_convs_find(convs, &shape, &conv);
+  ck_assert(status == PETRA_OK || (status == PETRA_UNSUPPORTED && conv == NULL));
   ck_assert_int_eq(harness_lines, status == PETRA_OK ? 0 : 1);
   text[0] = 0;
   if (status == PETRA_OK)
-    cuda_plan_describe(plan, text, sizeof text);
-  cuda_plans_destroy(plans);
-  plans_end();
+    cuda_conv_describe(conv, text, sizeof text);
+  cuda_convs_destroy(convs);
+  convs_end();
   return text;
 }
 
@@ -56,22 +56,22 @@ START_TEST(engines_by_their_notes) {
 }
 END_TEST
 
-/* A plan of the engines that were set; "" where there is none. */
+/* A convolution of the engines that were set; "" where there is none. */
 static const char *described(petra_precision precision, const char *failing, int nth) {
   static char text[128];
-  cuda_plans *plans = NULL;
-  const cuda_plan *plan = NULL;
+  cuda_convs *convs = NULL;
+  const cuda_conv *conv = NULL;
   const cuda_conv_shape shape = shape_of(precision);
-  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+  ck_assert_int_eq(cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
   petra_cuda_host_fail(failing, nth, (cudaError_t)CUDNN_STATUS_NOT_SUPPORTED);
   text[0] = 0;
-  if (cuda_plans_find(plans, &shape, &plan) == PETRA_OK) {
-    cuda_plan_describe(plan, text, sizeof text);
-    ck_assert_int_eq(plans_check_run(plans, &shape), PETRA_OK);
+  if (cuda_convs_find(convs, &shape, &conv) == PETRA_OK) {
+    cuda_conv_describe(conv, text, sizeof text);
+    ck_assert_int_eq(convs_check_run(convs, &shape), PETRA_OK);
   }
   petra_cuda_host_fail(NULL, 0, cudaSuccess);
-  cuda_plans_destroy(plans);
-  plans_end();
+  cuda_convs_destroy(convs);
+  convs_end();
   return text;
 }
 
@@ -91,7 +91,7 @@ START_TEST(tensor_cores_go_first) {
               {PETRA_PRECISION_BF16, "engine 9, 0.0 MiB workspace, tensor cores"}};
   for (int i = 0; i < HARNESS_COUNT(rows); i++)
     ck_assert_str_eq(chosen(engines, 4, rows[i].precision, true, PLANS_WORKSPACE_MAX), rows[i].expected);
-  plans_begin(1);
+  convs_begin(1);
   petra_cudnn_fake_engines(CUDNN_HEUR_MODE_A, engines, 2);
   petra_cudnn_fake_engines(CUDNN_HEUR_MODE_B, engines, 1);
   petra_cudnn_fake_engines(CUDNN_HEUR_MODE_FALLBACK, engines, 3);
@@ -145,18 +145,18 @@ END_TEST
 
 START_TEST(modes_in_their_order) {
   static const cudnn_fake_engine bad = {.index = 1, .note_count = 1, .notes = {NOTE(WINOGRAD)}};
-  plans_begin(1);
+  convs_begin(1);
   ck_assert_str_eq(described(PETRA_PRECISION_TF32, NULL, 0), "engine 19, 0.0 MiB workspace, tensor cores");
-  plans_begin(1);
+  convs_begin(1);
   ck_assert_str_eq(described(PETRA_PRECISION_FP32, NULL, 0), "engine 20, 0.0 MiB workspace, compiled");
-  plans_begin(1);
+  convs_begin(1);
   petra_cudnn_fake_engines(CUDNN_HEUR_MODE_A, &bad, 1);
   ck_assert_str_eq(described(PETRA_PRECISION_FP32, NULL, 0), "engine 21, 0.0 MiB workspace, by heuristics B");
-  plans_begin(1);
+  convs_begin(1);
   petra_cudnn_fake_engines(CUDNN_HEUR_MODE_A, &bad, 1);
   petra_cudnn_fake_engines(CUDNN_HEUR_MODE_B, &bad, 1);
   ck_assert_str_eq(described(PETRA_PRECISION_FP32, NULL, 0), "engine 31, 0.0 MiB workspace, as a fallback");
-  plans_begin(1); /* finalized before it: three tensors, convolution, operation, graph */
+  convs_begin(1); /* finalized before it: three tensors, convolution, operation, graph */
   ck_assert_str_eq(described(PETRA_PRECISION_FP32, "cudnnBackendFinalize", 7),
                    "engine 21, 0.0 MiB workspace, by heuristics B");
 }
@@ -167,29 +167,29 @@ static const char *widely(const cudnn_fake_engine *engines, int count, cuda_conv
                           unsigned fused) {
   static char text[128];
   static const cudnn_fake_engine none;
-  cuda_plans *plans = NULL;
-  const cuda_plan *plan = NULL;
-  cuda_conv_shape shape = plans_shape(kind, PETRA_PRECISION_BF16, 1, 3, 5, 4, 2, 3, 3, 1, 1);
+  cuda_convs *convs = NULL;
+  const cuda_conv *conv = NULL;
+  cuda_conv_shape shape = convs_shape(kind, PETRA_PRECISION_BF16, 1, 3, 5, 4, 2, 3, 3, 1, 1);
   shape.wide_in = in, shape.wide_out = out;
-  plans_begin(1);
+  convs_begin(1);
   petra_cudnn_fake_engines(CUDNN_HEUR_MODE_A, engines, count);
   petra_cudnn_fake_engines(CUDNN_HEUR_MODE_B, &none, 0);
   petra_cudnn_fake_engines(CUDNN_HEUR_MODE_FALLBACK, &none, 0);
-  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+  ck_assert_int_eq(cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
   if (fused != ~0U)
-    cuda_plans_fuse(plans, fused);
-  petra_status status = cuda_plans_find(plans, &shape, &plan);
+    cuda_convs_fuse(convs, fused);
+  petra_status status = cuda_convs_find(convs, &shape, &conv);
   ck_assert(status == PETRA_OK || status == PETRA_UNSUPPORTED);
   ck_assert_int_eq(harness_lines, status == PETRA_OK ? 0 : 1);
   text[0] = 0;
   if (status == PETRA_OK) {
-    cuda_plan_describe(plan, text, sizeof text);
-    ck_assert_int_eq(plans_check_run(plans, &shape), PETRA_OK);
-    ck_assert_int_eq(cuda_plan_conversions(plan),
+    cuda_conv_describe(conv, text, sizeof text);
+    ck_assert_int_eq(convs_check_run(convs, &shape), PETRA_OK);
+    ck_assert_int_eq(cuda_conv_conversions(conv),
                      (strstr(text, "rounded") != NULL) + (strstr(text, "widened") != NULL));
   }
-  cuda_plans_destroy(plans);
-  plans_end();
+  cuda_convs_destroy(convs);
+  convs_end();
   return text;
 }
 
@@ -258,68 +258,68 @@ END_TEST
 /* Nor is one that cuDNN does not know at all. */
 START_TEST(wide_graphs_that_cannot_be_described) {
   for (int nth = 1; nth <= 9; nth++) { /* four tensors, convolution, operation, identity, widening, graph */
-    cuda_plans *plans = NULL;
-    const cuda_plan *plan = NULL;
-    cuda_conv_shape shape = plans_shape(CUDA_CONV_DATA, PETRA_PRECISION_BF16, 1, 3, 5, 4, 2, 3, 3, 1, 1);
+    cuda_convs *convs = NULL;
+    const cuda_conv *conv = NULL;
+    cuda_conv_shape shape = convs_shape(CUDA_CONV_DATA, PETRA_PRECISION_BF16, 1, 3, 5, 4, 2, 3, 3, 1, 1);
     shape.wide_out = 1;
-    plans_begin(1);
-    ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+    convs_begin(1);
+    ck_assert_int_eq(cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
     petra_cuda_host_fail("cudnnBackendFinalize", nth, (cudaError_t)CUDNN_STATUS_NOT_SUPPORTED);
-    ck_assert_int_eq(plans_check_run(plans, &shape), PETRA_OK);
-    ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
-    ck_assert_int_eq(cuda_plan_conversions(plan), 1);
+    ck_assert_int_eq(convs_check_run(convs, &shape), PETRA_OK);
+    ck_assert_int_eq(cuda_convs_find(convs, &shape, &conv), PETRA_OK);
+    ck_assert_int_eq(cuda_conv_conversions(conv), 1);
     ck_assert_int_eq(harness_lines, 0);
     petra_cuda_host_fail(NULL, 0, cudaSuccess);
-    cuda_plans_destroy(plans);
-    plans_end();
+    cuda_convs_destroy(convs);
+    convs_end();
   }
 }
 END_TEST
 
-START_TEST(plans_are_kept) {
-  cuda_plans *plans = NULL;
-  const cuda_plan *first = NULL, *second = NULL, *again = NULL;
+START_TEST(convs_are_kept) {
+  cuda_convs *convs = NULL;
+  const cuda_conv *first = NULL, *second = NULL, *again = NULL;
   const cuda_conv_shape one = shape_of(PETRA_PRECISION_TF32), other = shape_of(PETRA_PRECISION_FP32);
-  plans_begin(1);
-  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
-  ck_assert_int_eq(cuda_plans_find(plans, &one, &first), PETRA_OK);
-  ck_assert_int_eq(cuda_plans_find(plans, &other, &second), PETRA_OK);
+  convs_begin(1);
+  ck_assert_int_eq(cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
+  ck_assert_int_eq(cuda_convs_find(convs, &one, &first), PETRA_OK);
+  ck_assert_int_eq(cuda_convs_find(convs, &other, &second), PETRA_OK);
   const int64_t alive = petra_cudnn_fake_alive();
-  ck_assert_int_eq(cuda_plans_find(plans, &one, &again), PETRA_OK);
+  ck_assert_int_eq(cuda_convs_find(convs, &one, &again), PETRA_OK);
   ck_assert(first == again && first != second && petra_cudnn_fake_alive() == alive);
-  /* the handle; for each plan its tensors, convolution, operation, graph, configuration and itself */
+  /* the handle; for each convolution its tensors, convolution, operation, graph, configuration and itself */
   ck_assert_int_eq(alive, 1 + 2 * 8);
   unsigned found = ~0U;
-  ck_assert_int_eq(cuda_plan_notes(first, &found), PETRA_OK);
-  ck_assert_uint_eq(found, CUDA_PLAN_NOTE_TENSOR_CORES);
-  cuda_plans_destroy(plans);
-  plans_end();
+  ck_assert_int_eq(cuda_conv_notes(first, &found), PETRA_OK);
+  ck_assert_uint_eq(found, CUDA_ENGINE_NOTE_TENSOR_CORES);
+  cuda_convs_destroy(convs);
+  convs_end();
 }
 END_TEST
 
 /* --- for which device --- */
 
 START_TEST(without_a_device) {
-  cuda_plans *plans = NULL;
-  const cuda_plan *plan = NULL;
+  cuda_convs *convs = NULL;
+  const cuda_conv *conv = NULL;
   const cuda_conv_shape shape = shape_of(PETRA_PRECISION_BF16);
   const cuda_lane lane = {NULL, NULL, PLANS_WORKSPACE_MAX, NULL};
-  plans_begin(1);
+  convs_begin(1);
   petra_cuda_host_devices(0);
-  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_BACKEND);
+  ck_assert_int_eq(cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs), PETRA_BACKEND);
   ck_assert_logged("cuDNN: cudnnCreate: CUDNN_STATUS_NOT_INITIALIZED (1001): there is no device");
   ck_assert_int_eq(harness_lines, 1);
-  ck_assert_int_eq(cuda_plans_create("properties", true, PLANS_WORKSPACE_MAX, &plans), PETRA_BACKEND);
+  ck_assert_int_eq(cuda_convs_create("properties", true, PLANS_WORKSPACE_MAX, &convs), PETRA_BACKEND);
   ck_assert_logged("cuDNN: reading a device's properties from JSON: CUDNN_STATUS_BAD_PARAM");
-  ck_assert_ptr_null(plans);
-  ck_assert_int_eq(cuda_plans_create("{}", true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
-  ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
+  ck_assert_ptr_null(convs);
+  ck_assert_int_eq(cuda_convs_create("{}", true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
+  ck_assert_int_eq(cuda_convs_find(convs, &shape, &conv), PETRA_OK);
   harness_clear();
-  ck_assert_int_eq(cuda_plan_run(plan, &lane, NULL, NULL, NULL), PETRA_INTERNAL);
+  ck_assert_int_eq(cuda_conv_run(conv, &lane, NULL, NULL, NULL), PETRA_INTERNAL);
   ck_assert_logged("made without a device cannot run");
   ck_assert_int_eq(harness_lines, 1);
-  cuda_plans_destroy(plans);
-  plans_end();
+  cuda_convs_destroy(convs);
+  convs_end();
 }
 END_TEST
 
@@ -440,7 +440,7 @@ static void check_end(bool before, end near, end far, cudnnStatus_t convolution,
 START_TEST(the_fake_refuses_graphs) {
   enum { BF16 = CUDNN_DATA_BFLOAT16, F32 = CUDNN_DATA_FLOAT };
   const cudnnStatus_t fits = CUDNN_STATUS_SUCCESS, types = CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE;
-  plans_begin(1);
+  convs_begin(1);
   check_end(true, (end){4, BF16, true}, (end){1, F32, false}, fits, true);
   check_end(true, (end){4, BF16, true}, (end){1, BF16, false}, fits, false);
   check_end(true, (end){4, BF16, true}, (end){1, F32, true}, fits, false);
@@ -473,7 +473,7 @@ START_TEST(the_fake_refuses_graphs) {
     piece(&p, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, what, 2, i == 0 ? CUDNN_STATUS_NOT_SUPPORTED : types);
   }
   drop_pieces(&p);
-  plans_end();
+  convs_end();
 }
 END_TEST
 
@@ -481,7 +481,7 @@ START_TEST(the_fake_refuses) {
   cudnnBackendDescriptor_t d, heuristics, graph;
   const int64_t dims[] = {1, 2, 3, 4, 5};
   const int type = CUDNN_DATA_FLOAT, mode = CUDNN_HEUR_MODE_A;
-  plans_begin(1);
+  convs_begin(1);
   ck_assert_int_eq(cudnnBackendCreateDescriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, &d), CUDNN_STATUS_SUCCESS);
   ck_assert_int_eq(set(d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, dims), CUDNN_STATUS_BAD_PARAM);
   ck_assert_int_eq(set(d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_FLOAT, 1, dims), CUDNN_STATUS_NOT_INITIALIZED);
@@ -510,7 +510,7 @@ START_TEST(the_fake_refuses) {
   cudnnBackendDescriptor_t *const all[] = {&d, &heuristics, &graph};
   for (int i = 0; i < 3; i++)
     ck_assert_int_eq(cudnnBackendDestroyDescriptor(*all[i]), CUDNN_STATUS_SUCCESS);
-  plans_end();
+  convs_end();
 }
 END_TEST
 
@@ -526,7 +526,7 @@ int search_tests(const TTest **tests) {
   tests[count++] = wide_shapes;
   tests[count++] = wide_graphs_are_chosen_as_others_are;
   tests[count++] = wide_graphs_that_cannot_be_described;
-  tests[count++] = plans_are_kept;
+  tests[count++] = convs_are_kept;
   tests[count++] = without_a_device;
   tests[count++] = the_fake_refuses;
   tests[count++] = the_fake_refuses_graphs;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What matrix.c asks of cuBLAS, held against sums written out: the cuBLAS of this program is the few
+/* What cublas.c asks of cuBLAS, held against sums written out: the cuBLAS of this program is the few
  * functions below, which compute column-major products on the host as cuBLAS's documentation has them. */
-#include "backend/cuda/matrix.h"
+#include "backend/cuda/cuda_libraries.h"
 #include "harness.h"
 
 #include <cublas_v2.h>

@@ -2,7 +2,7 @@
 /* The CUDA kernels of batch normalisation on the host, forwards and in reverse, against `ref` in fp64. */
 #include "cuda_rig.h"
 
-#include "backend/cuda/tile.h"
+#include "backend/cuda/cuda_device.h"
 #include "backend/element.h"
 
 static const int shapes[][2] = {{1, 1},    {2, 3},    {1, 4},    {50, 10},  {300, 64},

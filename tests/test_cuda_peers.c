@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages from device to device, over the fakes of CUDA's run time and of NCCL: what the fake promises, so that an order that hangs
  * a device hangs here; and two backends with a device each, whose messages have to be ordered against the work of their stages. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "cuda_host/control.h"
 #include "cuda_host/nccl_control.h"
 #include "harness.h"

@@ -2,8 +2,7 @@
 /* Convolutions and matrix products of the host: values, scratch, order. */
 #include "test_cuda_runtime.h"
 
-#include "backend/cuda/convolution.h"
-#include "backend/cuda/matrix.h"
+#include "backend/cuda/cuda_libraries.h"
 #include "cuda_host/arithmetic.h"
 
 static float *device_floats(int64_t count, uint32_t seed) {
@@ -60,25 +59,25 @@ static double expected(const cuda_conv_shape *s, const float *x, const float *w,
   return sum;
 }
 
-static void check_convolution(const cuda_rig *rig, cuda_plans *plans, cuda_conv_shape shape) {
+static void check_convolution(const cuda_rig *rig, cuda_convs *convs, cuda_conv_shape shape) {
   cuda_lane lane = lane_on(rig->stream[0], 1 << 16);
   int64_t sizes[3] = {(int64_t)shape.n * shape.h * shape.w * shape.c, (int64_t)shape.o * shape.kh * shape.kw * shape.c,
                       (int64_t)shape.n * shape.oh * shape.ow * shape.o};
   float *x = device_floats(sizes[0], 1), *w = device_floats(sizes[1], 2), *y = device_floats(sizes[2], 3);
-  const cuda_plan *plan, *again;
-  ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
-  ck_assert_int_eq(cuda_plans_find(plans, &shape, &again), PETRA_OK);
-  ck_assert_ptr_eq(plan, again);
-  ck_assert_uint_gt(cuda_plan_workspace(plan), 0);
+  const cuda_conv *conv, *again;
+  ck_assert_int_eq(cuda_convs_find(convs, &shape, &conv), PETRA_OK);
+  ck_assert_int_eq(cuda_convs_find(convs, &shape, &again), PETRA_OK);
+  ck_assert_ptr_eq(conv, again);
+  ck_assert_uint_gt(cuda_conv_workspace(conv), 0);
   float *out = shape.kind == CUDA_CONV_FORWARD ? y : shape.kind == CUDA_CONV_DATA ? x : w, before = out[0];
-  ck_assert_int_eq(cuda_plan_run(plan, &lane, x, w, y), PETRA_OK);
+  ck_assert_int_eq(cuda_conv_run(conv, &lane, x, w, y), PETRA_OK);
   ck_assert_float_eq(out[0], before); /* queued */
   ck_cuda(cudaStreamSynchronize(lane.stream));
   for (int64_t i = 0; i < sizes[out == x ? 0 : out == w ? 1 : 2]; i++)
     ck_assert_float_eq_tol(out[i], (float)expected(&shape, x, w, y, i), 1e-5f);
   ck_assert_int_eq(((unsigned char *)lane.scratch)[lane.scratch_bytes - 1], 0xff); /* what it held is lost */
-  lane.scratch_bytes = cuda_plan_workspace(plan) - 1;
-  ck_assert_int_eq(cuda_plan_run(plan, &lane, x, w, y), PETRA_INTERNAL);
+  lane.scratch_bytes = cuda_conv_workspace(conv) - 1;
+  ck_assert_int_eq(cuda_conv_run(conv, &lane, x, w, y), PETRA_INTERNAL);
   ck_assert_logged("bytes of scratch");
   ck_cuda(cudaFree(lane.scratch));
   ck_cuda(cudaFree(x));
@@ -90,21 +89,21 @@ START_TEST(convolutions) {
   cuda_rig rig;
   petra_log_set_sink(harness_capture, NULL); /* this file's own */
   rig_begin(&rig, 1);
-  cuda_plans *plans;
-  const cuda_plan *plan;
-  ck_assert_int_eq(cuda_plans_create(NULL, true, 1 << 20, &plans), PETRA_OK);
+  cuda_convs *convs;
+  const cuda_conv *conv;
+  ck_assert_int_eq(cuda_convs_create(NULL, true, 1 << 20, &convs), PETRA_OK);
   for (int32_t kind = CUDA_CONV_FORWARD; kind <= CUDA_CONV_FILTER; kind++) {
-    check_convolution(&rig, plans,
+    check_convolution(&rig, convs,
                       (cuda_conv_shape){kind, PETRA_PRECISION_FP32, 2, 3, 6, 5, 4, 3, 3, 1, 1, 6, 5, 0, 0});
-    check_convolution(&rig, plans,
+    check_convolution(&rig, convs,
                       (cuda_conv_shape){kind, PETRA_PRECISION_FP32, 2, 2, 7, 7, 3, 3, 3, 2, 1, 4, 4, 0, 0});
-    check_convolution(&rig, plans,
+    check_convolution(&rig, convs,
                       (cuda_conv_shape){kind, PETRA_PRECISION_FP32, 1, 2, 6, 6, 3, 1, 1, 2, 0, 3, 3, 0, 0});
   }
   cuda_conv_shape wrong = {CUDA_CONV_FORWARD, PETRA_PRECISION_FP32, 1, 1, 4, 4, 1, 3, 3, 1, 1, 4, 5, 0, 0};
-  ck_assert_int_eq(cuda_plans_find(plans, &wrong, &plan), PETRA_UNSUPPORTED);
+  ck_assert_int_eq(cuda_convs_find(convs, &wrong, &conv), PETRA_UNSUPPORTED);
   ck_assert_logged("y 4 x 5");
-  cuda_plans_destroy(plans);
+  cuda_convs_destroy(convs);
   rig_end(&rig);
 }
 END_TEST
@@ -113,13 +112,13 @@ END_TEST
 START_TEST(precisions_of_convolutions) {
   cuda_rig rig;
   rig_begin(&rig, 1);
-  cuda_plans *plans;
+  cuda_convs *convs;
   cuda_lane lane = lane_on(rig.stream[0], 1 << 16);
-  ck_assert_int_eq(cuda_plans_create(NULL, true, 1 << 20, &plans), PETRA_OK);
+  ck_assert_int_eq(cuda_convs_create(NULL, true, 1 << 20, &convs), PETRA_OK);
   float *x = device_floats(1, 1), *w = device_floats(1, 2), *y = device_floats(1, 3);
   const float results[4] = {3 + 3 * 0x1p-11f, 0, 3, -3};
   for (int precision = PETRA_PRECISION_FP32; precision <= HOST_BF16; precision++) {
-    const cuda_plan *plan;
+    const cuda_conv *conv;
     cuda_conv_shape shape = {CUDA_CONV_FORWARD, precision, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 0, 0};
     *x = 1 + 0x1p-11f;
     *w = 3;
@@ -127,28 +126,28 @@ START_TEST(precisions_of_convolutions) {
       memcpy(x, &(uint16_t){0x3f80}, 2);
       memcpy(w, &(uint16_t){0xc040}, 2);
     }
-    petra_status status = cuda_plans_find(plans, &shape, &plan);
+    petra_status status = cuda_convs_find(convs, &shape, &conv);
     ck_assert_int_eq(status, precision == PETRA_PRECISION_FP64 ? PETRA_UNSUPPORTED : PETRA_OK);
     if (status != PETRA_OK)
       continue;
-    ck_assert_int_eq(cuda_plan_run(plan, &lane, x, w, y), PETRA_OK);
+    ck_assert_int_eq(cuda_conv_run(conv, &lane, x, w, y), PETRA_OK);
     ck_cuda(cudaStreamSynchronize(lane.stream));
     ck_assert_float_eq(precision == HOST_BF16 ? host_from_bf16(*(uint16_t *)y) : *y, results[precision]);
   }
   /* x in float is rounded as it is read, a sum in float is not; no other precision has either, nor a data gradient x */
   cuda_conv_shape wide = {CUDA_CONV_FORWARD, HOST_BF16, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1};
-  const cuda_plan *plan;
+  const cuda_conv *conv;
   *x = 1 + 0x1p-7f + 0x1p-11f;
   memcpy(w, &(uint16_t){0x3f81}, 2);
-  ck_assert_int_eq(cuda_plans_find(plans, &wide, &plan), PETRA_OK);
-  ck_assert_int_eq(cuda_plan_run(plan, &lane, x, w, y), PETRA_OK);
+  ck_assert_int_eq(cuda_convs_find(convs, &wide, &conv), PETRA_OK);
+  ck_assert_int_eq(cuda_conv_run(conv, &lane, x, w, y), PETRA_OK);
   ck_cuda(cudaStreamSynchronize(lane.stream));
   ck_assert_float_eq(*y, 1 + 0x1p-6f + 0x1p-14f);
   wide.precision = PETRA_PRECISION_FP32;
-  ck_assert_int_eq(cuda_plans_find(plans, &wide, &plan), PETRA_UNSUPPORTED);
+  ck_assert_int_eq(cuda_convs_find(convs, &wide, &conv), PETRA_UNSUPPORTED);
   wide.precision = HOST_BF16, wide.kind = CUDA_CONV_DATA;
-  ck_assert_int_eq(cuda_plans_find(plans, &wide, &plan), PETRA_UNSUPPORTED);
-  cuda_plans_destroy(plans);
+  ck_assert_int_eq(cuda_convs_find(convs, &wide, &conv), PETRA_UNSUPPORTED);
+  cuda_convs_destroy(convs);
   float *all[3] = {x, w, y};
   for (int i = 0; i < 3; i++)
     ck_cuda(cudaFree(all[i]));

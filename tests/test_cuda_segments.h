@@ -2,8 +2,8 @@
 /* For the files of test_cuda_segments: a backend over the fake run time, and tensors of it. */
 #pragma once
 
-#include "backend/cuda/segment.h"
-#include "backend/ops.h"
+#include "backend/cuda/cuda.h"
+#include "backend/backend.h"
 #include "cuda_host/control.h"
 #include "harness.h"
 

@@ -7,7 +7,7 @@
 #include "tolerances.h"
 #include "training.h"
 
-#include "backend/cuda/segment.h"
+#include "backend/cuda/cuda.h"
 #ifdef PETRA_CUDA_FAKE
 #include "cuda_host/control.h"
 #endif

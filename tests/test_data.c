@@ -2,7 +2,7 @@
 /* The data sets: CIFAR's binary files, whole and broken, and the generated set. */
 #include "base/mem.h"
 #include "data/dataset.h"
-#include "data/image_sets.h"
+#include "data/data_sets.h"
 #include "harness.h"
 
 #include <math.h>

@@ -2,8 +2,7 @@
 /* Data sets in HDF5 that petra wrote itself: what goes in comes out, by any number of threads; broken files;
  * counting problems in place of stopping at the first. Files by others: tests/cli/data.py. */
 #include "base/mem.h"
-#include "data/hdf5_layout.h"
-#include "data/image_sets.h"
+#include "data/data_sets.h"
 #include "data/loader.h"
 #include "harness.h"
 #include "io/data_file.h"

@@ -12,7 +12,7 @@
 #include "tolerances.h"
 #include "training.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/mem.h"
 #include "base/rng.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Actions of a group side by side: the crew, journals, the division of threads, and trainings whose result does not show how
  * many groups there were. */
-#include "backend/journal.h"
-#include "base/lane.h"
+#include "backend/tensor.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/threads.h"
 #include "exec/worker_replicas.h"

@@ -5,7 +5,7 @@
 #include "tolerances.h"
 #include "training.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
 #include "nn/blocks.h"
 #include "nn/optim.h"
 #include "sim/ledger.h"
-#include "sim/roofline.h"
+#include "sim/cost.h"
 
 #include <math.h>
 
@@ -260,7 +260,7 @@ END_TEST
 
 /* A number for each kernel, in the parts of a stage. */
 START_TEST(kernels_are_counted_by_part) {
-  static const petra_kernel some[] = {{.part = PETRA_KERNEL_FORWARD, .again = true},
+  static const petra_kernel some[] = {{.part = PETRA_KERNEL_FORWARD, .rebuilt = true},
                                       {.part = PETRA_KERNEL_FORWARD},
                                       {.part = PETRA_KERNEL_BACKWARD},
                                       {.part = PETRA_KERNEL_WEIGHT_GRADIENT},

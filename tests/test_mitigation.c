@@ -3,7 +3,7 @@
  * (stage/delay_mitigation.h), and the delays that it goes by. Whole runs: test_mitigation_runs.c. */
 #include "mitigation.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "schedule/method.h"
 #include "stage/stage_private.h"
 

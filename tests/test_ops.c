@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checks of ops.h: each wrong call is refused with its status and one line, and leaves outputs alone. */
+/* The checks of ops.c: each wrong call is refused with its status and one line, and leaves outputs alone. */
 #include "harness.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 
 static petra_backend *backend, *stranger;
 

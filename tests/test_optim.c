@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Learning rates, initial values, weight decay. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/mem.h"
 #include "networks.h"
 #include "nn/optim.h"
-#include "nn/rate.h"
 
 #include <math.h>
 

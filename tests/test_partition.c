@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which blocks a stage holds. */
 #include "networks.h"
-#include "nn/partition.h"
+#include "nn/model.h"
 
 #include <time.h>
 

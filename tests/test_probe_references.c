@@ -4,7 +4,7 @@
 #include "golden_data.h"
 #include "probe_rig.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 
 #include <unistd.h>
 

@@ -4,9 +4,8 @@
 #include "base/seal.h"
 #include "harness.h"
 #include "io/profile_file.h"
-#include "nn/partition.h"
+#include "nn/model.h"
 #include "profile/profile.h"
-#include "profile/profile_fit.h"
 #include "sim/cost.h"
 
 #include <hdf5.h>

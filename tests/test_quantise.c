@@ -3,7 +3,7 @@
  * single values. */
 #include "harness.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 
 #include <math.h>
 #include <stdlib.h>

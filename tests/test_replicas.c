@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replicas: a run with r of them against r networks that are gone through by hand, one batch a replica, with the mean of their
  * gradients computed here; what a loss, and the part of a loader, is; what an update waits for in a simulation. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "exec/stage_observer.h"
 #include "exec/worker_replicas.h"
 #include "harness.h"

@@ -4,7 +4,6 @@
 #include "harness.h"
 #include "setup/rank_simulation.h"
 #include "sim/executor_virtual.h"
-#include "sim/jitter.h"
 #include "sim/worker_cost.h"
 
 #include <gsl/gsl_errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stages and the worker that runs them, on real tensors: versions, buffers, accounts, evaluations. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/mem.h"
 #include "harness.h"
 #include "training_rig.h"

@@ -2,8 +2,8 @@
 /* Tensors and their pool, the registry, and what happens when memory runs out. */
 #include "harness.h"
 
-#include "backend/ops.h"
-#include "backend/precision.h"
+#include "backend/backend.h"
+#include "backend/registry.h"
 #include "base/mem.h"
 
 static const int32_t shape_a[4] = {2, 20, 3, 5}, shape_b[4] = {2, 17, 3, 5};

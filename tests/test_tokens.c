@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sets of tokens: which windows an epoch has, in which order, and what becomes of them in a batch; files of all forms, and those
  * that are wrong; the generated set against its known entropy. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "backend/registry.h"
 #include "base/mem.h"
 #include "data/loader.h"
-#include "data/token_sets.h"
+#include "data/data_sets.h"
 #include "exec/feed.h"
 #include "harness.h"
 #include "io/data_file.h"

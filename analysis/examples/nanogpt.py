@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small GPT on the characters of a text, cut into stages that train with delayed gradients (docs/your-model.md)."""
+"""Trains a small GPT on the characters of a text, cut into stages that train with delayed gradients
+(docs/your-model.md)."""
 
 import argparse
 
@@ -26,12 +27,10 @@ class Embedding(nn.Module):  # tokens (N, T) to one stream (N, T, C), or to two 
 class Attention(nn.Sequential):
     def forward(self, x):
         norm, qkv, out = self
-        q, k, v = (
-            qkv(norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        )  # each (N, heads, T, C / heads)
-        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(
-            1
-        )  # what a character must not see
+        # Each (N, heads, T, C / heads)
+        q, k, v = qkv(norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        # What a character must not see.
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
         return out(
             ((q @ k.mT / q.shape[-1] ** 0.5).masked_fill(later, float("-inf")).softmax(-1) @ v)
             .transpose(1, 2)
@@ -46,13 +45,13 @@ class Residual(nn.Sequential):
 
 class Head(nn.Sequential):
     def forward(self, *streams):
-        return (
-            super().forward(sum(streams) / len(streams)).transpose(1, 2)
-        )  # (N, letters, T), as nn.CrossEntropyLoss wants them
+        # (N, letters, T), as nn.CrossEntropyLoss wants them.
+        return super().forward(sum(streams) / len(streams)).transpose(1, 2)
 
 
 def network(vocabulary, o):
-    # A Coupling has the function of a Residual, but two streams: its input follows from its output, so a stage need not keep it.
+    # A Coupling has the function of a Residual, but two streams: its input follows from its output,
+    # so a stage need not keep it.
     block, C, parts = Coupling if o.reversible else Residual, o.width, [Embedding(vocabulary, o)]
     for _ in range(o.depth):
         attention = Attention(nn.LayerNorm(C), nn.Linear(C, 3 * C), nn.Linear(C, C))
@@ -122,7 +121,8 @@ if __name__ == "__main__":
         epoch=max(1, o.microbatches // 5),
         evaluate=[microbatch(validation, m, o) for m in range(4)],
         on_epoch=lambda row: print(
-            f"epoch {row['epoch'] + 1}: training {row['train_loss']:.3f}, evaluation {row['eval_loss']:.3f}"
+            f"epoch {row['epoch'] + 1}: training {row['train_loss']:.3f}, evaluation"
+            f" {row['eval_loss']:.3f}"
         ),
     )
     for m, found in trainer.run().probes:

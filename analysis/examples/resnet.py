@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a ResNet-18 on CIFAR-10 or on generated images, cut into stages that train with delayed gradients (docs/your-model.md)."""
+"""Trains a ResNet-18 on CIFAR-10 or on generated images, cut into stages that train with delayed
+gradients (docs/your-model.md)."""
 
 import argparse
 import pathlib
@@ -34,8 +35,9 @@ except ImportError:
 
 
 def network(classes, width=64):
-    # The parts that can be stages. The skip of a block does not leave the block, so a message between stages is one tensor.
-    # A ReLU(inplace=True) may follow a norm in the same stage, but not begin a stage: it would change the message.
+    # The parts that can be stages. The skip of a block does not leave the block, so a message
+    # between stages is one tensor. A ReLU(inplace=True) may follow a norm in the same stage, but
+    # not begin a stage: it would change the message.
     parts = [
         nn.Sequential(
             nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)
@@ -118,8 +120,8 @@ if __name__ == "__main__":
         microbatches=o.microbatches,
         evaluate=DataLoader(images(o, "test_batch.bin", 160), o.batch),
         on_epoch=lambda row: print(
-            f"epoch {row['epoch'] + 1}: training {row['train_loss']:.3f}, evaluation {row['eval_loss']:.3f}, "
-            f"{100 * row['eval_top1']:.1f} % correct"
+            f"epoch {row['epoch'] + 1}: training {row['train_loss']:.3f}, evaluation"
+            f" {row['eval_loss']:.3f}, {100 * row['eval_top1']:.1f} % correct"
         ),
     )
     for m, found in trainer.run().probes:

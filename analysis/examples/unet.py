@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small U-Net, whose skips cross the borders of stages, to find squares in noise (docs/your-model.md)."""
+"""Trains a small U-Net, whose skips cross the borders of stages, to find squares in noise
+(docs/your-model.md)."""
 
 import argparse
 
@@ -18,7 +19,8 @@ class Layers(nn.Sequential):
         )
 
 
-# A message between stages is a tensor or a tuple of tensors. A skip is part of it; a stage that does not read it hands it on.
+# A message between stages is a tensor or a tuple of tensors. A skip is part of it; a stage that
+# does not read it hands it on.
 class Down(Layers):
     def forward(self, x, *skips):
         y = super().forward(x)
@@ -35,7 +37,8 @@ class Up(Layers):
         return super().forward(torch.cat((F.interpolate(x, scale_factor=2.0), skip), 1)), *skips
 
 
-# This is refused: in a pipeline other microbatches pass `down` before this one arrives at `up`, which would read a skip of theirs.
+# This is refused: in a pipeline other microbatches pass `down` before this one arrives at `up`,
+# which would read a skip of theirs.
 class KeepingDown(Layers):
     def forward(self, x):
         self.skip = super().forward(x)
@@ -51,9 +54,8 @@ def network(width, attribute):
     first, last = Down(1, width), Up(3 * width, width)
     if attribute:
         first, last = KeepingDown(1, width), ReadingUp(3 * width, width)
-        last.down = [
-            first
-        ]  # in a list, so that its weights do not become weights of this stage too
+        # In a list, so that its weights do not become weights of this stage too.
+        last.down = [first]
     # Chain is an nn.Sequential whose modules pass tuples on.
     return [
         first,
@@ -113,7 +115,8 @@ if __name__ == "__main__":
         epoch=max(1, o.microbatches // 5),
         evaluate=[microbatch(10**6 + m, o.batch) for m in range(4)],
         on_epoch=lambda row: print(
-            f"epoch {row['epoch'] + 1}: training {row['train_loss']:.3f}, evaluation {row['eval_loss']:.3f}"
+            f"epoch {row['epoch'] + 1}: training {row['train_loss']:.3f}, evaluation"
+            f" {row['eval_loss']:.3f}"
         ),
     )
     for m, found in trainer.run().probes:

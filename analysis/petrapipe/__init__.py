@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of petra in Python: their logs, figures and weights, and petra's methods over any network in PyTorch.
+"""Runs of petra in Python: their logs, figures and weights, and petra's methods over any network in
+PyTorch.
 
     import petrapipe
     run = petrapipe.Run("runs/mine")
 
-A name is loaded when it is used, so `import petrapipe` needs no other module. docs/reports.md and docs/pytorch.md are the guides."""
+A name is loaded when it is used, so `import petrapipe` needs no other module. docs/reports.md and
+docs/pytorch.md are the guides."""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from typing import Any
 
 __version__ = "0.1.0"  # tests/cli/package.py compares it with configure.ac
 
-# The program keeps run.h5 open while it writes; a lock would exclude readers. This must be set before h5py is loaded, because it
-# overrides the request for each file.
+# The program keeps run.h5 open while it writes; a lock would exclude readers. This must be set
+# before h5py is loaded, because it overrides the request for each file.
 os.environ["HDF5_USE_FILE_LOCKING"] = "FALSE"
 
 # The names that `petrapipe.NAME` has, and the module of each.
@@ -31,13 +33,17 @@ _MODULE_OF = {
     "log_path": "runs",
     "run_names": "runs",
     "read_config": "configs",
-    "half_interval": "sweeps",
+    "half_interval": "statistics",
     "read_summary": "sweeps",
-    "Plan": "plan",
+    "run_sweep": "sweep.sweep",
+    "Plan": "schedule",
+    "reach": "reaching",
+    "compare": "comparison",
+    "list_runs": "run_list",
     # These need torch.
-    "Chain": "trainer",
+    "Chain": "chain",
     "Trainer": "trainer",
-    "cut": "trainer",
+    "cut": "chain",
     "Coupling": "coupling",
     "Mitigation": "mitigations",
     "build": "networks",

@@ -45,6 +45,7 @@ PLAIN = (
     "seconds",
     "probes",
 )
+EPOCH_SUMS = ("epoch_started", "evaluating")  # these are attributes of trainer.sums
 FUNCTIONS = (
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -92,7 +93,9 @@ class Checkpoints:
         numpy.minimum.at(first_rows, plan.microbatch, numpy.arange(len(plan)))
         # Each window of the probe has the row with which it begins, its passes, and its last row,
         # in which a pass comes or a stage updates.
-        updates, self._windows, self._window_ends = plan.rows("U"), {}, {}
+        updates = plan.rows("U")
+        self._windows: dict[int, tuple[int, list]] = {}
+        self._window_ends: dict[int, int] = {}
         for first, window in probe.windows.items():
             last = first + window.count - 1
             self._windows[first] = (int(first_rows[first : last + 1].min()), [])
@@ -104,6 +107,9 @@ class Checkpoints:
                 self._window_ends[first] = max(row, self._window_ends[first])
         if trainer.checkpoint_every:
             self._check_plain()
+
+    def _owner(self, name: str) -> Any:
+        return self.trainer.sums if name in EPOCH_SUMS else self.trainer
 
     def _check_plain(self) -> None:
         xs, target = self.trainer.microbatches.peek(0)
@@ -135,10 +141,10 @@ class Checkpoints:
         if not trainer.log.begun:
             trainer.log.flush()
         losses, schedulers = trainer.losses, trainer.schedulers
-        state: dict = {name: getattr(trainer, name) for name in PLAIN}
+        state: dict = {name: getattr(self._owner(name), name) for name in PLAIN}
         state.update(version=VERSION, signature=self._facts, actions=self._actions(trainer.row))
         state.update(losses=[numpy.array([*losses], int), numpy.array([*losses.values()], float)])
-        state.update(sums=trainer.open_epochs, log=trainer.log.state())
+        state.update(sums=trainer.sums.open, log=trainer.log.state())
         state.update(probe=trainer.probe.state(), begun=self._begun(trainer.row))
         state.update(stages=without_functions([stage.state() for stage in trainer.stages]))
         states = [[one.state_dict() for one in some] for some in schedulers]
@@ -183,14 +189,14 @@ class Checkpoints:
             )
         try:
             for name in (*PLAIN, "schedulers"):
-                if type(state[name]) is not type(getattr(self.trainer, name)):
+                if type(state[name]) is not type(getattr(self._owner(name), name)):
                     raise TypeError(f"{name} is a {type(state[name]).__name__}")
             self._compare(state)
             self._check_flow(state)
             self._put_back(state)
         except Error:
             raise
-        except Exception as error:  # noqa: BLE001: contents that someone has changed raise anything
+        except Exception as error:  # contents that someone has changed raise anything
             raise Unreadable(
                 f"{self.path}: cannot be read: its content was changed ({type(error).__name__}: "
                 f"{' '.join(str(error).split())}); expected "
@@ -320,17 +326,17 @@ class Checkpoints:
             for one, value in zip(some, saved):
                 one.load_state_dict(with_functions(value, one.state_dict()))
         for name in PLAIN:
-            setattr(trainer, name, state[name])
+            setattr(self._owner(name), name, state[name])
         trainer.losses = dict(zip(*(values.tolist() for values in state["losses"])))
         trainer.probe.restore(state["probe"])
-        trainer.open_epochs = self._open_epochs(state)
+        trainer.sums.open = self._open_epochs(state)
 
     def _open_epochs(self, state: dict) -> dict:
         """Returns the sums of the epochs that are not complete, with the losses and evaluations
         that they still get in this run."""
         trainer, plan, row = self.trainer, self.trainer.plan, state["row"]
         found, losing = {}, "B" if plan.fused_head else "F"
-        for epoch, entry in trainer.open_epochs.items():
+        for epoch, entry in trainer.sums.open.items():
             own = (plan.kind[:row] == losing) & (plan.stage[:row] == plan.stages)
             losses = int((own & (plan.epoch[:row] == epoch)).sum())
             ends = trainer.evaluation_ends

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
-# Keys that change no result: they determine where files go (docs/config.md), or how a run gets to the same results.
-# tests/check_analysis compares them with src/config/keys.c.
+# Keys that change no result: they determine where files go (docs/config.md), or how a run gets to
+# the same results. tests/check_analysis compares them with src/config/keys.c.
 NEUTRAL_KEYS = {
     "run.name",
     "run.output",
@@ -32,12 +33,14 @@ def unquoted(text: str) -> str:
 
 
 def read_config(text: str) -> dict[str, str]:
-    """Returns an expanded config as a dictionary of dotted keys and texts. It reads block style, and a mapping in braces within one line.
+    """Returns an expanded config as a dictionary of dotted keys and texts. It reads block style,
+    and a mapping in braces within one line.
 
     >>> read_config('method:\\n  name: petra\\noptim: {name: sgd, lr: 0.1}\\n')
     {'method.name': 'petra', 'optim.name': 'sgd', 'optim.lr': '0.1'}
     """
-    values, path = {}, []
+    values: dict[str, str] = {}
+    path: list[tuple[int, str]] = []
     for line in text.splitlines():
         match = re.match(r"( *)([\w.]+):(?: +(.*))?$", line)
         if not match:
@@ -72,7 +75,8 @@ def flattened(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def keys_set_by(config: str | Mapping[str, Any]) -> list[str]:
-    """Returns the dotted keys that a config sets: a mapping, YAML text, or the path of a file; with those of its base files."""
+    """Returns the dotted keys that a config sets: a mapping, YAML text, or the path of a file; with
+    those of its base files."""
     if isinstance(config, Mapping):
         return list(flattened(config))
     text, folder = (config := os.fspath(config)), ""

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reversible couplings of two streams: modules whose input follows from their output.
 
-A module is reversible for the trainer if it has a method `inverse(*outputs)` that returns its inputs."""
+A module is reversible for the trainer if it has a method `inverse(*outputs)` that returns its
+inputs."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ KINDS = ("additive", "leapfrog")
 
 
 class Coupling(nn.Module):
-    """Two streams x1, x2 of equal shape to two streams y1, y2; F is any module that keeps the shape of its tensor.
+    """Two streams x1, x2 of equal shape to two streams y1, y2; F is any module that keeps the shape
+    of its tensor.
 
     additive (RevNet, Reformer, RevViT):      y1 = x2 + F(x1)          y2 = x1
     leapfrog (Chang et al. 2018):             y1 = 2 x1 - x2 + F(x1)   y2 = x1
 
-    A pair of additive couplings with F and G is the block of a RevNet. F may be stochastic (dropout), because the trainer replays its random state."""
+    A pair of additive couplings with F and G is the block of a RevNet. F may be stochastic
+    (dropout), because the trainer replays its random state."""
 
     def __init__(self, function: nn.Module, kind: str = "additive") -> None:
         super().__init__()

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exceptions of the package. A function that fails raises one of them with one line: what is wrong, where, and what was expected."""
+"""The exceptions of the package. A function that fails raises one of them with one line: what is
+wrong, where, and what was expected."""
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """The user must change an argument, a config or a file. `status` is the exit status of a script that ends with the error
-    (docs/adr/0004-exit-codes.md)."""
+    """The user must change an argument, a config or a file. `status` is the exit status of a script
+    that ends with the error (docs/adr/0004-exit-codes.md)."""
 
     status = 2
 
@@ -30,7 +31,8 @@ class MissingModule(Error, ImportError):
 
 
 class StageError(Error):
-    """A module of the user cannot be trained as a stage. The message begins with the number of the stage."""
+    """A module of the user cannot be trained as a stage. The message begins with the number of the
+    stage."""
 
 
 class Diverged(Error):

@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Any, Callable
 
 import torch
 from torch.nn import functional
@@ -19,7 +20,8 @@ from torch.overrides import TorchFunctionMode
 
 from .errors import Diverged, Error
 from .microbatches import moved, parts_of, samples_of, without_workers
-from .stage import Stage, as_tuple, seeded, tensors_in
+from .stage import Stage
+from .tensors import as_tuple, seeded, tensors_in
 
 _CLASSIFIERS = (functional.cross_entropy, functional.nll_loss, functional.multi_margin_loss)
 UNKNOWN = math.nan

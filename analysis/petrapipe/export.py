@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes every table of a run's log as a file of comma-separated values (RFC 4180, UTF-8, lines end in a line feed): what
-`petra export` does.
+"""Writes every table of a run's log as a file of comma-separated values (RFC 4180, UTF-8, lines end
+in a line feed): what `petra export` does.
 
-A table is a group of run.h5 and its dimensions: train_by_microbatch.csv. The set of tables depends on the file (docs/hdf5-schema.md). The first
-columns are the indices of the dimensions: stages count from 1, all others from 0. Then each data set has a column,
-NAME [UNIT], without [UNIT] if that is 1. Real numbers have 17 digits; NaN is an empty cell. Gradients of probes (tensors) are left out."""
+A table is a group of run.h5 and its dimensions: train_by_microbatch.csv. The set of tables depends
+on the file (docs/hdf5-schema.md). The first columns are the indices of the dimensions: stages count
+from 1, all others from 0. Then each data set has a column, NAME [UNIT], without [UNIT] if that is
+1. Real numbers have 17 digits; NaN is an empty cell. Gradients of probes (tensors) are left out."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
 import stat
-from typing import Any, Iterable, Iterator, Sequence, TextIO
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TextIO
 
 import h5py
 import numpy
@@ -21,7 +21,6 @@ import numpy
 from .errors import Unreadable, Unwritable
 from .log_check import LEGENDS, check_stored
 from .runs import log_path, opened, texts_attribute
-from .text import shown
 
 BLOCK_VALUES = 1 << 16  # of a column, read at once
 MOST_DIMENSIONS = 3
@@ -37,7 +36,8 @@ def quoted(text: str) -> str:
 
 
 class Column:
-    """A data set, or a member of a compound one. It has one column, or one for each entry of its last dimension if the entries have names."""
+    """A data set, or a member of a compound one. It has one column, or one for each entry of its
+    last dimension if the entries have names."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Column:
         if self.kind == "S":
             return quoted(value.decode("utf-8", "surrogateescape"))
         if self.kind == "f":
-            return "%.17g" % value if value == value else ""
+            return f"{value:.17g}" if value == value else ""
         return self.values[value] if 0 <= value < len(self.values) else str(value)
 
 
@@ -85,7 +85,8 @@ class Table:
 
     def __init__(self, path: str, dimensions: list[str], shape: Sequence[int]) -> None:
         self.name = path.split("/")[0] + ("_by_" + "_".join(dimensions) if dimensions else "")
-        self.dimensions, self.shape, self.columns = dimensions, list(shape), []
+        self.dimensions, self.shape = dimensions, list(shape)
+        self.columns: list[Column] = []
 
     def add(self, column: Column) -> None:
         """Adds a column; the column that counts the rows comes first."""
@@ -112,7 +113,7 @@ class Table:
                 if dimensions
                 else ()
             )
-            cells = [
+            cells: list[Iterable[str]] = [
                 map(str, (place + (dimension == "stage")).tolist())
                 for dimension, place in zip(dimensions, places)
             ]
@@ -124,9 +125,9 @@ class Table:
 
 def tables_of(file: h5py.File, path: str) -> Iterable[Table]:
     """Returns the tables of a log; `path` names it in an Error."""
-    tables = {}
+    tables: dict[tuple, Table] = {}
 
-    def add(name, node):
+    def add(name: str | bytes, node: h5py.Group | h5py.Dataset) -> None:
         name = os.fsdecode(name)  # bytes, if it is not UTF-8
         if not isinstance(node, h5py.Dataset) or name.startswith("probe/gradients/"):
             return
@@ -141,7 +142,8 @@ def tables_of(file: h5py.File, path: str) -> Iterable[Table]:
         places = texts_attribute(node, legend) if legend else []
         if legend and len(places) != node.shape[-1]:
             raise Unreadable(
-                f"{path}: /{name}: its attribute {legend} has {len(places)} names; expected {node.shape[-1]}"
+                f"{path}: /{name}: its attribute {legend} has {len(places)} names; expected"
+                f" {node.shape[-1]}"
             )
         dimensions = dimensions[: node.ndim - (legend is not None)]
         members = node.dtype.names if node.ndim == 1 else None
@@ -153,7 +155,8 @@ def tables_of(file: h5py.File, path: str) -> Iterable[Table]:
         )
         if table.shape[1:] != list(node.shape[1 : len(dimensions)]):
             raise Unreadable(
-                f"{path}: /{name} has other dimensions than others of its group: {node.shape}, {table.shape}"
+                f"{path}: /{name} has other dimensions than others of its group: {node.shape},"
+                f" {table.shape}"
             )
         if dimensions:
             table.shape[0] = min(table.shape[0], node.shape[0])  # a run may be writing now
@@ -209,38 +212,9 @@ def write_table(table: Table, folder: str) -> tuple[str, int]:
 
 
 def export(place: str, folder: str) -> Iterator[tuple[str, int]]:
-    """Writes every table of the log of a run (its folder or run.h5) into a folder. Yields the name of each file and its number of rows."""
+    """Writes every table of the log of a run (its folder or run.h5) into a folder. Yields the name
+    of each file and its number of rows."""
     path = log_path(place)
     with opened(path) as log:
         for table in tables_of(log, path):
             yield write_table(table, folder)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Writes the tables of a run's log as CSV files.")
-    parser.add_argument("run", metavar="RUN", help="a run (its folder or run.h5)")
-    parser.add_argument(
-        "--csv", required=True, metavar="DIR", help="the folder to write to; it must be there"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object that says what was written"
-    )
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    arguments = parser.parse_args()
-    files = []
-    for name, rows in export(arguments.run, arguments.csv):
-        files.append({"file": shown(name), "rows": rows})
-        if not arguments.json and not arguments.quiet:
-            print(shown(f"{os.path.join(arguments.csv, name)}: {rows} rows"), flush=True)
-    if arguments.json:
-        print(
-            json.dumps(
-                {
-                    "run": shown(log_path(arguments.run)),
-                    "folder": shown(arguments.csv),
-                    "files": files,
-                },
-                indent=2,
-                ensure_ascii=False,
-            )
-        )

@@ -16,14 +16,16 @@ import re
 import sys
 import sysconfig
 import types
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy
 import torch
 from torch import nn
 
 from .microbatches import parts_of
-from .stage import Stage, tensors_in
+from .stage import Stage
+from .tensors import tensors_in
 
 _LONG, _FEW = 100, 16  # characters of a value; entries of a list
 # Entries of a group that change no result, or that are recorded under another name.
@@ -109,7 +111,7 @@ class _Describer:
         self.within.add(id(value))
         try:
             return self._inner(value, depth)
-        except Exception:  # noqa: BLE001: an object of the user, which need not have a description
+        except Exception:  # an object of the user, which need not have a description
             return name_of(type(value))
         finally:
             self.within.discard(id(value))
@@ -237,7 +239,8 @@ def _bytes(value: torch.Tensor) -> bytes:
 
 def described(value: Any) -> str:
     """Returns a value in words, in one line: numbers by repr, objects by their class and public
-    attributes, functions by their full name and a digest of their code and of the values that it reads."""
+    attributes, functions by their full name and a digest of their code and of the values that it
+    reads."""
     return "none" if value is None else short(_Describer().text(value), 400)
 
 
@@ -288,7 +291,8 @@ def data_facts(data: Any, batch: int) -> str:
 
 
 def network_facts(stage: Stage) -> str:
-    """Returns the classes of the modules of a stage, with a digest of their code, shapes and settings."""
+    """Returns the classes of the modules of a stage, with a digest of their code, shapes and
+    settings."""
     words = " ".join(re.sub(" at 0x[0-9a-f]+", "", repr(module)) for module in stage.modules)
     tensors = [
         (name, tuple(t.shape), str(t.dtype), t.requires_grad)
@@ -421,7 +425,7 @@ def optimiser_in_words(
         ("momentum", "momentum"),
         ("weight_decay", "weight_decay"),
     ):
-        values = [group.get(name) or 0 for group in groups]
+        values: Sequence[float] = [group.get(name) or 0 for group in groups]
         if key == "lr" and rates:
             values = rates
         if any(values):

@@ -19,16 +19,18 @@ SCHEMA_VERSION = 1
 # Attributes of the root. A log may lack those of OPTIONAL.
 TEXTS = ("petra_version", "git_commit", "created", "command", "backend", "libraries", "config")
 OPTIONAL_TEXTS = ("network", "optimiser", "data", "training")
+# The largest value of each.
 WHOLE = {
     "schema_version": 2**31 - 1,
     "complete": 1,
     "seed": 2**64 - 1,
     "microbatches_per_epoch": 2**63 - 1,
-}  # the largest value of each
+}
+# Earlier versions did not write the second one.
 OPTIONAL_WHOLE = (
     "complete",
     "microbatches_per_epoch",
-)  # earlier versions did not write the second one
+)
 # The attribute that names the entries of a dimension with this name.
 LEGENDS = {"category": "categories", "part": "parts", "kind": "kinds", "figure": "columns"}
 # The names that a reader expects of some of them.
@@ -109,7 +111,7 @@ _REQUIRED_GROUPS = ("train", "epoch")
 
 
 def _tables() -> dict[str, tuple[str, str, tuple[str, ...]]]:
-    sets = {}
+    sets: dict[str, tuple[str, str, tuple[str, ...]]] = {}
     for group, (row, _, columns) in run_schema.GROUPS.items():
         sets.update(
             {f"{group}/{name}": (kind, unit, (row,)) for name, (kind, unit) in columns.items()}
@@ -143,9 +145,8 @@ def _tables() -> dict[str, tuple[str, str, tuple[str, ...]]]:
 
 # (type, unit, dimensions) of each data set of a log, except the table model/stages.
 SETS = _tables()
-_ROWS = {
-    row for row, _, _ in run_schema.GROUPS.values()
-}  # the dimensions that grow while a run writes
+# The dimensions that grow while a run writes.
+_ROWS = {row for row, _, _ in run_schema.GROUPS.values()}
 # The smallest value of a whole number that may be less than 0.
 LEAST = {
     "trace/actions/version_written": -1,
@@ -207,10 +208,10 @@ class Check:
         if version != SCHEMA_VERSION:
             raise self.refuse(f"schema_version is {version}; expected {SCHEMA_VERSION}")
 
-    def node(self, name: str, kind: type) -> Any:
+    def node(self, name: str, kind: Any) -> Any:
         """Returns the object of this kind; None if there is none. A link to another file is not
         followed."""
-        node = self.file
+        node: Any = self.file
         for part in name.split("/"):
             if part not in node.keys():
                 return None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The microbatches of a run, read from what a user has: a DataLoader or another iterable that can be read again, a list, or a function of the number of a
-microbatch."""
+"""The microbatches of a run, read from what a user has: a DataLoader or another iterable that can
+be read again, a list, or a function of the number of a microbatch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .errors import Error
-from .stage import Streams, as_tuple, seeded
+from .tensors import Streams, as_tuple, seeded
 
 
 def moved(values: Any, device: torch.device) -> Any:
@@ -31,8 +31,8 @@ def samples_of(values: Any) -> int:
 
 
 def parts_of(data: Any) -> tuple[list, list[torch.Generator]]:
-    """Returns what determines the order of a DataLoader, or of an iterable around one: loader, samplers, data set; and the generators that they draw from,
-    with that of torch."""
+    """Returns what determines the order of a DataLoader, or of an iterable around one: loader,
+    samplers, data set; and the generators that they draw from, with that of torch."""
     parts: list = []
     waiting = [data]
     while waiting:
@@ -51,7 +51,8 @@ def parts_of(data: Any) -> tuple[list, list[torch.Generator]]:
 
 
 def without_workers(data: Any) -> Any:
-    """Returns data whose workers begin anew with each iteration, because the random numbers of workers that persist depend on all that they have read."""
+    """Returns data whose workers begin anew with each iteration, because the random numbers of
+    workers that persist depend on all that they have read."""
     loader = next(
         (part for part in parts_of(data)[0] if isinstance(part, torch.utils.data.DataLoader)), None
     )
@@ -69,8 +70,9 @@ def is_stream(data: Any) -> bool:
 
 
 class Microbatches:
-    """`length` is the number of microbatches until the data repeat; None if it is not known. `epoch` is the length of a pass through such a stream; without
-    it a pass ends with the stream."""
+    """`length` is the number of microbatches until the data repeat; None if it is not known.
+    `epoch` is the length of a pass through such a stream; without it a pass ends with the
+    stream."""
 
     def __init__(
         self, data: Any, device: torch.device, seed: int, epoch: int | None = None
@@ -85,7 +87,8 @@ class Microbatches:
         self._peeked: dict[int, tuple[Streams, Any]] = {}
         if self.stream and without_workers(data) is not data:
             warnings.warn(
-                "data: its persistent workers begin anew with each pass, so that a resumed run reads the same samples",
+                "data: its persistent workers begin anew with each pass, so that a resumed run"
+                " reads the same samples",
                 stacklevel=3,
             )
 
@@ -96,11 +99,13 @@ class Microbatches:
             return len(data) if hasattr(data, "__len__") else None
         if any(hasattr(part, "__next__") for part in (data, getattr(data, "iterable", None))):
             raise Error(
-                f"{kind} that can be read only once; expected a DataLoader or a list, or a function of the number of the microbatch"
+                f"{kind} that can be read only once; expected a DataLoader or a list, or a function"
+                " of the number of the microbatch"
             )
         if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
             raise Error(
-                f"{kind}; expected a DataLoader or a list, or a function of the number of the microbatch"
+                f"{kind}; expected a DataLoader or a list, or a function of the number of the"
+                " microbatch"
             )
         try:
             found = len(data)
@@ -108,11 +113,13 @@ class Microbatches:
             if is_stream(data):
                 return None
             raise Error(
-                f"{kind}, which has no length; expected a DataLoader or a list, or a function of the number of the microbatch"
+                f"{kind}, which has no length; expected a DataLoader or a list, or a function of"
+                " the number of the microbatch"
             ) from None
         if not found:
             raise Error(
-                f"{kind} without a microbatch; expected at least one (with drop_last=True an incomplete one is left out)"
+                f"{kind} without a microbatch; expected at least one (with drop_last=True an"
+                " incomplete one is left out)"
             )
         return found
 
@@ -122,11 +129,13 @@ class Microbatches:
         if not isinstance(values, (tuple, list)) or len(values) != 2:
             length = f" of {len(values)}" if isinstance(values, (tuple, list)) else ""
             raise Error(
-                f"data: microbatch {m} is a {type(values).__name__}{length}; expected (input, target)"
+                f"data: microbatch {m} is a {type(values).__name__}{length}; expected (input,"
+                " target)"
             )
         if values[1] is None:
             raise Error(
-                f"data: microbatch {m} has the target None; expected a tensor: the input, if the loss needs no other"
+                f"data: microbatch {m} has the target None; expected a tensor: the input, if the"
+                " loss needs no other"
             )
         return as_tuple(moved(values[0], self.device)), moved(values[1], self.device)
 
@@ -149,7 +158,8 @@ class Microbatches:
         return self.data[m % self.length]
 
     def _start(self, place: int) -> None:
-        """Begins a pass with microbatch `place`. Objects with set_epoch receive the number of the pass: samplers that shuffle need it."""
+        """Begins a pass with microbatch `place`. Objects with set_epoch receive the number of the
+        pass: samplers that shuffle need it."""
         self._begin, self._passes = (
             place,
             place // self.pass_length if self.pass_length else self._passes + 1 if place else 0,
@@ -160,7 +170,8 @@ class Microbatches:
         self._iterator = iter(without_workers(self.data))
 
     def _next(self, m: int) -> tuple:
-        """Returns microbatch m of a stream. Its random numbers depend on the seed and m, also if the loader or its sampler has a generator."""
+        """Returns microbatch m of a stream. Its random numbers depend on the seed and m, also if
+        the loader or its sampler has a generator."""
         generators, length = parts_of(self.data)[1], self.pass_length
         if (
             self._iterator is None
@@ -180,7 +191,8 @@ class Microbatches:
                     batch = next(self._iterator, None)
             if batch is None:
                 raise Error(
-                    f"data: the {type(self.data).__name__} ends after {self._place - self._begin} microbatches; expected {self._expected()}"
+                    f"data: the {type(self.data).__name__} ends after {self._place - self._begin}"
+                    f" microbatches; expected {self._expected()}"
                 )
             self._place += 1
         if length and self._place % length == 0:

@@ -9,14 +9,16 @@ A mitigation of your own is a subclass with one of these functions, for example:
 
     Trainer(..., mitigations=[Ahead()])
 
-Each stage has a copy of its own, so that it may keep tensors in its attributes; a checkpoint contains them. Weights, gradients and velocities are
-dictionaries from the names of the stage's parameters to tensors; a function returns new tensors and changes none. `delay` is the mean delay of the
-stage in updates once the pipeline is full (D). A stage without delay takes the plain step and calls none of these."""
+Each stage has a copy of its own, so that it may keep tensors in its attributes; a checkpoint
+contains them. Weights, gradients and velocities are dictionaries from the names of the stage's
+parameters to tensors; a function returns new tensors and changes none. `delay` is the mean delay of
+the stage in updates once the pipeline is full (D). A stage without delay takes the plain step and
+calls none of these."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Mapping
+from collections.abc import Mapping
 
 import torch
 
@@ -29,8 +31,8 @@ class Mitigation:
     """The plain step. `stage` (from 1) and `stages` are set before the first call."""
 
     stage = stages = 0
-    # `velocity` is the expected change of the weights per update. "change": the change of the last update. "momentum": minus the learning rate times
-    # the momentum of torch.optim.SGD.
+    # `velocity` is the expected change of the weights per update. "change": the change of the last
+    # update. "momentum": minus the learning rate times the momentum of torch.optim.SGD.
     velocity = "change"
 
     def rate(self, update: int, delay: float) -> float:
@@ -42,11 +44,13 @@ class Mitigation:
         return gradients
 
     def predict(self, weights: Tensors, velocity: Tensors, delay: float) -> Tensors:
-        """Returns the weights that forwards read until the next update. `velocity` is empty before the first update."""
+        """Returns the weights that forwards read until the next update. `velocity` is empty before
+        the first update."""
         return weights
 
     def correct(self, weights: Tensors, velocity: Tensors, delay: float) -> Tensors:
-        """Returns the weights that backwards and their inversions read until the next update, if they read the latest weights."""
+        """Returns the weights that backwards and their inversions read until the next update, if
+        they read the latest weights."""
         return weights
 
     def stepped(self, weights: Tensors, change: Tensors, delay: float) -> Tensors:
@@ -60,7 +64,8 @@ def overrides(mitigation: Mitigation, name: str) -> bool:
 
 
 class LrRescheduling(Mitigation):
-    """The rate of update i is divided by max(D, 1)^p, p = 1 - min(i / updates, 1) (PipeMare, T1)."""
+    """The rate of update i is divided by max(D, 1)^p, p = 1 - min(i / updates, 1) (PipeMare,
+    T1)."""
 
     def __init__(self, updates: int) -> None:
         self.updates = updates
@@ -70,10 +75,12 @@ class LrRescheduling(Mitigation):
 
 
 class DiscrepancyCorrection(Mitigation):
-    """Backwards read weights - D average, where the average follows the changes with decay^(1 / D) (PipeMare, T2)."""
+    """Backwards read weights - D average, where the average follows the changes with decay^(1 / D)
+    (PipeMare, T2)."""
 
     def __init__(self, decay: float) -> None:
-        self.decay, self.average = decay, {}
+        self.decay = decay
+        self.average: dict[str, torch.Tensor] = {}
 
     def correct(self, weights: Tensors, velocity: Tensors, delay: float) -> Tensors:
         keep = self.decay ** (1 / delay)
@@ -123,7 +130,8 @@ class ErrorFeedback(Mitigation):
     def stepped(self, weights: Tensors, change: Tensors, delay: float) -> Tensors:
         if delay != int(delay):
             raise Error(
-                f"stage {self.stage}: error feedback needs a delay of whole updates; its delay is {delay:g}"
+                f"stage {self.stage}: error feedback needs a delay of whole updates; its delay is"
+                f" {delay:g}"
             )
         self.steps.append(change)
         if len(self.steps) <= delay:
@@ -133,7 +141,8 @@ class ErrorFeedback(Mitigation):
 
 
 def of_config(config: Mapping[str, str]) -> list[Mitigation]:
-    """Returns the mitigations of a config as dotted keys and texts. Raises Error for one that this runtime lacks."""
+    """Returns the mitigations of a config as dotted keys and texts. Raises Error for one that this
+    runtime lacks."""
     found: list[Mitigation] = []
     off = {"", "0", "1", "false", "none", "null", "off", "0.0", "1.0"}
     prefix = "method.mitigation."
@@ -150,7 +159,8 @@ def of_config(config: Mapping[str, str]) -> list[Mitigation]:
     for key, value in keys.items():
         if key not in known and value not in off:
             raise Error(
-                f"method.mitigation.{key}: not available for networks in PyTorch; expected a Mitigation of your own (petrapipe.mitigations)"
+                f"method.mitigation.{key}: not available for networks in PyTorch; expected a"
+                " Mitigation of your own (petrapipe.mitigations)"
             )
     if keys.get("lr_rescheduling", "0") != "0":
         found.append(LrRescheduling(int(keys["lr_rescheduling"])))
@@ -161,7 +171,8 @@ def of_config(config: Mapping[str, str]) -> list[Mitigation]:
         kinds = {"velocity": "momentum", "difference": "change"}
         if prediction not in kinds:
             raise Error(
-                f"method.mitigation.weight_prediction: {prediction} is not available for networks in PyTorch; expected {' or '.join(kinds)}"
+                f"method.mitigation.weight_prediction: {prediction} is not available for networks"
+                f" in PyTorch; expected {' or '.join(kinds)}"
             )
         found.append(WeightPrediction(kinds[prediction], float(keys.get("prediction_horizon", 1))))
     if float(keys.get("gradient_shrinking", 1)) != 1:

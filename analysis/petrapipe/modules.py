@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from types import ModuleType
 
@@ -12,19 +13,31 @@ from .errors import MissingModule
 # Debian's packages of modules. The others are not in Debian 12.
 DEBIAN = {
     name: f"python3-{name}"
-    for name in ("h5py", "matplotlib", "numpy", "pandas", "plotly", "torch", "xxhash")
+    for name in (
+        "h5py",
+        "matplotlib",
+        "numpy",
+        "pandas",
+        "plotly",
+        "scipy",
+        "torch",
+        "xxhash",
+        "yaml",
+    )
 }
+PIP = {"yaml": "PyYAML"}  # the names that pip knows, if they differ
 
 
 def modules(*names: str) -> list[ModuleType]:
-    """Returns the modules with these names. Otherwise raises MissingModule: which are missing in which Python, and what to install.
+    """Returns the modules with these names. Otherwise raises MissingModule: which are missing in
+    which Python, and what to install.
 
     >>> json, = modules("json")
     >>> json.dumps([1])
     '[1]'
     >>> modules("no_such_module")
     Traceback (most recent call last):
-    petrapipe.errors.MissingModule: ... cannot load the module no_such_module; expected a Python that can: ...
+    petrapipe.errors.MissingModule: ... cannot load the module no_such_module; expected ...
     """
     found, missing, why = [], [], ""
     for name in names:
@@ -47,8 +60,15 @@ def modules(*names: str) -> list[ModuleType]:
             else []
         )
         raise MissingModule(
-            f"{sys.executable} cannot load the module{s} {', '.join(missing)}{why}; expected a Python that can: another by its path in "
-            f"PETRA_PYTHON, or this one after {sys.executable} -m pip install {' '.join(missing)} (Debian's /usr/bin/python3: "
-            f"{'; '.join(debian)})"
+            f"{sys.executable} cannot load the module{s} {', '.join(missing)}{why}; expected a"
+            " Python that can: another by its path in PETRA_PYTHON, or this one after"
+            f" {sys.executable} -m pip install {' '.join(PIP.get(name, name) for name in missing)} (Debian's /usr/bin/python3:"
+            f" {'; '.join(debian)})"
         )
     return found
+
+
+def find_modules(*names: str) -> None:
+    """Raises MissingModule as `modules` does, but loads no module that it finds."""
+    if not all(map(importlib.util.find_spec, names)):
+        modules(*names)

@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks of petra as plain modules of PyTorch: the same function of the same weights (docs/semantics/networks.md).
+"""The networks of petra as plain modules of PyTorch: the same function of the same weights
+(docs/semantics/networks.md).
 
     state = torch.load("model.pt")                   # made by weights_pytorch.py
     model = petrapipe.of_state_dict(state).eval()
-    logits = model(images)                           # (N, 3, H, W), normalised as in docs/data.md, to (N, classes)
+    logits = model(images) # (N, 3, H, W), normalised as in docs/data.md, to (N, classes)
 
-The state_dict of a GPT or Llama does not contain the number of heads, nor that of a Llama the base of its rotary positions:
-of_state_dict(state, heads=4, rotary_base=500000). These modules map tokens (N, T) to logits (N, T, vocabulary).
+The state_dict of a GPT or Llama does not contain the number of heads, nor that of a Llama the base
+of its rotary positions: of_state_dict(state, heads=4, rotary_base=500000). These modules map tokens
+(N, T) to logits (N, T, vocabulary).
 
-The tensors of a ResNet have torchvision's names, so that its state_dicts fit both. A RevNet has the same names; the two shortcuts of a bottleneck,
-one for each stream, are downsample1 and downsample2. Batch norms have PyTorch's defaults (eps 1e-5, momentum 0.1, the
-unbiased variance in the running statistics), which are petra's, and convolutions have no bias. Here a RevNet keeps its activations, as any module
-does; nothing is reconstructed."""
+The tensors of a ResNet have torchvision's names, so that its state_dicts fit both. A RevNet has the
+same names; the two shortcuts of a bottleneck, one for each stream, are downsample1 and downsample2.
+Batch norms have PyTorch's defaults (eps 1e-5, momentum 0.1, the unbiased variance in the running
+statistics), which are petra's, and convolutions have no bias. Here a RevNet keeps its activations,
+as any module does; nothing is reconstructed."""
 
 from __future__ import annotations
 
-from typing import Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -48,7 +51,8 @@ def shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential:
 
 
 class Block(nn.Module):
-    """The residual function of a block: two 3x3 convolutions, or 1x1, 3x3, 1x1 with the stride on the 3x3, each with a batch norm."""
+    """The residual function of a block: two 3x3 convolutions, or 1x1, 3x3, 1x1 with the stride on
+    the 3x3, each with a batch norm."""
 
     def __init__(
         self, inputs: int, planes: int, outputs: int, stride: int, bottleneck: bool
@@ -64,7 +68,8 @@ class Block(nn.Module):
             self.conv3, self.bn3 = conv(planes, outputs, 1), nn.BatchNorm2d(outputs)
 
     def path(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns (output of the first unit after its ReLU, output of the last unit after its batch norm)."""
+        """Returns (output of the first unit after its ReLU, output of the last unit after its batch
+        norm)."""
         first = F.relu(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(first))
         return first, self.bn3(self.conv3(F.relu(y))) if self.bottleneck else y
@@ -84,8 +89,9 @@ class ResBlock(Block):
 
 
 class RevBlock(Block):
-    """y1 = x2 + F(x1), y2 = x1, with a ReLU at the end of F. If the block changes the shape, x2 passes through a shortcut, and y2 is another shortcut
-    of x1 (bottleneck) or the output of the first unit of F."""
+    """y1 = x2 + F(x1), y2 = x1, with a ReLU at the end of F. If the block changes the shape, x2
+    passes through a shortcut, and y2 is another shortcut of x1 (bottleneck) or the output of the
+    first unit of F."""
 
     def __init__(
         self, inputs: int, planes: int, outputs: int, stride: int, bottleneck: bool
@@ -109,7 +115,8 @@ class RevBlock(Block):
 
 
 class VariantBlock(RevBlock):
-    """A RevBlock of bottlenecks whose shortcuts, if it changes the shape, come first: y2 = shortcut of x1, y1 = shortcut of x2 + F(y2)."""
+    """A RevBlock of bottlenecks whose shortcuts, if it changes the shape, come first: y2 = shortcut
+    of x1, y1 = shortcut of x2 + F(y2)."""
 
     def __init__(
         self, inputs: int, planes: int, outputs: int, stride: int, bottleneck: bool
@@ -124,7 +131,8 @@ class VariantBlock(RevBlock):
 
 
 class InvertibleBlock(Block):
-    """y1 = S(x2) + F(x1), y2 = S(x1), without a ReLU at the end of F; S is space to depth if the block has stride 2, otherwise the identity."""
+    """y1 = S(x2) + F(x1), y2 = S(x1), without a ReLU at the end of F; S is space to depth if the
+    block has stride 2, otherwise the identity."""
 
     def forward(self, x1: torch.Tensor, x2: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         last = self.path(x1)[1]
@@ -134,7 +142,8 @@ class InvertibleBlock(Block):
 
 
 class Net(nn.Module):
-    """Stem, four groups of blocks (constant shape: one group), fully connected layer: images (N, 3, H, W) to logits (N, classes)."""
+    """Stem, four groups of blocks (constant shape: one group), fully connected layer: images (N, 3,
+    H, W) to logits (N, classes)."""
 
     def __init__(self, network: Network, kind: type[Block], streams: int, pool: nn.Module) -> None:
         super().__init__()
@@ -142,7 +151,8 @@ class Net(nn.Module):
         self.conv1 = conv(3, streams * network.width, 7 if large else 3, 2 if large else 1)
         self.bn1 = nn.BatchNorm2d(streams * network.width)
         self.maxpool = pool if large else nn.Identity()
-        groups, outputs = [[], [], [], []], network.width
+        groups: list[list[nn.Module]] = [[], [], [], []]
+        outputs = network.width
         for group, _, stride, inputs, planes, outputs in network.blocks():
             groups[group - 1].append(
                 kind(inputs, planes, outputs, stride, network.has_bottlenecks())
@@ -175,7 +185,8 @@ class ResNet(Net):
 
 
 class RevNet(Net):
-    """Two streams: the first and the second half of the stem's channels; the head takes the first stream's features, then the second's."""
+    """Two streams: the first and the second half of the stem's channels; the head takes the first
+    stream's features, then the second's."""
 
     def __init__(self, network: Network) -> None:
         kind = (
@@ -195,7 +206,8 @@ class RevNet(Net):
 
 
 def build(network: Network | Transformer) -> nn.Module:
-    """Builds the module of a Network or Transformer, with initial weights that differ from petra's."""
+    """Builds the module of a Network or Transformer, with initial weights that differ from
+    petra's."""
     kinds = {
         "revnet": RevNet,
         "resnet": ResNet,
@@ -210,8 +222,9 @@ def build(network: Network | Transformer) -> nn.Module:
 def of_state_dict(
     state: Mapping[str, torch.Tensor], heads: int | None = None, rotary_base: float | None = None
 ) -> nn.Module:
-    """Returns the module of a state_dict, with its weights in their precision; `heads` is for a GPT or Llama and `rotary_base` (None: 10000) for a Llama,
-    whose state_dicts do not contain them. Raises petrapipe.Error if no network fits or `heads` is missing."""
+    """Returns the module of a state_dict, with its weights in their precision; `heads` is for a GPT
+    or Llama and `rotary_base` (None: 10000) for a Llama, whose state_dicts do not contain them.
+    Raises petrapipe.Error if no network fits or `heads` is missing."""
     state = unwrapped("state_dict", state)
     shapes = {
         name: tuple(value.shape)

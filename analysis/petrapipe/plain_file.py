@@ -13,7 +13,8 @@ from __future__ import annotations
 import collections
 import json
 import struct
-from typing import Any, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 import numpy
 import torch
@@ -99,7 +100,7 @@ class _Writer:
     def _entries(self, entries: Iterable) -> list:
         found, key = [], None
         try:
-            for key, one in entries:
+            for key, one in entries:  # noqa: B007 - the key is named if the entry is refused
                 found.append(self.plain(one))
         except _NotPlain as error:
             error.place.append(f"[{key!r}]")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradient fidelity: the gradient of the method beside its delayed and its end-to-end reference (docs/semantics/gradient-fidelity.md).
+"""Gradient fidelity: the gradient of the method beside its delayed and its end-to-end reference
+(docs/semantics/gradient-fidelity.md).
 
-The plan says which weights a reference reads. A reference is computed at the first row after which all of them exist; until then the stages keep
-them, and nothing else of the run changes."""
+The plan says which weights a reference reads. A reference is computed at the first row after which
+all of them exist; until then the stages keep them, and nothing else of the run changes."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from typing import Any, Callable
 import numpy
 import torch
 
-from .plan import Plan
-from .stage import Stage, Streams, detached, has_gradient
+from .schedule import Plan
+from .stage import Stage
+from .tensors import Streams, detached, has_gradient
 
 NAMES = ("method", "delayed", "end_to_end")
 PAIRS = (("method", "delayed"), ("method", "end_to_end"), ("delayed", "end_to_end"))
@@ -22,7 +24,8 @@ MEASURES = ("cosine", "norm_ratio", "relative_error")
 
 @dataclass
 class Window:
-    """The microbatches of one update, and what is known of their gradients: a list of tensors per name and stage (from 0)."""
+    """The microbatches of one update, and what is known of their gradients: a list of tensors per
+    name and stage (from 0)."""
 
     first: int
     count: int
@@ -33,7 +36,8 @@ class Window:
 
 @dataclass
 class Pass:
-    """One reference pass: of microbatch m, for stage `of` (0: all stages), with these versions of all stages."""
+    """One reference pass: of microbatch m, for stage `of` (0: all stages), with these versions of
+    all stages."""
 
     window: Window
     m: int
@@ -43,12 +47,12 @@ class Pass:
 
 
 class Probe:
-    """`passes` maps a row to the passes that come after it; `uses` are the last rows that need a version, by stage (from 1) and
-    version."""
+    """`passes` maps a row to the passes that come after it; `uses` are the last rows that need a
+    version, by stage (from 1) and version."""
 
     def __init__(self, plan: Plan, done: Callable[[Window], None]) -> None:
         self.plan, self.done = plan, done
-        self.windows = {}
+        self.windows: dict[int, Window] = {}
         self.passes: dict[int, list[Pass]] = {}
         self.uses: dict[tuple[int, int], int] = {}
         self.batches: dict[int, tuple] = {}
@@ -173,7 +177,8 @@ class Probe:
             window.gradients = {}
 
     def _exact(self, stages: list[Stage], one: Pass, tensors: list) -> dict[int, list]:
-        """Returns the gradients of the parameters by stage, from 0: of all stages, or of the one that the pass is for."""
+        """Returns the gradients of the parameters by stage, from 0: of all stages, or of the one
+        that the pass is for."""
         xs, target = self.batches[one.m]
         first, found, graphs = max(0, one.of - 1), {}, []
         with torch.no_grad():
@@ -219,13 +224,14 @@ class Probe:
 
 
 def figures(window: Window, stages: list[Stage]) -> dict[str, numpy.ndarray]:
-    """Returns the figures of a complete window by their names in /probe: those of a stage with shape (J), those below `parameter` with shape (P)."""
+    """Returns the figures of a complete window by their names in /probe: those of a stage with
+    shape (J), those below `parameter` with shape (P)."""
     J, found = len(stages), {}
     for x, y in PAIRS:
         parameter: dict[str, list] = {measure: [] for measure in MEASURES}
         whole = []
-        for j, stage in enumerate(stages):
-            pairs = [(a, b) for a, b in zip(window.gradients[x][j], window.gradients[y][j])]
+        for j in range(len(stages)):
+            pairs = list(zip(window.gradients[x][j], window.gradients[y][j]))
             dots = [
                 (0.0, 0.0, 0.0, 0.0) if a is None or b is None else _products(_plain(a), _plain(b))
                 for a, b in pairs

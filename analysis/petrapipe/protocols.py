@@ -10,12 +10,14 @@ import copy
 import inspect
 import warnings
 from collections import defaultdict
-from typing import Any, Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any, Callable
 
 import torch
 
 from .errors import Error, StageError
-from .stage import Stage, seeded
+from .stage import Stage
+from .tensors import seeded
 
 _REHEARSED_STEPS = 10_000  # of a scheduler; a few tenths of a second
 
@@ -33,7 +35,7 @@ def making(optimizer: Callable, number: int) -> Callable:
             return optimizer(parameters)
         except Error:
             raise
-        except Exception as error:  # noqa: BLE001: a function of the user
+        except Exception as error:  # a function of the user
             raise StageError(
                 f"stage {number}: optimizer= fails: {reason_of(error)}; expected a "
                 "function of a list of parameters that returns an optimiser"
@@ -87,7 +89,7 @@ def _needs_closure(one: torch.optim.Optimizer) -> bool:
     """Returns whether a step fails, but not with a closure. The optimiser stays as it is."""
     try:
         _step(_copy(one))
-    except Exception:  # noqa: BLE001: whatever a step raises
+    except Exception:  # whatever a step raises
         with contextlib.suppress(Exception):
             _step(_copy(one), lambda: torch.zeros(()))
             return True
@@ -172,7 +174,7 @@ class Schedulers:
             found = make(one)
         except Error:
             raise
-        except Exception as error:  # noqa: BLE001: a function of the user
+        except Exception as error:  # a function of the user
             raise StageError(
                 f"{where} fails for {type(one).__name__}: {reason_of(error)}; "
                 "expected a function of an optimiser that returns a scheduler"
@@ -218,7 +220,7 @@ class Schedulers:
             for update in range(min(updates, _REHEARSED_STEPS)):
                 try:
                     other.step()
-                except Exception as error:  # noqa: BLE001: a scheduler or function of the user
+                except Exception as error:  # a scheduler or function of the user
                     raise StageError(_failing(stage, scheduler, update, error)) from error
 
     def step(self, stage: Stage) -> None:
@@ -227,7 +229,7 @@ class Schedulers:
             if id(one) not in self._waiting:
                 try:
                     one.step()
-                except Exception as error:  # noqa: BLE001
+                except Exception as error:
                     raise StageError(_failing(stage, one, stage.updates - 1, error)) from error
 
     def end_epoch(self, loss: float) -> None:
@@ -272,5 +274,5 @@ def _without_parameters(scheduler: Any) -> Any:
     )
     try:
         return copy.deepcopy(scheduler, {id(own): other})
-    except Exception:  # noqa: BLE001: an object of the user
+    except Exception:  # an object of the user
         return None

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the log of the PyTorch runtime: a run.h5 with the schema of petra (docs/hdf5-schema.md), which all readers of petra accept.
+"""Writes the log of the PyTorch runtime: a run.h5 with the schema of petra (docs/hdf5-schema.md),
+which all readers of petra accept.
 
-    log = RunLog("runs/mine", plan, seed=1, stages=[{"name": "stem", "parameters": 864}, ...], backend="PyTorch 2.9.0 on cpu", ...)
+    log = RunLog("runs/mine", plan, seed=1, stages=[{"name": "stem", "parameters": 864}, ...],
+        backend="PyTorch 2.9.0 on cpu", ...)
     log.train(microbatch=0, epoch=0, lr=0.1, loss=2.3, top1=0.1, wall_s=0.5, virtual_s=9.0)
     log.close(complete=True)
 
-HDF5 holds the log in memory. A flush writes it as a whole, sealed, beside run.h5 and renames it. Other processes therefore always find a complete
-file, without the latest rows. If the disk is full, a flush fails as any other write does: HDF5, which would crash at the end of the process, writes
-no file."""
+HDF5 holds the log in memory. A flush writes it as a whole, sealed, beside run.h5 and renames it.
+Other processes therefore always find a complete file, without the latest rows. If the disk is full,
+a flush fails as any other write does: HDF5, which would crash at the end of the process, writes no
+file."""
 
 from __future__ import annotations
 
@@ -19,12 +22,16 @@ import os
 import time
 import uuid
 import weakref
-from typing import Any, Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from . import run_schema, seals
 from .errors import Error, Unreadable, Unwritable
+
+if TYPE_CHECKING:
+    import h5py
 
 FLUSH_INTERVAL_S = 5
 FLUSH_SHARE = 20  # rows cause a flush if 20 times the duration of the last one has passed since
@@ -35,8 +42,9 @@ PARTS = ("checkpoint/stage-*-*.h5", "checkpoint/replica-*-stage-*-*.h5", "checkp
 
 
 def replace(path: str, parts: Iterable[bytes | memoryview], sync: bool) -> None:
-    """Writes a file under another name and renames it: at every moment the file is complete, the older or the newer one. `sync`: it waits for the disk, so
-    that this is also true after a power cut. Raises Unwritable."""
+    """Writes a file under another name and renames it: at every moment the file is complete, the
+    older or the newer one. `sync`: it waits for the disk, so that this is also true after a power
+    cut. Raises Unwritable."""
     temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -51,7 +59,8 @@ def replace(path: str, parts: Iterable[bytes | memoryview], sync: bool) -> None:
         if not isinstance(error, OSError):
             raise
         raise Unwritable(
-            f"{path}: cannot be written: {error.strerror or error}; expected a disk with room, and a folder that can be written"
+            f"{path}: cannot be written: {error.strerror or error}; expected a disk with room, and"
+            " a folder that can be written"
         ) from None
 
 
@@ -63,7 +72,7 @@ def run_id_of(path: str) -> str:
         return str(file.attrs.get("run_id", ""))
 
 
-def _release(lock):
+def _release(lock: int) -> None:
     fcntl.flock(lock, fcntl.LOCK_UN)  # processes of a DataLoader have inherited it
     os.close(lock)
 
@@ -71,16 +80,13 @@ def _release(lock):
 class _Rows:
     """The data sets of a group, and the rows that are not in them yet."""
 
-    def __init__(self, group, names, chunk_rows):
-        self.names, self.sets, self.chunk_rows, self.buffer = (
-            names,
-            [group[name] for name in names],
-            chunk_rows,
-            [],
-        )
+    def __init__(self, group: h5py.Group, names: Sequence[str], chunk_rows: int) -> None:
+        self.names, self.chunk_rows = names, chunk_rows
+        self.sets = [group[name] for name in names]
+        self.buffer: list[Sequence] = []
         self.count = min(len(node) for node in self.sets)
 
-    def write(self):
+    def write(self) -> None:
         """Appends the buffered rows; removes what the data sets have after self.count."""
         end = self.count + len(self.buffer)
         for node in self.sets:
@@ -93,14 +99,20 @@ class _Rows:
 class RunLog:
     """The log of a run. Its methods raise Error, with one line. `trace`: it has /trace/actions.
 
-    path: the folder of the run, which is created, or its run.h5. plan: .config (YAML), .epoch_microbatches, .header (a dictionary).
-    stages: a dictionary per stage: name, reversible, parameters, forward_flops, forward_bytes, backward_bytes, delay; what is missing is 0.
-    parameters: (name "SS/NAME", stage, zero) of each tensor, for a log with /probe. trace: the log has /trace/actions.
-    overwrite: the files of an earlier run in the folder are replaced, but not before the first row of /train.
-    network, optimiser, data: descriptions in words, which readers print instead of the keys of the config.
+    path: the folder of the run, which is created, or its run.h5.
+    plan: .config (YAML), .epoch_microbatches, .header (a dictionary).
+    stages: a dictionary per stage: name, reversible, parameters, forward_flops, forward_bytes,
+    backward_bytes, delay; what is missing is 0.
+    parameters: (name "SS/NAME", stage, zero) of each tensor, for a log with /probe.
+    trace: the log has /trace/actions.
+    overwrite: the files of an earlier run in the folder are replaced, but not before the first row
+    of /train.
+    network, optimiser, data: descriptions in words, which readers print instead of the keys of the
+    config.
     training: what the run depends on, as lines `key: value` (facts.py), which readers compare
     instead of the keys of the config.
-    state: what state() has returned in a run that continues; its rows come first, and an earlier log in the folder is that of the same run."""
+    state: what state() has returned in a run that continues; its rows come first, and an earlier
+    log in the folder is that of the same run."""
 
     def __init__(
         self,
@@ -126,7 +138,8 @@ class RunLog:
             earlier = [one for one in self._files() if os.path.lexists(one)]
             if earlier and not (overwrite or state):
                 raise Error(
-                    f"{earlier[0]}: exists; expected another output, overwrite=True, or resume=True to continue that run"
+                    f"{earlier[0]}: exists; expected another output, overwrite=True, or resume=True"
+                    " to continue that run"
                 )
             self.begun = not earlier
             self.run_id = state["run_id"] if state else uuid.uuid4().hex
@@ -167,7 +180,8 @@ class RunLog:
             raise
 
     def _put_back(self, rows: dict) -> None:
-        """Adds the rows of a state. Raises Unreadable if they are not those of a log with the same columns."""
+        """Adds the rows of a state. Raises Unreadable if they are not those of a log with the same
+        columns."""
         for name, own in self._rows.items():
             columns = rows.get(name, {})
             lengths = {len(values) for values in columns.values()}
@@ -180,7 +194,8 @@ class RunLog:
                 )
             ):
                 raise Unreadable(
-                    f"{self.path}: the checkpoint has other columns of /{name} than this run; expected those of its run"
+                    f"{self.path}: the checkpoint has other columns of /{name} than this run;"
+                    " expected those of its run"
                 )
             for column, node in zip(own.names, own.sets):
                 node.resize(len(columns[column]), axis=0)
@@ -199,11 +214,13 @@ class RunLog:
         wall_s: float,
         virtual_s: float,
     ) -> None:
-        """Adds a row of /train; top1: a fraction, NaN if the loss is not that of a classification."""
+        """Adds a row of /train; top1: a fraction, NaN if the loss is not that of a
+        classification."""
         self._put("train", (microbatch, epoch, lr, loss, top1, wall_s, virtual_s))
 
     def epoch(self, epoch: int, samples_per_s: float = math.nan, **columns: float) -> None:
-        """Adds a row of /epoch and flushes, if that costs little; what is missing is NaN. samples_per_s: images, or windows of tokens, per second of training."""
+        """Adds a row of /epoch and flushes, if that costs little; what is missing is NaN.
+        samples_per_s: images, or windows of tokens, per second of training."""
         self._put_named(
             "epoch", {"epoch": epoch, self._rate: samples_per_s * self._labels, **columns}
         )
@@ -219,19 +236,22 @@ class RunLog:
         version_read: int,
         version_written: int,
     ) -> None:
-        """Adds a row of /trace/actions. kind: a place in run_schema.KINDS; version_written: -1 if no weights are written."""
+        """Adds a row of /trace/actions. kind: a place in run_schema.KINDS; version_written: -1 if
+        no weights are written."""
         self._put(
             "trace/actions",
             (start_ns, end_ns, stage, kind, microbatch, version_read, version_written),
         )
 
     def probe(self, microbatch: int, epoch: int, figures: dict) -> None:
-        """Adds a row of /probe and flushes, if that costs little. figures: arrays (J), or (P) for "parameter/...", by names of FIGURES; what is missing is NaN."""
+        """Adds a row of /probe and flushes, if that costs little. figures: arrays (J), or (P) for
+        "parameter/...", by names of FIGURES; what is missing is NaN."""
         self._put_named("probe", {"microbatch": microbatch, "epoch": epoch, **figures})
         self._flush_after(0)
 
     def memory(self, peak_bytes: Any, total_peak_bytes: Any) -> None:
-        """Sets the peaks of memory in bytes: (J, 9), by CATEGORIES, and of all together, (J). A later call replaces them."""
+        """Sets the peaks of memory in bytes: (J, 9), by CATEGORIES, and of all together, (J). A
+        later call replaces them."""
         run_schema.put_memory(
             self.file, {"peak_bytes": peak_bytes, "total_peak_bytes": total_peak_bytes}
         )
@@ -269,7 +289,8 @@ class RunLog:
         }
 
     def close(self, complete: bool) -> None:
-        """Writes what is left, and frees the folder. A log without a loss that is not complete leaves an earlier run as it is."""
+        """Writes what is left, and frees the folder. A log without a loss that is not complete
+        leaves an earlier run as it is."""
         try:
             self.file.attrs.modify("complete", numpy.int32(complete))
             if self.begun or complete:
@@ -297,8 +318,9 @@ class RunLog:
         ]
         return [*(os.path.join(folder, name) for name in FILES), *found]
 
-    def _lock(self, path):
-        """Locks the folder as petra does: petra list sees that the run is running, and no other run writes there."""
+    def _lock(self, path: str) -> None:
+        """Locks the folder as petra does: petra list sees that the run is running, and no other run
+        writes there."""
         self.path = (
             os.fspath(path) if os.fspath(path).endswith(".h5") else os.path.join(path, "run.h5")
         )
@@ -308,7 +330,8 @@ class RunLog:
             self._unlock = weakref.finalize(self, _release, lock := os.open(folder, os.O_RDONLY))
         except OSError as error:
             raise Unwritable(
-                f"{folder}: cannot be created: {error.strerror}; expected a folder that can be written"
+                f"{folder}: cannot be created: {error.strerror}; expected a folder that can be"
+                " written"
             ) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -318,7 +341,14 @@ class RunLog:
                 f"{folder}: another run is writing to this folder; expected a folder of its own"
             ) from None
 
-    def _describe(self, plan, seed, created, texts, words):
+    def _describe(
+        self,
+        plan: Any,
+        seed: int,
+        created: str,
+        texts: Mapping[str, str],
+        words: Mapping[str, str],
+    ) -> None:
         """Sets the attributes of the root. A description in words that is empty is left out."""
         about = {name: plan.header.get(name, "unknown") for name in ("petra_version", "git_commit")}
         about["created"] = created
@@ -333,7 +363,7 @@ class RunLog:
             self.file.attrs[name] = value
         self.file.create_group("memory")
 
-    def _begin(self):
+    def _begin(self) -> None:
         samples, self._labels = run_schema.samples_of(self.file.attrs["config"])
         self._rate, self._flushed_s = run_schema.RATES[samples][0], time.monotonic()
         self.trace = "trace" in self.file
@@ -343,7 +373,7 @@ class RunLog:
             if f"{group}/microbatch" in self.file or group == "epoch"
         }
 
-    def _put(self, name, row):
+    def _put(self, name: str, row: Sequence) -> None:
         (rows := self._rows[name]).buffer.append(row)
         if len(rows.buffer) >= rows.chunk_rows:
             rows.write()
@@ -352,14 +382,14 @@ class RunLog:
         else:
             self._flush_after(FLUSH_INTERVAL_S)
 
-    def _flush_after(self, seconds):
+    def _flush_after(self, seconds: float) -> None:
         """Flushes if so many seconds have passed since the last flush, and if that costs little."""
         if self.begun and time.monotonic() - self._flushed_s >= max(
             seconds, FLUSH_SHARE * self._spent_s
         ):
             self.flush()
 
-    def _put_named(self, name, values):
+    def _put_named(self, name: str, values: Mapping[str, Any]) -> None:
         rows = self._rows[name]
         unknown = sorted(set(values) - set(rows.names))
         if unknown:

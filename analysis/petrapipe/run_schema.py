@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of run.h5 (docs/hdf5-schema.md) that the PyTorch runtime writes, and data sets made from these tables.
+"""The columns of run.h5 (docs/hdf5-schema.md) that the PyTorch runtime writes, and data sets made
+from these tables.
 
-tests/cli/torch_log.py compares the tables with those of the program (src/record/run_h5_columns.c), and the data sets with those that it writes."""
+tests/cli/torch_log.py compares the tables with those of the program (src/record/run_h5_columns.c),
+and the data sets with those that it writes."""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ NUMBER, LOSS, SECONDS, INDEX, SMALL_INDEX = (
     ("<i4", "1"),
 )
 
-# Groups to which rows are added one by one: (name of a row, rows of a chunk, {column: (type, unit)}).
+# Groups to which rows are added one by one: (name of a row, rows of a chunk, {column: (type,
+# unit)}).
 GROUPS = {
     "train": (
         "microbatch",
@@ -65,15 +68,17 @@ GROUPS = {
     ),
     "probe": ("probe", 64, {"microbatch": INDEX, "epoch": SMALL_INDEX}),
 }
+# The last column of /epoch.
 RATES = {
     "images": ("images_per_s", ("<f8", "images/s")),
     "tokens": ("tokens_per_s", ("<f8", "tokens/s")),
-}  # the last column of /epoch
+}
+# Values of data.set whose samples are windows of model.context tokens.
 TOKEN_SETS = (
     "text",
     "tokens",
     "grammar",
-)  # values of data.set whose samples are windows of model.context tokens
+)
 STAGES = {
     "stage": SMALL_INDEX,
     "name": ("S", "1"),
@@ -85,11 +90,12 @@ STAGES = {
     "delay": ("<i4", "microbatches"),
 }
 PARAMETERS = {"name": ("S", "1"), "stage": SMALL_INDEX, "zero": SMALL_INDEX}
+# Dimensions; type int64, unit byte.
 MEMORY = {
     "peak_bytes": ("stage", "category"),
     "total_peak_bytes": ("stage",),
     "backend_bytes": ("rank", "part"),
-}  # dimensions; type int64, unit byte
+}
 # The largest values of run.epochs, data.batch and data.limit (src/config/keys.c).
 MAXIMUM_EPOCHS, MAXIMUM_BATCH, MAXIMUM_SAMPLES = 10**6, 10**9, 10**12
 KINDS = ("F", "B", "W", "U", "E")
@@ -135,7 +141,8 @@ def open_file(path: str, mode: str) -> h5py.File:
 
 
 def create_in_memory(name: str) -> h5py.File:
-    """Creates a log that has no file, with room for a seal in front. `name` is not that of another open file."""
+    """Creates a log that has no file, with room for a seal in front. `name` is not that of another
+    open file."""
     return h5py.File(
         name,
         "w",
@@ -147,7 +154,8 @@ def create_in_memory(name: str) -> h5py.File:
 
 
 def samples_of(config: str) -> tuple[str, int]:
-    """Returns the kind of samples of a config (YAML), a key of RATES, and the labels of a sample: the tokens of a window, or 1."""
+    """Returns the kind of samples of a config (YAML), a key of RATES, and the labels of a sample:
+    the tokens of a window, or 1."""
     keys = read_config(config)
     return (
         ("tokens", int(keys["model.context"]))
@@ -191,7 +199,8 @@ def put_memory(file: h5py.File, values: dict) -> None:
 
 
 def create_rows(file: h5py.File, group: str, samples: str, extents: dict[str, int]) -> None:
-    """Creates the data sets of a group without rows. extents: of the dimensions "stage" and "parameter"."""
+    """Creates the data sets of a group without rows. extents: of the dimensions "stage" and
+    "parameter"."""
     row, chunk_rows, columns = GROUPS[group]
     for name in columns_of(group, samples):
         more = [FIGURES[name]] if group == "probe" and name in FIGURES else []
@@ -209,9 +218,8 @@ def create_rows(file: h5py.File, group: str, samples: str, extents: dict[str, in
             dcpl=early,
             fillvalue=math.nan if kind == "<f8" else -1,
         )
-        node.resize(
-            0, axis=0
-        )  # the first row has made the index of the chunks, which a reader needs
+        # The first row has made the index of the chunks, which a reader needs.
+        node.resize(0, axis=0)
         put_texts(node, "units", unit)
         put_texts(node, "DIMENSION_LABELS", [row, *more])
         if name == "kind":

@@ -2,15 +2,16 @@
 """Reads runs of petra, for notebooks and scripts.
 
     import petrapipe
-    run = petrapipe.Run("runs/mine")            # a folder, or its run.h5; also while the run continues
+    run = petrapipe.Run("runs/mine") # a folder, or its run.h5; also while the run continues
     run.config["method.name"], run.complete, run.stages
     run.epochs, run.losses, run.actions         # pandas.DataFrame, the units in .attrs["units"]
     run.peak_memory                             # pandas.DataFrame, stage by category, bytes
-    cosine = run.probe("cosine/method_delayed") # Labelled: .values, .dims, .coords; .sel(stage=3), .mean("probe"), .to_xarray()
+    cosine = run.probe("cosine/method_delayed") # Labelled: .values, .dims, .coords; .sel(stage=3),
+        .mean("probe"), .to_xarray()
     run.array("memory/peak_bytes")              # any data set of the log, labelled
 
-Needs h5py and numpy; only DataFrames need pandas, and only to_xarray() needs xarray (Debian: python3-h5py python3-pandas python3-xarray).
-docs/hdf5-schema.md describes the contents of a run.
+Needs h5py and numpy; only DataFrames need pandas, and only to_xarray() needs xarray (Debian:
+python3-h5py python3-pandas python3-xarray). docs/hdf5-schema.md describes the contents of a run.
 """
 
 from __future__ import annotations
@@ -19,22 +20,26 @@ import contextlib
 import os
 import re
 import stat
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from .configs import read_config
 from .errors import Error, MissingModule, Unreadable
 from .modules import modules
 
-h5py, numpy = modules("h5py", "numpy")
-
-from . import log_check, run_schema, seals  # noqa: E402: it needs these modules
-from .log_check import LEGENDS  # noqa: E402
-
 if TYPE_CHECKING:
+    import h5py
+    import numpy
     import pandas
     import xarray
+else:
+    h5py, numpy = modules("h5py", "numpy")
 
-# Texts of the root. The last four describe in words what a run in PyTorch trains, and how; other logs lack them.
+from . import log_check, run_schema, seals
+from .log_check import LEGENDS
+
+# Texts of the root. The last four describe in words what a run in PyTorch trains, and how; other
+# logs lack them.
 ATTRIBUTES = (
     "created",
     "command",
@@ -75,8 +80,8 @@ def _check_seal(path: str) -> None:
 
 @contextlib.contextmanager
 def opened(path: str, checked: bool = False) -> Iterator[h5py.File]:
-    """Opens the log of a run and checks it (log_check.py), unless it was `checked`. Raises Unreadable with one line if something
-    in it cannot be read."""
+    """Opens the log of a run and checks it (log_check.py), unless it was `checked`. Raises
+    Unreadable with one line if something in it cannot be read."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise Unreadable(f"{path}: not readable as a run log: not a regular file")
@@ -110,11 +115,13 @@ def texts_attribute(node: h5py.Group | h5py.Dataset, name: str) -> list[str]:
 
 
 class Labelled:
-    """An array whose dimensions have names and whose entries have coordinates: a small part of xarray.DataArray. to_xarray() makes one if xarray is
-    installed. `values` has one axis for each of `dims`, and a coordinate has one entry for each place of its dimension: the dimension of its name, or
-    that of `along` (an epoch belongs to "probe").
+    """An array whose dimensions have names and whose entries have coordinates: a small part of
+    xarray.DataArray. to_xarray() makes one if xarray is installed. `values` has one axis for each
+    of `dims`, and a coordinate has one entry for each place of its dimension: the dimension of its
+    name, or that of `along` (an epoch belongs to "probe").
 
-    >>> cosine = Labelled([[0.5, 1.0], [0.7, numpy.nan]], ["probe", "stage"], {"probe": numpy.arange(2), "stage": numpy.array([1, 2])})
+    >>> coords = {"probe": numpy.arange(2), "stage": numpy.array([1, 2])}
+    >>> cosine = Labelled([[0.5, 1.0], [0.7, numpy.nan]], ["probe", "stage"], coords)
     >>> cosine.sel(stage=1).values.tolist(), cosine.mean("probe").values.tolist()
     ([0.5, 0.7], [0.6, 1.0])
     """
@@ -151,7 +158,8 @@ class Labelled:
         )
 
     def sel(self, **places: Any) -> Labelled:
-        """Returns the part at these coordinates: sel(stage=3), sel(category="graph"). Raises Error if there is none."""
+        """Returns the part at these coordinates: sel(stage=3), sel(category="graph"). Raises Error
+        if there is none."""
         result = self
         for dim, place in places.items():
             if dim not in result.dims:
@@ -161,7 +169,8 @@ class Labelled:
             found = numpy.flatnonzero(result.coords[dim] == place)
             if len(found) == 0:
                 raise Error(
-                    f"{self.name}: has no {dim} {place}; expected one of {', '.join(map(str, result.coords[dim]))}"
+                    f"{self.name}: has no {dim} {place}; expected one of"
+                    f" {', '.join(map(str, result.coords[dim]))}"
                 )
             result = result._without(
                 dim, numpy.take(result.values, found[0], axis=result.dims.index(dim))
@@ -181,7 +190,8 @@ class Labelled:
 
 
 def mean(values: numpy.ndarray, axis: int = 0) -> numpy.ndarray:
-    """Returns the mean over one dimension without NaN; NaN if no value remains. The result lacks this dimension.
+    """Returns the mean over one dimension without NaN; NaN if no value remains. The result lacks
+    this dimension.
 
     >>> mean(numpy.array([[1.0, numpy.nan], [3.0, numpy.nan]])).tolist()
     [2.0, nan]
@@ -206,15 +216,19 @@ class Run:
         with self._open() as file:
             self.attributes = {name: text_attribute(file, name) for name in ATTRIBUTES}
             self.complete = int(numpy.ravel(file.attrs.get("complete", 0))[0]) == 1
+            # 0: unknown.
             self.epoch_microbatches = int(
                 numpy.ravel(file.attrs.get("microbatches_per_epoch", 0))[0]
-            )  # 0: unknown
+            )
             self.config = read_config(text_attribute(file, "config"))
         for key in WHOLE_KEYS:
             self.whole_number(key)
 
     def __repr__(self) -> str:
-        return f"<Run {self.path}: {self.config.get('method.name', '?')}, {'complete' if self.complete else 'not complete'}>"
+        return (
+            f"<Run {self.path}: {self.config.get('method.name', '?')},"
+            f" {'complete' if self.complete else 'not complete'}>"
+        )
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[h5py.File]:
@@ -228,11 +242,13 @@ class Run:
             yield file
 
     def whole_number(self, key: str, default: int = 0) -> int:
-        """Returns the value of a key of the config that is a whole number; `default` if the config lacks the key."""
+        """Returns the value of a key of the config that is a whole number; `default` if the config
+        lacks the key."""
         text = self.config.get(key, str(default))
         if not re.fullmatch("[0-9]{1,18}", text):
             raise Unreadable(
-                f"{self.path}: not readable as a run log: in its config, {key} is {text!r}; expected a whole number"
+                f"{self.path}: not readable as a run log: in its config, {key} is {text!r};"
+                " expected a whole number"
             )
         return int(text)
 
@@ -242,8 +258,9 @@ class Run:
             return name in file
 
     def columns(self, group: str, names: Sequence[str] | None = None) -> dict[str, numpy.ndarray]:
-        """Returns the data sets of a group that have one dimension, or those with these names, by name. All have the shape (rows,): they are cut to the
-        shortest length and before fill values, because a run may be writing them. docs/hdf5-schema.md has their units."""
+        """Returns the data sets of a group that have one dimension, or those with these names, by
+        name. All have the shape (rows,): they are cut to the shortest length and before fill
+        values, because a run may be writing them. docs/hdf5-schema.md has their units."""
         with self._open() as file:
             found = file.get(group)
             if not isinstance(found, h5py.Group):
@@ -270,8 +287,9 @@ class Run:
         return columns
 
     def settings(self) -> dict[str, str]:
-        """Returns what the results of the run depend on, by key: its config; in PyTorch the lines of `training` instead of the keys of optim, model and
-        device, which such a run does not use. Keys that end in "seed" are seeds."""
+        """Returns what the results of the run depend on, by key: its config; in PyTorch the lines
+        of `training` instead of the keys of optim, model and device, which such a run does not use.
+        Keys that end in "seed" are seeds."""
         lines = [line.partition(": ") for line in self.attributes["training"].splitlines()]
         unused = ("optim.", "model.", "device.") if lines else ()
         return {
@@ -303,13 +321,14 @@ class Run:
         )
 
     def microbatches_per_epoch(self) -> int:
-        """The number in the log. If the log lacks it, the number of rows of the first epoch, which is complete as soon as a row of another epoch
-        follows."""
+        """The number in the log. If the log lacks it, the number of rows of the first epoch, which
+        is complete as soon as a row of another epoch follows."""
         epochs = self.columns("train", ["epoch"])["epoch"]
         return self.epoch_microbatches or max(1, int(numpy.count_nonzero(epochs == epochs[:1])))
 
     def array(self, name: str) -> Labelled:
-        """Returns any data set as Labelled; stages count from 1, other dimensions count from 0 or have names."""
+        """Returns any data set as Labelled; stages count from 1, other dimensions count from 0 or
+        have names."""
         with self._open() as file:
             node = file.get(name)
             if not isinstance(node, h5py.Dataset):
@@ -349,7 +368,8 @@ class Run:
         return self.frame("train")
 
     def action_columns(self) -> dict[str, numpy.ndarray]:
-        """The columns of /trace/actions, each of shape (actions,): times in ns, stages from 1, microbatches from 0, `kind` as letters: F, B, W, U, E."""
+        """The columns of /trace/actions, each of shape (actions,): times in ns, stages from 1,
+        microbatches from 0, `kind` as letters: F, B, W, U, E."""
         if not self.has("trace/actions"):
             raise Error(f"{self.path}: no actions; expected a run with run.trace_actions: true")
         columns, stages = self.columns("trace/actions"), len(self.stages) or len(self.devices)
@@ -359,7 +379,8 @@ class Run:
 
     @property
     def devices(self) -> Sequence[int]:
-        """The device of each stage, from 1, of a run that recorded its actions; [] if every device has one stage."""
+        """The device of each stage, from 1, of a run that recorded its actions; [] if every device
+        has one stage."""
         with self._open() as file:
             return (
                 numpy.ravel(file["trace/actions/stage"].attrs.get("devices", [])).tolist()
@@ -394,7 +415,8 @@ class Run:
 
     @property
     def peak_memory(self) -> pandas.DataFrame:
-        """Maximum bytes of each stage, by category and in total; the maxima need not be at the same moment."""
+        """Maximum bytes of each stage, by category and in total; the maxima need not be at the same
+        moment."""
         (pandas,) = modules("pandas")
         peaks = self.array("memory/peak_bytes")
         frame = pandas.DataFrame(
@@ -406,15 +428,14 @@ class Run:
         return frame
 
     def probe(self, name: str) -> Labelled:
-        """Returns a figure of /probe such as "cosine/method_delayed", with dimensions (probe, stage) and the coordinates `epoch` and `microbatch` of
-        each probe."""
+        """Returns a figure of /probe such as "cosine/method_delayed", with dimensions (probe,
+        stage) and the coordinates `epoch` and `microbatch` of each probe."""
         if not self.has("probe/epoch"):
             raise Error(f"{self.path}: no probes in it; expected a run with probe.per_epoch > 0")
         found = self.array("probe/" + name)
         dim, rows = found.dims[0], self.columns("probe", ["epoch", "microbatch"])
-        length = min(
-            len(found.values), len(rows["epoch"])
-        )  # the run may be writing: all are cut to the shortest
+        # The run may be writing: all are cut to the shortest.
+        length = min(len(found.values), len(rows["epoch"]))
         found.values, found.coords[dim] = found.values[:length], found.coords[dim][:length]
         for place, values in rows.items():
             found.coords[place], found.along[place] = values[:length], dim
@@ -422,8 +443,8 @@ class Run:
 
 
 def run_names(paths: Sequence[str]) -> list[str]:
-    """Names runs by their folders (the value of --output), or by their files if these are not called run.h5, with as many parent folders as are
-    needed to distinguish them.
+    """Names runs by their folders (the value of --output), or by their files if these are not
+    called run.h5, with as many parent folders as are needed to distinguish them.
 
     >>> run_names(["runs/a/run.h5", "runs/b/run.h5", "old/b/run.h5"])
     ['a', 'runs/b', 'old/b']

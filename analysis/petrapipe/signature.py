@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from typing import Any, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -138,8 +139,8 @@ class Signature:
         return None
 
     def changed_code(self, theirs: Mapping[str, str]) -> list[str]:
-        """Returns the names of functions and classes with other code. Codes of two versions of Python cannot be
-        compared."""
+        """Returns the names of functions and classes with other code. Codes of two versions of
+        Python cannot be compared."""
         if theirs.get("Python") != self.code.get("Python"):
             return []
         return [name for name, code in self.code.items() if theirs.get(name, code) != code]

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petra's own networks as lists of stages for the trainer, one stage for each block of petra (docs/semantics/networks.md).
+"""petra's own networks as lists of stages for the trainer, one stage for each block of petra
+(docs/semantics/networks.md).
 
     model = load("runs/mine/weights.h5")
     Trainer(stages_of(model), config, loss, ...)
 
-The stages share their parameters and buffers with the model, which therefore contains the result of a training. A reversible block is a Coupling."""
+The stages share their parameters and buffers with the model, which therefore contains the result of
+a training. A reversible block is a Coupling."""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from .weights import read_network
 
 
 class Stem(nn.Module):
-    """Images (N, 3, H, W) to the stream of the first block, or to two streams, each of half of the channels."""
+    """Images (N, 3, H, W) to the stream of the first block, or to two streams, each of half of the
+    channels."""
 
     def __init__(self, model: ResNet | RevNet) -> None:
         super().__init__()
@@ -38,7 +41,8 @@ class Stem(nn.Module):
 
 
 class Branch(nn.Module):
-    """The residual function of a block of a RevNet, which ends in a ReLU unless the block downsamples invertibly."""
+    """The residual function of a block of a RevNet, which ends in a ReLU unless the block
+    downsamples invertibly."""
 
     def __init__(self, block: nn.Module) -> None:
         super().__init__()
@@ -112,7 +116,8 @@ def block_of(block: nn.Module) -> nn.Module:
 
 
 def stages_of(model: ResNet | RevNet | TokenModel) -> list[nn.Module]:
-    """Returns the stages of a network: stem, blocks and classifier; or embedding, two sublayers (attention, MLP) for each layer, and head."""
+    """Returns the stages of a network: stem, blocks and classifier; or embedding, two sublayers
+    (attention, MLP) for each layer, and head."""
     if isinstance(model, (ResNet, RevNet)):
         return [Stem(model), *map(block_of, model.blocks()), Classifier(model.fc)]
     streams, kind = (

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweeps according to their summary.csv (docs/sweep.md), and the interval of a mean over seeds. Needs only the standard library."""
+"""Sweeps according to their summary.csv (docs/sweep.md). Needs only the standard library."""
 
 from __future__ import annotations
 
 import csv
 import math
 import re
-import statistics
-from typing import Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from .errors import Unreadable
 
 
 def read_summary(path: str) -> list[tuple[str, dict[str, str], dict[str, str]]]:
-    """Returns the lines of a sweep's summary.csv: (combination, values of the keys that the grid varies, its row as texts by column). A combination
-    that does not set a key has the value of the base config (summaries of earlier versions lack it: there the key is missing). A grid with rows has
-    `row` among the keys. docs/sweep.md describes the columns; *_mean and *_interval95 are empty if there is no value."""
+    """Returns the lines of a sweep's summary.csv: (combination, values of the keys that the grid
+    varies, its row as texts by column). A combination that does not set a key has the value of the
+    base config (summaries of earlier versions lack it: there the key is missing). A grid with rows
+    has `row` among the keys. docs/sweep.md describes the columns; *_mean and *_interval95 are empty
+    if there is no value."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
@@ -39,7 +40,8 @@ def read_summary(path: str) -> list[tuple[str, dict[str, str], dict[str, str]]]:
 
 
 def check_summary(path: str, names: Sequence[str], rows: Sequence[dict]) -> None:
-    """Refuses a summary without a column that its figures need, and a cell that is no number where one is expected."""
+    """Refuses a summary without a column that its figures need, and a cell that is no number where
+    one is expected."""
     figures = [name for name in names if name.endswith(("_mean", "_interval95"))]
     needed = [
         "cells",
@@ -52,14 +54,16 @@ def check_summary(path: str, names: Sequence[str], rows: Sequence[dict]) -> None
     for line, row in enumerate(rows, 2):
         if None in row or None in row.values():
             raise Unreadable(
-                f"{path}: not the summary of a sweep: line {line} has another number of cells than line 1"
+                f"{path}: not the summary of a sweep: line {line} has another number of cells than"
+                " line 1"
             )
         for name in ("cells", "complete", *figures):
             text = row[name]
             whole = name in ("cells", "complete")
             if not (re.fullmatch("[0-9]{1,9}", text) if whole else text == "" or is_finite(text)):
                 raise Unreadable(
-                    f"{path}: not the summary of a sweep: line {line}: {name} is {text[:40]!r}; expected a {'whole ' * whole}number"
+                    f"{path}: not the summary of a sweep: line {line}: {name} is {text[:40]!r};"
+                    f" expected a {'whole ' * whole}number"
                 )
 
 
@@ -71,7 +75,8 @@ def is_finite(text: str) -> bool:
 
 
 def sole(value: str) -> str:
-    """Returns the value of a list with one entry, such as method.extra_delay: [4], which a grid may also write.
+    """Returns the value of a list with one entry, such as method.extra_delay: [4], which a grid may
+    also write.
 
     >>> sole("[4]"), sole("[1, 2]"), sole("4")
     ('4', '[1, 2]', '4')
@@ -84,10 +89,12 @@ def sole(value: str) -> str:
 
 
 def cell_name(keys: Iterable[str], values: dict[str, str]) -> str:
-    """Names a cell by some of its keys: the method by its name alone, others by the last part of the key and the value, or by the whole key if two
-    keys have the same last part. Keys that the cell does not set, and has from the base config, are left out.
+    """Names a cell by some of its keys: the method by its name alone, others by the last part of
+    the key and the value, or by the whole key if two keys have the same last part. Keys that the
+    cell does not set, and has from the base config, are left out.
 
-    >>> cell_name(["method.name", "method.accumulate", "optim.lr"], {"method.name": "petra", "method.accumulate": "4"})
+    >>> keys = ["method.name", "method.accumulate", "optim.lr"]
+    >>> cell_name(keys, {"method.name": "petra", "method.accumulate": "4"})
     'petra, accumulate 4'
     """
     keys = list(keys)
@@ -99,31 +106,3 @@ def cell_name(keys: Iterable[str], values: dict[str, str]) -> str:
     return ", ".join(word + values[key] for key, word in zip(keys, words) if key in values) or (
         "base" if keys else ""
     )
-
-
-# Two-sided 95 % of Student's t by degrees of freedom; further on four terms of its expansion about the normal distribution's
-# 1.959964 (Abramowitz and Stegun 26.7.5), which are right to 1e-3 from 10 on.
-T_QUANTILES = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
-
-
-def half_interval(values: Sequence[float]) -> float:
-    """Returns half of the 95 % interval of the mean of `values` (Student's t); 0 for a single value, which has no scatter.
-
-    >>> round(half_interval([40, 50, 60]), 1)
-    24.8
-    """
-    count = len(values)
-    if count < 2:
-        return 0.0
-    z, v = 1.959964, count - 1
-    quantile = (
-        T_QUANTILES[v - 1]
-        if v <= len(T_QUANTILES)
-        else (
-            z
-            + (z**3 + z) / (4 * v)
-            + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
-            + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
-        )
-    )
-    return quantile * statistics.stdev(values) / count**0.5

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the scalars of runs as event files for TensorBoard.
 
-The tags are train/loss, train/top1 and train/lr by microbatch; epoch/eval_top1 and the other columns of /epoch by epoch, from 1; and with probes
-probe/MEASURE/PAIR/stage_NN by microbatch. Values that are not numbers are left out. Times are those of the run: its start and its wall time. Needs a
-SummaryWriter: that of torch (with tensorboard) or of tensorboardX."""
+The tags are train/loss, train/top1 and train/lr by microbatch; epoch/eval_top1 and the other
+columns of /epoch by epoch, from 1; and with probes probe/MEASURE/PAIR/stage_NN by microbatch.
+Values that are not numbers are left out. Times are those of the run: its start and its wall time.
+Needs a SummaryWriter: that of torch (with tensorboard) or of tensorboardX."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ import math
 import os
 import sys
 import time
-from typing import Callable, Iterator
+from collections.abc import Iterator
+from typing import Callable
 
 from .errors import Error, MissingModule
 from .runs import Run, log_path, run_names
@@ -34,7 +36,8 @@ def summary_writer() -> Callable:
         except ImportError as error:
             missing.append(f"{name}: {error}")
     raise MissingModule(
-        f"{sys.executable} has no SummaryWriter ({'; '.join(missing)}); expected torch with tensorboard, or tensorboardX"
+        f"{sys.executable} has no SummaryWriter ({'; '.join(missing)}); expected torch with"
+        " tensorboard, or tensorboardX"
     )
 
 
@@ -44,7 +47,8 @@ def began(run: Run) -> float:
         return calendar.timegm(time.strptime(run.attributes["created"], "%Y-%m-%dT%H:%M:%SZ"))
     except ValueError:
         raise Error(
-            f"{run.path}: its attribute created is {run.attributes['created']!r}; expected a time such as 2025-01-31T12:00:00Z"
+            f"{run.path}: its attribute created is {run.attributes['created']!r}; expected a time"
+            " such as 2025-01-31T12:00:00Z"
         ) from None
 
 

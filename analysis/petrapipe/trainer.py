@@ -1,107 +1,90 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains any network in PyTorch, cut into stages, in the order and by the rules of a method of petra.
+"""Trains any network in PyTorch, cut into stages, in the order and by the rules of a method of
+petra.
 
     stages = [nn.Sequential(...), Coupling(F), Coupling(G), nn.Linear(...)]
-    trainer = Trainer(stages, {"method.name": "petra"}, nn.CrossEntropyLoss(), optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-                      data=loader, epochs=3, evaluate=test_loader, output="runs/mine")
+    trainer = Trainer(
+        stages,
+        {"method.name": "petra"},
+        nn.CrossEntropyLoss(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        data=loader,
+        epochs=3,
+        evaluate=test_loader,
+        output="runs/mine",
+    )
     trainer.run()
 
-docs/your-model.md is the guide. All stages are on one device, and one stream of it: the trainer shows what a method does to gradients, accuracy and
-memory, not how fast J devices are, which `petra simulate` computes."""
+docs/your-model.md is the guide. All stages are on one device, and one stream of it: the trainer
+shows what a method does to gradients, accuracy and memory, not how fast J devices are, which
+`petra simulate` computes."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 import math
-import re
 import time
 import warnings
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
-from . import arguments, facts, protocols, run_schema
-from . import mitigations as known
+from . import arguments, facts, mitigations as known, protocols, run_schema, stage_checks
+from .chain import modules_of
 from .checkpoints import Checkpoints
 from .configs import read_config
+from .epoch_rows import EpochRows
 from .errors import Diverged, Error, StageError
 from .evaluation import Batches, ObservedLoss, evaluate as run_evaluation, rehearse
-from .microbatches import Microbatches, parts_of, samples_of
-from .plan import Plan
+from .microbatches import Microbatches, samples_of
 from .probe import Probe, Window, figures
 from .run_log import RunLog
+from .schedule import Plan
 from .signature import digest_of
-from .stage import Stage, Streams, as_tuple, bytes_of, equal
-from .stage_checks import check_stage, same_outputs
-
-
-class Chain(nn.Sequential):
-    """Modules one after the other, with tensors or tuples of tensors between them."""
-
-    def forward(self, *xs: torch.Tensor) -> Any:
-        for module in self:
-            xs = as_tuple(module(*xs))
-        return xs[0] if len(xs) == 1 else xs
-
-
-def cut(model: nn.Sequential, at: Sequence[int] | int) -> list:
-    """Returns the stages of a model: `at` are the positions, from 0, of the children that begin a stage after the first; or a number of stages, each with
-    about as many children. Within a stage every reversible module is alone, and the modules between two of them are one."""
-    children = list(model)
-    if isinstance(at, int):
-        if not 1 <= at <= len(children):
-            raise Error(
-                f"cut: {at} stages of {len(children)} children; expected 1 to {len(children)} stages"
-            )
-        at = [number * len(children) // at for number in range(1, at)]
-    bounds = [0, *at, len(children)]
-    if sorted(set(bounds)) != bounds:
-        raise Error(f"cut: {list(at)}; expected increasing positions from 1 to {len(children) - 1}")
-    stages = []
-    for first, end in zip(bounds, bounds[1:]):
-        groups: list = []
-        for child in children[first:end]:
-            if hasattr(child, "inverse") or not groups or isinstance(groups[-1], nn.Module):
-                groups.append(child if hasattr(child, "inverse") else [child])
-            else:
-                groups[-1].append(child)
-        stages.append(
-            [
-                group
-                if isinstance(group, nn.Module)
-                else group[0]
-                if len(group) == 1
-                else Chain(*group)
-                for group in groups
-            ]
-        )
-    return stages
+from .stage import Stage
+from .tensors import Streams, bytes_of
 
 
 class Trainer:
     """Trains stages by a plan.
 
-    stages: a list with one nn.Module per stage, or a list of modules for a stage whose modules keep and invert one by one; or an nn.Sequential, with
-        `cut`. A message between stages is a tensor or a tuple of tensors. A module is reversible if it has `inverse(*outputs)` (Coupling).
-    config: method, probes and mitigations: the path of a config, YAML text, or a mapping of dotted keys ({"method.name": "petra"}), which may be nested.
-    loss: loss(output, target), the mean over the microbatch. Top-1 is known if it calls cross_entropy, nll_loss or multi_margin_loss of PyTorch.
-    optimizer: called with the list of a stage's parameters; returns a torch optimiser or a list of them. Its train() and eval() are called if it has both.
-    data: a DataLoader or another iterable that can be read again; a list of microbatches (input, target); or a function from the number of a microbatch,
-        from 0, to (input, target). Objects with set_epoch receive the number of each epoch.
-    microbatches, epochs: the length of the run; `epoch` the number of microbatches of an epoch if `data` has no length.
+    stages: a list with one nn.Module per stage, or a list of modules for a stage whose modules keep
+        and invert one by one; or an nn.Sequential, with `cut`. A message between stages is a tensor
+        or a tuple of tensors. A module is reversible if it has `inverse(*outputs)` (Coupling).
+    config: method, probes and mitigations: the path of a config, YAML text, or a mapping of dotted
+        keys ({"method.name": "petra"}), which may be nested.
+    loss: loss(output, target), the mean over the microbatch. Top-1 is known if it calls
+        cross_entropy, nll_loss or multi_margin_loss of PyTorch.
+    optimizer: called with the list of a stage's parameters; returns a torch optimiser or a list of
+        them. Its train() and eval() are called if it has both.
+    data: a DataLoader or another iterable that can be read again; a list of microbatches (input,
+        target); or a function from the number of a microbatch, from 0, to (input, target). Objects
+        with set_epoch receive the number of each epoch.
+    microbatches, epochs: the length of the run; `epoch` the number of microbatches of an epoch if
+        `data` has no length.
     evaluate: an iterable of (input, target) for the evaluation at the end of an epoch.
-    clip: the maximum norm of the gradient of a stage. autocast: a dtype for torch.autocast.
-    scheduler: called with each optimiser; returns a learning-rate scheduler, which steps after each update (ReduceLROnPlateau: after each epoch, with its
-        loss); or "config" for the rates of the config.
-    mitigations: Mitigations in addition to those of the config. seed: of the random numbers; without it run.seed of the config.
-    output: the folder of the run, with run.h5 and checkpoint.pt. checkpoint_every: microbatches between two checkpoints. resume: continue from
-        it, also with more epochs or microbatches. overwrite: replace an earlier run in the folder, when this one has its first loss.
-    A run ends as in petra: without run.drain, lockstep methods end while microbatches are in flight, and their last losses are missing.
-    on_epoch: called at the end of an epoch, after its evaluation, with its row of `epochs`, a dictionary: epoch, train_loss, eval_loss, eval_top1 and others.
-    `training` is what the run depends on, by key, as its log has it (facts.py).
-    plan: a Plan instead of that of the config. petra: the path of the program; without it the environment variable PETRA, then PATH."""
+    clip: the maximum norm of the gradient of a stage.
+    autocast: a dtype for torch.autocast.
+    scheduler: called with each optimiser; returns a learning-rate scheduler, which steps after each
+        update (ReduceLROnPlateau: after each epoch, with its loss); or "config" for the rates of
+        the config.
+    mitigations: Mitigations in addition to those of the config.
+    seed: of the random numbers; without it run.seed of the config.
+    output: the folder of the run, with run.h5 and checkpoint.pt.
+    checkpoint_every: microbatches between two checkpoints.
+    resume: continue from the checkpoint, also with more epochs or microbatches.
+    overwrite: replace an earlier run in the folder, when this one has its first loss.
+    on_epoch: called at the end of an epoch, after its evaluation, with its row of `epochs`, a
+        dictionary: epoch, train_loss, eval_loss, eval_top1 and others.
+    plan: a Plan instead of that of the config.
+    petra: the path of the program; without it the environment variable PETRA, then PATH.
+
+    A run ends as in petra: without run.drain, lockstep methods end while microbatches are in
+    flight, and their last losses are missing. `training` is what the run depends on, by key, as its
+    log has it (facts.py)."""
 
     def __init__(
         self,
@@ -152,42 +135,31 @@ class Trainer:
         if checkpoint_every and not output:
             raise Error("checkpoint_every: a checkpoint needs a folder; expected output=")
         self.device = arguments.device_of(device)
-        modules = self._modules(stages, cut)
+        modules = modules_of(stages, cut)
         if isinstance(loss, nn.Module) and any(
             p.requires_grad for p in loss.to(self.device).parameters()
         ):
             raise Error(
-                "loss: has parameters, which no optimiser would have; expected them in the last stage"
+                "loss: has parameters, which no optimiser would have; expected them in the last"
+                " stage"
             )
         if autocast is torch.float16:
             raise Error(
-                "autocast: gradients in float16 need a scale of the loss, which the trainer lacks; expected torch.bfloat16"
+                "autocast: gradients in float16 need a scale of the loss, which the trainer lacks;"
+                " expected torch.bfloat16"
             )
         self.microbatches = Microbatches(data, self.device, 1 if seed is None else seed, epoch)
-        self.epoch_length = epoch or self.microbatches.length
-        self.batch = self._batch()
-        unused = (
-            []
-            if plan is None
-            else [
-                name
-                for name, value in (
-                    ("config", config),
-                    ("microbatches", microbatches),
-                    ("epochs", epochs),
-                    ("epoch", epoch),
-                )
-                if value
-            ]
-        )
-        if unused:
-            warnings.warn(
-                f"{', '.join(unused)}: no effect beside plan=, which has them; expected {'{}' if unused == ['config'] else 'none of them'}",
-                stacklevel=2,
+        self.batch = arguments.batch_of(data, self.microbatches)
+        if plan is not None:
+            arguments.warn_beside_plan(
+                config=config, microbatches=microbatches, epochs=epochs, epoch=epoch
             )
-        self.plan = plan or self._plan(
+        self.plan = plan or arguments.plan_of(
             config,
             len(modules),
+            self.microbatches,
+            self.batch,
+            epoch or self.microbatches.length,
             microbatches,
             epochs,
             petra,
@@ -195,7 +167,8 @@ class Trainer:
         )
         if self.plan.stages != len(modules):
             raise Error(
-                f"the plan has {self.plan.stages} stages; expected {len(modules)}, one per stage of the network"
+                f"the plan has {self.plan.stages} stages; expected {len(modules)}, one per stage of"
+                " the network"
             )
         self.config = read_config(self.plan.config)
         self.seed = self.microbatches.seed = (
@@ -204,78 +177,63 @@ class Trainer:
         self.evaluation = None if evaluate is None else Batches(evaluate, self.seed)
         if clip is None:
             self.clip = float(self.config.get("optim.clip", 0)) or None
-        self.by_config, self.tracing = (
-            scheduler == "config",
-            self.config.get("run.trace_actions") == "true",
-        )
+        self.by_config = scheduler == "config"
+        self.tracing = self.config.get("run.trace_actions") == "true"
         method = self.plan.method
         self.rules = (method["backward_weights"], method["invert_weights"])
-        self._refuse(method)
+        arguments.refuse(self.plan, self.config)
         if not len(self.plan.rows("U")):
             warnings.warn(
-                f"no stage makes an update: method.accumulate is {self.plan.accumulate}, and the run has {self.plan.microbatches} microbatches",
+                f"no stage makes an update: method.accumulate is {self.plan.accumulate}, and the"
+                f" run has {self.plan.microbatches} microbatches",
                 stacklevel=2,
             )
         self.loss = ObservedLoss(loss)
         self.stages = [
             Stage(
                 number,
-                modules_of,
+                own,
                 method["keep"],
                 protocols.making(optimizer, number),
                 self.device,
                 self.seed,
                 autocast,
                 self.loss if number == len(modules) else None,
-                self._outlives(number),
+                self.plan.outlives(number),
             )
-            for number, modules_of in enumerate(modules, 1)
+            for number, own in enumerate(modules, 1)
         ]
-        self.shares_frozen = False
-        self._check_shared()
+        self.shares_frozen = stage_checks.check_shared(self.stages)
         protocols.check_optimizers(self.stages)
         protocols.to_training(self.stages)
         updates = [
             int(((self.plan.kind == "U") & (self.plan.stage == stage.number)).sum())
             for stage in self.stages
         ]
-        self.stepping = protocols.Schedulers(
-            self.stages, None if self.by_config else scheduler, updates
-        )
+        called = scheduler if callable(scheduler) else None
+        self.stepping = protocols.Schedulers(self.stages, called, updates)
         self.schedulers = self.stepping.of
-        self._warn(config if plan is None else {}, clip)
-        wanted = [*known.of_config(self.config), *mitigations]
-        if wanted and any(map(math.isnan, self.plan.delays)):
-            raise Error(
-                f"mitigations: the delay of {method['name']} with this config is not fixed; expected a method with a fixed delay"
-            )
-        if "latest" not in self.rules and any(
-            known.overrides(mitigation, "correct") for mitigation in wanted
-        ):
-            raise Error(
-                f"mitigations: a correction changes the latest weights, which no backward of {method['name']} reads; expected another method"
-            )
-        for stage, delay in zip(self.stages, self.plan.delays):
-            stage.delay = delay
-            for mitigation in wanted:
-                own = copy.deepcopy(mitigation)
-                own.stage, own.stages = stage.number, self.plan.stages
-                stage.mitigations.append(own)
+        arguments.warn_of(
+            config if plan is None else {}, self.plan, self.stages, self.by_config, clip
+        )
+        self._mitigate([*known.of_config(self.config), *mitigations])
         self.losses: dict[int, float] = {}
         self.epochs: list[dict[str, float]] = []
         self.probes: list[tuple[int, dict]] = []
         self.probe = Probe(self.plan, self._probed)
-        self._place_uses()
+        self.method_last = self.plan.last_uses()
+        self.last = self.plan.last_needs(self.probe.uses)
+        self.evaluation_ends = set(self.plan.evaluation_ends().values())
+        self.sums = EpochRows(self.plan)
         self.up: dict[tuple[int, int], Streams] = {}
         self.down: dict[tuple[int, int], tuple[Streams, Streams]] = {}
         self.waiting = [0] * len(self.stages)  # bytes of the messages for each stage
         self.targets: dict[int, Any] = {}
         self.held: dict[tuple[int, int], list] = {}  # gradients that wait for W
         self.snapshots: dict[int, list] = {}
-        self.row, self.seconds, self.evaluating = 0, 0.0, 0.0
+        self.row, self.seconds = 0, 0.0
         self.peaks = [[0] * len(run_schema.CATEGORIES) for _ in self.stages]
         self.totals = [0] * len(self.stages)
-        self._count_epochs()
         self.training = facts.training_facts(
             self.stages,
             self.schedulers,
@@ -294,321 +252,33 @@ class Trainer:
             },
         )
         self.log: RunLog | None = None
-        rows = self._prepare()
+        rows = stage_checks.try_stages(self.stages, self.plan, self.microbatches)
         if self.evaluation is not None:
             rehearse(self.stages, self.evaluation, self.loss, self.device)
         self._open(rows, resume, overwrite)
         self.microbatches.close()
 
-    # --- set-up ---
-
-    @staticmethod
-    def _modules(stages: Any, at: Sequence[int] | int | None) -> list[list[nn.Module]]:
-        if isinstance(stages, nn.Sequential):
-            stages = cut(stages, range(1, len(stages)) if at is None else at)
-        elif at is not None:
-            raise Error("cut: expected an nn.Sequential; a list of stages is already cut")
-        found = [list(stage) if isinstance(stage, (list, tuple)) else [stage] for stage in stages]
-        for number, modules in enumerate(found, 1):
-            for module in modules:
-                if not isinstance(module, nn.Module):
-                    raise StageError(
-                        f"stage {number}: is a {type(module).__name__}; expected an nn.Module or a list of them"
-                    )
-        if not found:
-            raise Error("stages: an empty list; expected at least one module")
-        return found
-
-    def _plan(
-        self,
-        config: Any,
-        stages: int,
-        microbatches: int | None,
-        epochs: int | None,
-        petra: str | None,
-        keys: Mapping[str, Any],
-    ) -> Plan:
-        if microbatches is None:
-            if epochs is None or self.epoch_length is None:
-                raise Error(
-                    "the length of the run is not known; expected microbatches=, or epochs= and data with a length (or epoch=)"
-                )
-            microbatches = epochs * self.epoch_length
-        self.epoch_length = self.epoch_length or microbatches
-        passes, samples = -(-microbatches // self.epoch_length), self.batch * self.epoch_length
-        if passes > run_schema.MAXIMUM_EPOCHS:
+    def _mitigate(self, wanted: Sequence[known.Mitigation]) -> None:
+        """Gives every stage a copy of each mitigation."""
+        method = self.plan.method
+        if wanted and any(map(math.isnan, self.plan.delays)):
             raise Error(
-                f"microbatches: {microbatches} are {passes} epochs of {self.epoch_length}; expected at most {run_schema.MAXIMUM_EPOCHS} epochs: epoch= "
-                "makes them longer"
+                f"mitigations: the delay of {method['name']} with this config is not fixed;"
+                " expected a method with a fixed delay"
             )
-        if self.batch > run_schema.MAXIMUM_BATCH or samples > run_schema.MAXIMUM_SAMPLES:
-            raise Error(
-                f"data: {self.epoch_length} microbatches of {self.batch} samples in an epoch; expected at most {run_schema.MAXIMUM_BATCH} and in all "
-                f"{run_schema.MAXIMUM_SAMPLES} samples: epoch= makes it shorter"
-            )
-        xs, target = self.microbatches.peek(0)
-        windows = self._is_windows(xs, target)  # the log counts tokens and not samples
-        keys = {
-            "data__set": "tokens" if windows else "cifar10",
-            **({"model__context": target.shape[1]} if windows else {}),
-            **keys,
-        }
-        try:
-            return Plan.of_config(
-                config,
-                petra=petra,
-                cluster__stages=stages,
-                run__max_microbatches=microbatches,
-                run__epochs=passes,
-                data__batch=self.batch,
-                data__limit=samples,
-                **keys,
-            )
-        except (
-            Error
-        ) as error:  # it names arguments of this call, and no keys that the user has not set
-            raise Error(
-                re.sub(
-                    r"^petra: --set ([\w.]+)=",
-                    lambda match: (
-                        f"{arguments.NAMES[match[1]]}: "
-                        if match[1] in arguments.NAMES
-                        else match[0]
-                    ),
-                    str(error),
-                )
-            ) from None
-
-    def _batch(self) -> int:
-        """Returns the samples of a microbatch, whose last one may have fewer."""
-        loader = next(
-            (one for one in parts_of(self.data)[0] if isinstance(one, torch.utils.data.DataLoader)),
-            None,
-        )
-        xs, target = self.microbatches.peek(0)
-        alone = (
-            isinstance(target, torch.Tensor) and not target.dim()
-        )  # a sample without a dimension for the batch
-        return getattr(loader, "batch_size", None) or (1 if alone else max(1, samples_of(xs)))
-
-    @staticmethod
-    def _is_windows(xs: Streams, target: Any) -> bool:
-        """Returns whether samples are windows of tokens: the input has integers, and a label for each."""
-
-        def integers(t: Any) -> bool:
-            return (
-                isinstance(t, torch.Tensor)
-                and t.dim() == 2
-                and t.dtype in (torch.int64, torch.int32)
-            )
-
-        return (
-            integers(target)
-            and target.shape[1] > 0
-            and any(integers(x) and x.shape == target.shape for x in xs)
-        )
-
-    def _warn(self, config: Any, clip: float | None) -> None:
-        """Warns of settings without effect, in one line each."""
-
-        def warn(text: str) -> None:
-            warnings.warn(text, stacklevel=3)
-
-        without = arguments.without_effect(config, self.by_config, clip)
-        if without:
-            named = ", ".join(without[:6]) + (
-                f" and {len(without) - 6} more" if len(without) > 6 else ""
-            )
-            warn(
-                f"config: {named}: no effect; the network, the optimiser, the data and the length are those of the call"
-            )
-        if self.plan.method["keep"] == "nothing" and not any(
-            any(stage.reversible) for stage in self.stages
-        ):
-            warn(
-                f"no stage is reversible, so the stages keep their inputs and compute again (checkpointing), although {self.plan.method['name']} keeps nothing "
-                "of reversible stages; expected stages with inverse(), such as Coupling"
-            )
-
-    def _refuse(self, method: Mapping[str, Any]) -> None:
-        formats = ("cluster.message.up", "cluster.message.down", "method.keep_precision")
-        for key, off in (
-            ("cluster.replicas", "1"),
-            ("data.recalibrate", "0"),
-            *((key, "native") for key in formats),
-        ):
-            if self.config.get(key, off) != off:
-                raise Error(f"{key}: not available for networks in PyTorch; expected {off}")
-        if (
-            int(method.get("sync_period") or 0) > 0
-            and self.plan.fused_head
-            and method["backward_weights"] == "latest"
+        if "latest" not in self.rules and any(
+            known.overrides(mitigation, "correct") for mitigation in wanted
         ):
             raise Error(
-                "method.sync_period: the last stage reads two kinds of weights in one action; expected method.head: split"
+                "mitigations: a correction changes the latest weights, which no backward of"
+                f" {method['name']} reads; expected another method"
             )
-        plan = self.plan
-        key, forward, backward = (
-            plan.stage * (plan.microbatches + 1) + plan.microbatch,
-            plan.rows("F"),
-            plan.rows("B"),
-        )
-        read = dict(zip(key[forward].tolist(), plan.weights[forward].tolist()))
-        if method["keep"] == "graph" and any(
-            read.get(one, version) != version
-            for one, version in zip(key[backward].tolist(), plan.weights[backward].tolist())
-        ):
-            raise Error(
-                "method.keep: a graph of PyTorch has the weights of its forward, but the backward of this method reads others; expected method.keep: "
-                "input, or method.backward_weights: stashed"
-            )
-
-    def _outlives(self, number: int) -> bool:
-        """Returns whether an update or another pass comes between the forward and the backward of a microbatch of a stage."""
-        kinds = self.plan.kind[self.plan.stage == number]
-        kinds = kinds[(kinds == "F") | (kinds == "B") | (kinds == "U")]
-        return bool(len(self.plan.probes)) or bool(((kinds[:-1] == "F") & (kinds[1:] != "B")).any())
-
-    def _check_shared(self) -> None:
-        """Raises StageError if two stages would train a parameter. They may share one that is frozen."""
-        owners: dict[int, int] = {}
-        for stage in self.stages:
-            for name, parameter in zip(stage.names, stage.parameters):
-                owner = owners.setdefault(id(parameter), stage.number)
-                if owner != stage.number and parameter.requires_grad:
-                    raise StageError(
-                        f"stage {stage.number} ({stage.name}): its parameter {name} is also one of stage {owner}; expected weights "
-                        "of one stage: untie them, or put both modules into one stage"
-                    )
-                if owner != stage.number:
-                    self.shares_frozen = True
-
-    def _place_uses(self) -> None:
-        """Finds, for each stage and version, the last row that needs it: a pass, an evaluation or a probe; the end of the run if
-        a microbatch is still in flight then."""
-        self.method_last = self.plan.last_uses()
-        self.last = [rows.copy() for rows in self.method_last]
-        evaluations = self.plan.rows("E")
-        ends = {int(self.plan.microbatch[row]): row for row in evaluations.tolist()}
-        uses = [
-            (
-                (int(self.plan.stage[row]), int(self.plan.weights[row])),
-                ends[int(self.plan.microbatch[row])],
-            )
-            for row in evaluations.tolist()
-        ]
-        self.evaluation_ends = set(ends.values())
-        backwards = set(
-            zip(
-                self.plan.stage[self.plan.kind == "B"].tolist(),
-                self.plan.microbatch[self.plan.kind == "B"].tolist(),
-            )
-        )
-        forwards = self.plan.rows("F")
-        uses += [
-            ((stage, version), len(self.plan))
-            for stage, m, version in zip(
-                *(
-                    column[forwards].tolist()
-                    for column in (self.plan.stage, self.plan.microbatch, self.plan.weights)
-                )
-            )
-            if (stage, m) not in backwards
-        ]  # a longer run that continues this one reads them
-        for (stage, version), row in [*uses, *self.probe.uses.items()]:
-            self.last[stage - 1][version] = max(self.last[stage - 1][version], row)
-
-    def _count_epochs(self) -> None:
-        """Counts the losses and the places of evaluations that each epoch will have, also if no evaluation is given: the epoch ends there, after its
-        updates. An epoch that the run does not complete never has all of them, and no row."""
-        plan = self.plan
-        complete = plan.microbatches // max(1, plan.epoch_microbatches)
-        self.open_epochs: dict[int, dict] = {}
-        losing = "B" if plan.fused_head else "F"
-        for epoch in plan.epoch[(plan.kind == losing) & (plan.stage == plan.stages)].tolist():
-            self.open_epochs.setdefault(
-                epoch, {"losses": int(epoch >= complete), "evaluations": 0}
-            )["losses"] += 1
-        for row in self.evaluation_ends:
-            self.open_epochs.setdefault(int(plan.epoch[row]), {"losses": 0, "evaluations": 0})[
-                "evaluations"
-            ] += 1
-        for entry in self.open_epochs.values():
-            entry.update(
-                sum=0.0, weight=0.0, right=0.0, labels=0.0, samples=0, lr=math.nan, wall_s=0.0
-            )
-
-    def _prepare(self) -> list[dict]:
-        """Runs every stage once on the first microbatch. Returns the rows of /model/stages."""
-        xs, target = self.microbatches.peek(0)
-        samples = samples_of(xs) or 1
-        rows = []
-        for stage, delay in zip(self.stages, self.plan.header["stage"]):
-            last = stage.number == len(self.stages)
-            streams = bytes_of(
-                [x for x in xs if isinstance(x, torch.Tensor) and x.is_floating_point()]
-            )
-            back = streams + (
-                bytes_of(xs)
-                if stage.number > 1 and self.stages[stage.number - 2].inverts(-1)
-                else 0
-            )
-            ys, flops = check_stage(stage, xs, 0, target if last else None)
-            if any(p.grad is not None for other in self.stages for p in other.parameters):
-                raise StageError(
-                    f"stage {stage.number} ({stage.name}): gives a gradient to a parameter of another stage; expected the parameters of its own "
-                    "modules: join the stages that share it"
-                )
-            if last and (ys[0].dim() or not ys[0].is_floating_point()):
-                raise StageError(
-                    f"stage {stage.number} ({stage.name}): the loss has shape {tuple(ys[0].shape)}; expected one number, the mean over the microbatch"
-                )
-            rows.append(
-                {
-                    "name": stage.name,
-                    "reversible": int(stage.inverts(0)),
-                    "parameters": sum(p.numel() for p in stage.parameters if p.requires_grad),
-                    "forward_flops": flops // samples,
-                    "forward_bytes": 0 if last else bytes_of(ys),
-                    "backward_bytes": back if stage.number > 1 else 0,
-                    "delay": int(delay["delay_microbatches"] or 0),
-                }
-            )
-            xs = ys
-        self._check_apart()
-        return rows
-
-    def _check_apart(self) -> None:
-        """Raises StageError if a module reads what another one has left in an attribute, because in a pipeline that belongs to another microbatch: microbatch 0
-        passes, then 1, then every module computes 0 again, from the last one to the first."""
-        calls: list[list[tuple]] = [[], []]
-        given = [x for x in self.microbatches.peek(0)[0] if isinstance(x, torch.Tensor)]
-        copies = [x.clone() for x in given]
-        with torch.no_grad(), contextlib.ExitStack() as stack:
-            for stage in self.stages:
-                stack.enter_context(stage.unchanged())
-            for m in range(min(2, self.plan.microbatches)):
-                xs, target = self.microbatches.peek(m)
-                if not all(map(equal, given, copies)):
-                    raise Error(
-                        "data: microbatch 1 changes the tensors of microbatch 0; expected new ones for each microbatch"
-                    )
-                for stage in self.stages:
-                    own = target if stage.number == len(self.stages) else None
-                    for b in range(len(stage.modules)):
-                        before, xs = xs, stage.call(b, stage.current, xs, 0, None, own)
-                        calls[m].append((stage, b, before, own, xs))
-            for stage, b, xs, own, ys in reversed(calls[0]) if calls[1] else ():
-                try:
-                    same = same_outputs(stage, ys, stage.call(b, stage.current, xs, 0, None, own))
-                except StageError:
-                    same = False
-                if not same:
-                    raise stage.error(
-                        b,
-                        "computes something else after another microbatch has passed the stages below; it reads what another module has left in "
-                        "an attribute, which belongs to another microbatch; expected this tensor as an input, as part of the messages",
-                    )
+        for stage, delay in zip(self.stages, self.plan.delays):
+            stage.delay = delay
+            for mitigation in wanted:
+                own = copy.deepcopy(mitigation)
+                own.stage, own.stages = stage.number, self.plan.stages
+                stage.mitigations.append(own)
 
     def _open(self, rows: list[dict], resume: bool, overwrite: bool) -> None:
         self.checkpoints: Checkpoints | None = None
@@ -638,7 +308,8 @@ class Trainer:
         )
 
     def _in_words(self) -> dict[str, str]:
-        """Returns descriptions of the network, the optimiser and the data for the log, and what the training depends on."""
+        """Returns descriptions of the network, the optimiser and the data for the log, and what the
+        training depends on."""
         rates = self.plan.learning_rate[self.plan.rows("U")].tolist() if self.by_config else None
         names = {type(one).__name__: None for some in self.schedulers for one in some}
         more = [*names, *([f"clip {self.clip:g}"] if self.clip else [])]
@@ -657,12 +328,14 @@ class Trainer:
 
     # --- the run ---
 
-    def run(self) -> "Trainer":
-        """Performs the rows of the plan from the current one to the end. Raises Diverged at a loss that is not finite, and StageError for a module that
-        cannot be trained. A trainer runs once."""
+    def run(self) -> Trainer:
+        """Performs the rows of the plan from the current one to the end. Raises Diverged at a loss
+        that is not finite, and StageError for a module that cannot be trained. A trainer runs
+        once."""
         if self.ended:
             raise Error(
-                "run: this run has ended; expected a new Trainer, with resume=True to continue from its checkpoint"
+                "run: this run has ended; expected a new Trainer, with resume=True to continue from"
+                " its checkpoint"
             )
         self.started = time.monotonic() - self.seconds
         if self.device.type == "cuda":
@@ -770,7 +443,7 @@ class Trainer:
 
     def _update(self, row: int, stage: Stage, m: int) -> int:
         if self.shares_frozen:  # and perhaps it is frozen no longer
-            self._check_shared()
+            self.shares_frozen = stage_checks.check_shared(self.stages)
         self.probe.updating(stage, m)
         keep = bool(self.last[stage.number - 1][stage.updates] > row)
         rate = float(self.plan.learning_rate[row]) if self.by_config else None
@@ -780,10 +453,11 @@ class Trainer:
             )
         except Error:
             raise
-        except Exception as error:  # noqa: BLE001: an optimiser or a mitigation of the user
+        except Exception as error:  # an optimiser or a mitigation of the user
             raise StageError(
-                f"stage {stage.number} ({stage.name}): update {stage.updates + 1} fails: {protocols.reason_of(error)}; expected an optimiser "
-                "that needs the gradients alone"
+                f"stage {stage.number} ({stage.name}): update {stage.updates + 1} fails:"
+                f" {protocols.reason_of(error)}; expected an optimiser that needs the gradients"
+                " alone"
             ) from error
         self.stepping.step(stage)
         return stage.updates - 1
@@ -792,12 +466,9 @@ class Trainer:
         found, value = self.loss.counts(target), float(losses[0])
         self.losses[m] = value if found.weight else math.nan  # no label counts
         if not math.isfinite(value):
-            raise Diverged(self._why(m, value))
-        epoch, lr, now = (
-            int(self.plan.epoch[row]),
-            float(next(self.stages[-1].groups())["lr"]),
-            time.monotonic() - self.started,
-        )
+            raise Diverged(stage_checks.why_not_finite(self.stages, self.microbatches, m, value))
+        epoch, now = int(self.plan.epoch[row]), time.monotonic() - self.started
+        lr = float(next(self.stages[-1].groups())["lr"])
         if self.by_config:
             lr = self._rate_of(m, lr)
         if self.log and found.weight:
@@ -810,20 +481,8 @@ class Trainer:
                 wall_s=now,
                 virtual_s=1e-9 * int(self.plan.start_ns[row]),
             )
-        entry = self.open_epochs.get(epoch)
-        if not entry:
-            return
-        entry.update(
-            losses=entry["losses"] - 1,
-            sum=entry["sum"] + found.weight * value,
-            weight=entry["weight"] + found.weight,
-            right=entry["right"] + found.right,
-            labels=entry["labels"] + found.labels,
-            samples=entry["samples"] + samples_of(target),
-            lr=lr,
-            wall_s=now,
-        )
-        self._close_epochs()
+        if self.sums.add_loss(epoch, value, found, samples_of(target), lr, now):
+            self._close_epochs()
 
     def _rate_of(self, m: int, other: float) -> float:
         """Returns the rate of the config for the next update of the last stage."""
@@ -839,31 +498,6 @@ class Trainer:
             ]
         k = self.plan.accumulate
         return self._rates[m // k][1] if m // k < len(self._rates) else other
-
-    def _why(self, m: int, value: float) -> str:
-        for stage in self.stages:
-            for name, tensor in zip(stage.names, stage.current):
-                if not bool(torch.isfinite(tensor).all()):
-                    return (
-                        f"microbatch {m}: the loss is {value}: stage {stage.number} ({stage.name}) has weights that are not finite ({name}, after "
-                        f"{stage.updates} updates); expected a lower learning rate, or clip="
-                    )
-        xs, target = self.microbatches[m]
-        with torch.no_grad():
-            for stage in self.stages:
-                xs = stage.through(
-                    stage.current, xs, m, None, target if stage.number == len(self.stages) else None
-                )
-                if not all(
-                    bool(torch.isfinite(x).all())
-                    for x in xs
-                    if isinstance(x, torch.Tensor) and x.is_floating_point()
-                ):
-                    return (
-                        f"microbatch {m}: the loss is {value}: stage {stage.number} ({stage.name}) has outputs that are not finite; expected finite inputs, "
-                        "a lower learning rate, or clip="
-                    )
-        return f"microbatch {m}: the loss is {value}; expected a lower learning rate, or clip="
 
     def _probed(self, window: Window) -> None:
         found = figures(window, self.stages)
@@ -886,44 +520,20 @@ class Trainer:
             )
             if row in self.evaluation_ends:
                 self._evaluate(int(self.plan.epoch[row]), self.snapshots.pop(m))
-        elif row in self.evaluation_ends and int(self.plan.epoch[row]) in self.open_epochs:
-            self.open_epochs[int(self.plan.epoch[row])]["evaluations"] -= 1
+        elif row in self.evaluation_ends and int(self.plan.epoch[row]) in self.sums.open:
+            self.sums.open[int(self.plan.epoch[row])]["evaluations"] -= 1
             self._close_epochs()
         return version
 
     def _evaluate(self, epoch: int, taken: list) -> None:
         before = time.monotonic()
         found = run_evaluation(self.stages, taken, self.evaluation, self.loss, self.device, epoch)
-        entry = self.open_epochs[epoch]
-        entry.update(
-            evaluations=entry["evaluations"] - 1, wall_s=time.monotonic() - self.started, **found
-        )
-        self.evaluating += time.monotonic() - before
+        now = time.monotonic()
+        self.sums.add_evaluation(epoch, found, now - before, now - self.started)
         self._close_epochs()
 
-    epoch_started = 0.0
-
     def _close_epochs(self) -> None:
-        """Writes the rows of the epochs that have all their losses and evaluations, in order."""
-        while self.open_epochs:
-            epoch = min(self.open_epochs)
-            entry = self.open_epochs[epoch]
-            if entry["losses"] or entry["evaluations"]:
-                return
-            del self.open_epochs[epoch]
-            spent = max(1e-9, entry["wall_s"] - self.epoch_started - self.evaluating)
-            row = {
-                "epoch": epoch,
-                "train_loss": entry["sum"] / entry["weight"] if entry["weight"] else math.nan,
-                "train_top1": entry["right"] / entry["labels"] if entry["labels"] else math.nan,
-                "eval_loss": entry.get("eval_loss", math.nan),
-                "eval_top1": entry.get("eval_top1", math.nan),
-                "eval_top5": entry.get("eval_top5", math.nan),
-                "lr": entry["lr"],
-                "wall_s": entry["wall_s"],
-                "samples_per_s": entry["samples"] / spent if entry["samples"] else math.nan,
-            }
-            self.epoch_started, self.evaluating = entry["wall_s"], 0.0
+        for row in self.sums.complete():
             self.epochs.append(row)
             self.stepping.end_epoch(
                 row["train_loss"] if self.evaluation is None else row["eval_loss"]
@@ -947,7 +557,8 @@ class Trainer:
         return message
 
     def _measure(self, stage: Stage, kind: str) -> None:
-        """Counts what the stage holds in an action, or without one. A version that only a probe or an evaluation still reads does not count."""
+        """Counts what the stage holds in an action, or without one. A version that only a probe or
+        an evaluation still reads does not count."""
         j = stage.number - 1
         older = sum(1 for version in stage.versions if self.method_last[j][version] > self.row)
         now = [
@@ -974,7 +585,8 @@ class Trainer:
         return self._checkpoints().path
 
     def save(self) -> None:
-        """Writes checkpoint.pt, from which a run with resume=True continues to the same bits on the same machine."""
+        """Writes checkpoint.pt, from which a run with resume=True continues to the same bits on the
+        same machine."""
         self._checkpoints().save()
 
     def _checkpoints(self) -> Checkpoints:

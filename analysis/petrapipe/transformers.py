@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPT, Llama and their reversible forms as plain modules of PyTorch, for networks.py. The tensors of a GPT and of a Llama have the names and shapes of
-Hugging Face's GPT2LMHeadModel and LlamaForCausalLM, so that its state_dicts fit both. Here a reversible network keeps its activations, as any module
-does."""
+"""GPT, Llama and their reversible forms as plain modules of PyTorch, for networks.py. The tensors
+of a GPT and of a Llama have the names and shapes of Hugging Face's GPT2LMHeadModel and
+LlamaForCausalLM, so that its state_dicts fit both. Here a reversible network keeps its activations,
+as any module does."""
 
 from __future__ import annotations
 
@@ -120,7 +121,8 @@ class Trunk(nn.Module):
 
 
 def rotate(x: torch.Tensor, base: float) -> torch.Tensor:
-    """Rotary positions (Su et al. 2021) of (N, heads, T, d): at position t, feature i and feature i + d/2 rotate by the angle t base^(-2i/d)."""
+    """Rotary positions (Su et al. 2021) of (N, heads, T, d): at position t, feature i and feature i
+    + d/2 rotate by the angle t base^(-2i/d)."""
     half = x.shape[3] // 2
     frequencies = base ** (-torch.arange(half, dtype=torch.float64, device=x.device) / half)
     angles = torch.outer(
@@ -146,7 +148,8 @@ def linear(inputs: int, outputs: int) -> nn.Linear:
 
 
 class LlamaAttention(nn.Module):
-    """Causal attention of (N, T, width) with rotary positions; several heads of queries may share a head of keys and values."""
+    """Causal attention of (N, T, width) with rotary positions; several heads of queries may share a
+    head of keys and values."""
 
     def __init__(self, network: Transformer) -> None:
         super().__init__()
@@ -228,7 +231,8 @@ class LlamaTrunk(nn.Module):
 
 
 class TokenModel(nn.Module):
-    """Tokens (N, T) to logits (N, T, vocabulary). The attribute with the trunk has the name that its tensors have in a state_dict."""
+    """Tokens (N, T) to logits (N, T, vocabulary). The attribute with the trunk has the name that
+    its tensors have in a state_dict."""
 
     trunk_class: type[nn.Module]
 

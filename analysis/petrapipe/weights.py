@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts weights.h5 to a state_dict of PyTorch and back (docs/pytorch.md).
 
-    to_state("weights.h5", "model.pt")             # also .npz and .safetensors, which need no PyTorch
+    to_state("weights.h5", "model.pt") # also .npz and .safetensors, which need no PyTorch
     to_petra("resnet18.pth", "weights.h5")         # for petra train --set model.weights=weights.h5
     to_petra("gpt2.safetensors", "gpt2.h5", heads=12)
     to_petra("llama/model.safetensors", "llama.h5", context=1024)
 
-The network (family, depth, stem, width, classes, ...) follows from the names and shapes of the tensors. A ResNet has the names of torchvision. A RevNet
-has them too, and those of networks.py if torchvision has no counterpart. weights_transformers.py is for GPTs and Llamas. Convolutions are (out, in, height,
-width), linear layers (out, in), everything of a batch norm (channels,)."""
+The network (family, depth, stem, width, classes, ...) follows from the names and shapes of the
+tensors. A ResNet has the names of torchvision. A RevNet has them too, and those of networks.py if
+torchvision has no counterpart. weights_transformers.py is for GPTs and Llamas. Convolutions are
+(out, in, height, width), linear layers (out, in), everything of a batch norm (channels,)."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import re
-from typing import TYPE_CHECKING, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from . import weights_transformers as transformers
 from .errors import Error
@@ -29,22 +31,25 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]  # of a tensor
 
+# By group; petra has no other depths of this shape.
 BLOCKS = {
     18: (2, 2, 2, 2),
     34: (3, 4, 6, 3),
     50: (3, 4, 6, 3),
     101: (3, 4, 23, 3),
-}  # by group; petra has no other depths of this shape
-DEPTHS = {
+}
+# The depth by these numbers and whether blocks are bottlenecks.
+DEPTHS: dict[tuple[tuple[int, ...], bool], int] = {
     (BLOCKS[depth], depth >= 50): depth for depth in BLOCKS
-}  # by these numbers and whether blocks are bottlenecks
+}
 NORM = {
     "scale": "weight",
     "shift": "bias",
     "running_mean": "running_mean",
     "running_var": "running_var",
 }
-# Wrappers add these parts of names: torch.compile, FSDP and checkpointed activations anywhere, DataParallel at the front.
+# Wrappers add these parts of names: torch.compile, FSDP and checkpointed activations anywhere,
+# DataParallel at the front.
 WRAPPERS, FRONT = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"), "module."
 AVERAGED = "n_averaged"  # number of states in an average of weights (torch.optim.swa_utils)
 
@@ -108,8 +113,8 @@ class Network:
         return " ".join(f"--set model.{key}={value}" for key, value in values.items())
 
     def blocks(self) -> Iterator[tuple[int, int, int, int, int, int]]:
-        """Yields (group, index in it, stride, inputs, planes, outputs) of every block between stem and head; inputs and outputs are those of a
-        stream."""
+        """Yields (group, index in it, stride, inputs, planes, outputs) of every block between stem
+        and head; inputs and outputs are those of a stream."""
         inputs = self.width
         for group, count in enumerate(
             BLOCKS[self.depth] if self.shape == "pyramid" else (self.depth,)
@@ -128,7 +133,8 @@ class Network:
 def unit(
     petra: str, torch: str, norm: str, outputs: int, inputs: int, kernel: int
 ) -> Iterator[tuple[str, str, Shape]]:
-    """Yields (name in weights.h5, name in the state_dict, shape) of each tensor of a convolution and its batch norm."""
+    """Yields (name in weights.h5, name in the state_dict, shape) of each tensor of a convolution
+    and its batch norm."""
     number = re.search(r"\d?$", petra).group()
     own = f"{petra}/conv/weight" if "shortcut" in petra else f"{petra}/weight"
     bn = f"{petra}/bn" if "shortcut" in petra else re.sub(r"conv\d?$", f"bn{number}", petra)
@@ -138,8 +144,9 @@ def unit(
 
 
 def tensors(network: Network | transformers.Transformer) -> Iterator[tuple[str, str, Shape]]:
-    """Yields (name in weights.h5, name in the state_dict, shape in weights.h5) of every tensor, from the stem to the head. Of a Llama, a tensor of
-    weights.h5 may have several rows: it stacks their tensors along its first axis."""
+    """Yields (name in weights.h5, name in the state_dict, shape in weights.h5) of every tensor,
+    from the stem to the head. Of a Llama, a tensor of weights.h5 may have several rows: it stacks
+    their tensors along its first axis."""
     if isinstance(network, transformers.Transformer):
         yield from transformers.tensors(network)
         return
@@ -185,12 +192,14 @@ def network_of(
     has_shortcut: bool,
     head: str,
 ) -> Network:
-    """Returns the network with these numbers of blocks by group; shape(name) is the shape of a tensor by its name in the state_dict."""
+    """Returns the network with these numbers of blocks by group; shape(name) is the shape of a
+    tensor by its name in the state_dict."""
     constant = counts[1:] == (0, 0, 0) and counts[0] > 0 and not has_conv3 and not has_shortcut
     if not constant and (counts, has_conv3) not in DEPTHS:
         raise Error(
-            f"{path}: a network of {', '.join(map(str, counts))} blocks by group; expected 2, 2, 2, 2 (depth 18), 3, 4, 6, 3 (34 or 50), "
-            "3, 4, 23, 3 (101) or a single group without shortcuts (constant shape)"
+            f"{path}: a network of {', '.join(map(str, counts))} blocks by group; expected 2, 2, 2,"
+            " 2 (depth 18), 3, 4, 6, 3 (34 or 50), 3, 4, 23, 3 (101) or a single group without"
+            " shortcuts (constant shape)"
         )
     stem, first, fc = shape("conv1.weight"), shape("layer1.0.conv1.weight"), shape("fc.weight")
     if (
@@ -202,8 +211,8 @@ def network_of(
         or (constant and stem[0] == first[0])
     ):
         raise Error(
-            f"{path}: first convolution {stem}, that of the first block {first}, {head} {fc}: no network of petra has these; expected "
-            "7x7 or 3x3 and one or two streams"
+            f"{path}: first convolution {stem}, that of the first block {first}, {head} {fc}: no"
+            " network of petra has these; expected 7x7 or 3x3 and one or two streams"
         )
     transformers.check_sizes(
         path, {"model.width": first[0], "model.classes": fc[0], "model.depth": max(counts)}
@@ -230,12 +239,14 @@ def network_of(
 def network_of_petra(
     path: str, label: str, shapes: Mapping[str, Shape]
 ) -> Network | transformers.Transformer:
-    """Returns the network whose tensors in weights.h5 have these shapes; `label` is the attribute `model` of the file."""
+    """Returns the network whose tensors in weights.h5 have these shapes; `label` is the attribute
+    `model` of the file."""
     if (found := transformers.network_of_petra(path, label, shapes)) is not None:
         return found
     blocks = {name.split("/")[0] for name in shapes}
     fc, first = shapes.get(f"{len(blocks):02d}/fc/weight", ()), shapes.get("02/conv1/weight", ())
-    # In a network of constant shape, and only there, the head has two features for each channel of the first block.
+    # In a network of constant shape, and only there, the head has two features for each channel of
+    # the first block.
     constant = len(fc) == 2 and len(first) == 4 and fc[1] == 2 * first[0]
     counts = (
         (len(blocks) - 2, 0, 0, 0)
@@ -244,7 +255,8 @@ def network_of_petra(
     )
     if not counts:
         raise Error(
-            f"{path}: {len(blocks)} blocks; expected the 10 of depth 18, the 18 of depths 34 and 50, the 35 of depth 101, or constant shape"
+            f"{path}: {len(blocks)} blocks; expected the 10 of depth 18, the 18 of depths 34 and"
+            " 50, the 35 of depth 101, or constant shape"
         )
     names = {
         "conv1.weight": "01/conv/weight",
@@ -252,7 +264,7 @@ def network_of_petra(
         "fc.weight": f"{len(blocks):02d}/fc/weight",
     }
 
-    def shape(name):
+    def shape(name: str) -> tuple[int, ...]:
         if names[name] not in shapes:
             raise Error(f"{path}: no tensor /parameters/{names[name]}")
         return shapes[names[name]]
@@ -274,27 +286,29 @@ def network_of_state(
     rotary_base: float | None = None,
     context: int | None = None,
 ) -> Network | transformers.Transformer:
-    """Returns the network whose tensors in a state_dict have these shapes; `heads` is for a GPT or Llama, `rotary_base` and `context` (None: petra's
-    defaults) for a Llama. `path` names the state_dict in an Error."""
+    """Returns the network whose tensors in a state_dict have these shapes; `heads` is for a GPT or
+    Llama, `rotary_base` and `context` (None: petra's defaults) for a Llama. `path` names the
+    state_dict in an Error."""
     if (
         network := transformers.network_of_state(path, shapes, heads, rotary_base, context)
     ) is not None:
         return network
     if heads or rotary_base is not None or context is not None:
-        raise Error(
-            f"{path}: {'--heads is for a GPT or Llama' if heads else '--rotary-base and --context are for a Llama'}, and none has these tensors"
-        )
+        option = "--rotary-base and --context are for a Llama"
+        if heads:
+            option = "--heads is for a GPT or Llama"
+        raise Error(f"{path}: {option}, and none has these tensors")
     found = [re.match(r"layer([1-4])\.([0-9]+)\.", name) for name in shapes]
     counts = [
         len({match.group(2) for match in found if match and match.group(1) == group})
         for group in "1234"
     ]
 
-    def shape(name):
+    def shape(name: str) -> tuple[int, ...]:
         if name not in shapes:
             raise Error(
-                f"{path}: no tensor {name}; expected the names of torchvision's ResNets, of petrapipe.networks, or of Hugging Face's "
-                "GPT2LMHeadModel or LlamaForCausalLM"
+                f"{path}: no tensor {name}; expected the names of torchvision's ResNets, of"
+                " petrapipe.networks, or of Hugging Face's GPT2LMHeadModel or LlamaForCausalLM"
             )
         return shapes[name]
 
@@ -322,7 +336,8 @@ def check_shapes(path: str, wanted: Mapping[str, Shape], shapes: Mapping[str, Sh
 
 
 def check(path: str, wanted: Mapping[str, Shape], values: Mapping[str, numpy.ndarray]) -> None:
-    """Raises Error unless `values` are the tensors of these names and shapes, finite, with variances of at least 0."""
+    """Raises Error unless `values` are the tensors of these names and shapes, finite, with
+    variances of at least 0."""
     (numpy,) = modules("numpy")
     check_shapes(path, wanted, {name: value.shape for name, value in values.items()})
     for name, value in values.items():
@@ -343,7 +358,8 @@ def unwrapped(path: str, values: Mapping) -> dict:
     >>> unwrapped("model.pt", {"module._orig_mod.fc.bias": 1, "n_averaged": 3})
     {'fc.bias': 1}
     """
-    found, first = {}, {}
+    found: dict[str, Any] = {}
+    first: dict[str, str] = {}
     for name, value in values.items():
         plain = ".".join(part for part in name.split(".") if part not in WRAPPERS)
         if plain == AVERAGED:
@@ -357,7 +373,8 @@ def unwrapped(path: str, values: Mapping) -> dict:
 
 
 def read_plain(path: str, key: str | None = None) -> dict[str, numpy.ndarray]:
-    """Returns the tensors of a file of a state_dict, by plain names; `key` is that of a state_dict in a checkpoint."""
+    """Returns the tensors of a file of a state_dict, by plain names; `key` is that of a state_dict
+    in a checkpoint."""
     return {
         name: value
         for name, value in unwrapped(path, read_state(path, key)).items()
@@ -368,8 +385,9 @@ def read_plain(path: str, key: str | None = None) -> dict[str, numpy.ndarray]:
 def fold_biases(
     values: dict[str, numpy.ndarray], network: Network | transformers.Transformer
 ) -> int:
-    """Moves biases of convolutions, which petra lacks, into the running means of the next batch norm. In evaluation the function is the same; in
-    training a batch norm removes any bias. Returns their number."""
+    """Moves biases of convolutions, which petra lacks, into the running means of the next batch
+    norm. In evaluation the function is the same; in training a batch norm removes any bias. Returns
+    their number."""
     if isinstance(network, transformers.Transformer):
         return 0
     count, names = 0, [name for _, name, _ in tensors(network)]
@@ -385,7 +403,8 @@ def fold_biases(
 
 
 def renamed(path: str, values: Mapping[str, numpy.ndarray]) -> dict[str, numpy.ndarray]:
-    """Renames the values by the lines of a file: NAME-IN-THE-STATE_DICT NAME-HERE, one tensor per line."""
+    """Renames the values by the lines of a file: NAME-IN-THE-STATE_DICT NAME-HERE, one tensor per
+    line."""
     try:
         with open(path, encoding="utf-8") as file:
             rows = [
@@ -404,7 +423,8 @@ def renamed(path: str, values: Mapping[str, numpy.ndarray]) -> dict[str, numpy.n
     for name, value in values.items():
         if (new := here.get(name, name)) in found:
             raise Error(
-                f"{path}: two tensors of the state_dict would have the name {new}; expected a name for each"
+                f"{path}: two tensors of the state_dict would have the name {new}; expected a name"
+                " for each"
             )
         found[new] = value
     return found
@@ -414,7 +434,8 @@ def renamed(path: str, values: Mapping[str, numpy.ndarray]) -> dict[str, numpy.n
 
 
 def turned(name: str, value: numpy.ndarray) -> numpy.ndarray:
-    """Converts a tensor between weights.h5 and the state_dict, in both directions: a matrix may be transposed."""
+    """Converts a tensor between weights.h5 and the state_dict, in both directions: a matrix may be
+    transposed."""
     return value.T.copy() if transformers.is_transposed(name) else value
 
 
@@ -429,7 +450,8 @@ def shapes_in_petra(network: Network | transformers.Transformer) -> dict[str, Sh
 def state_of(
     network: Network | transformers.Transformer, values: Mapping[str, numpy.ndarray]
 ) -> dict[str, numpy.ndarray]:
-    """Converts values by their names in weights.h5, of the shapes of `shapes_in_petra`, to those of a state_dict."""
+    """Converts values by their names in weights.h5, of the shapes of `shapes_in_petra`, to those of
+    a state_dict."""
     state, rows = {}, dict.fromkeys(values, 0)
     for petra, torch, shape in tensors(network):
         first, rows[petra] = rows[petra], rows[petra] + shape[0]
@@ -468,10 +490,15 @@ def read_network(path: str) -> tuple[Network | transformers.Transformer, dict[st
 
 
 def to_state(source: str, target: str) -> str:
-    """Writes the weights of the file weights.h5 `source` as a state_dict. Returns one line about them."""
+    """Writes the weights of the file weights.h5 `source` as a state_dict. Returns one line about
+    them."""
     network, state = read_network(source)
     replace(target, [state_file(os.path.splitext(target)[1], state)], sync=False)
-    return f"{shown(target)}: {network}{', invertible' if getattr(network, 'downsample', '') == 'invertible' else ''}; {len(state)} tensors"
+    return (
+        f"{shown(target)}:"
+        f" {network}{', invertible' if getattr(network, 'downsample', '') == 'invertible' else ''};"
+        f" {len(state)} tensors"
+    )
 
 
 def to_petra(
@@ -483,15 +510,16 @@ def to_petra(
     rotary_base: float | None = None,
     context: int | None = None,
 ) -> str:
-    """Writes the state_dict in the file `source` as weights.h5. `key` is that of the state_dict in a checkpoint, `names` a file of names (`renamed`),
-    `heads` the number of heads of a GPT or Llama, `rotary_base` that of a Llama and `context` the number of tokens that it will read (None: petra's
-    defaults). The config.json beside a Llama in a .safetensors file is read too. Returns two lines: what was written, and the options of petra that make
-    its network."""
+    """Writes the state_dict in the file `source` as weights.h5. `key` is that of the state_dict in
+    a checkpoint, `names` a file of names (`renamed`), `heads` the number of heads of a GPT or
+    Llama, `rotary_base` that of a Llama and `context` the number of tokens that it will read (None:
+    petra's defaults). The config.json beside a Llama in a .safetensors file is read too. Returns
+    two lines: what was written, and the options of petra that make its network."""
     state = read_plain(source, key)
     if names:
         state = renamed(names, state)
     state, tied = transformers.rectified(state)
-    facts = {"heads": heads, "rotary_base": rotary_base}
+    facts: dict[str, Any] = {"heads": heads, "rotary_base": rotary_base}
     families = [family for family, _ in transformers.tables_in(state)]
     llama = any("llama" in family for family in families)
     config = transformers.config_beside(source) if llama or tied else None
@@ -499,7 +527,7 @@ def to_petra(
         facts = transformers.merged(
             source, facts, transformers.facts_of_config(transformers.config_path(source), config)
         )
-    network = network_of_state(
+    network: Any = network_of_state(
         source, {name: value.shape for name, value in state.items()}, context=context, **facts
     )
     folded = fold_biases(state, network)
@@ -538,13 +566,19 @@ def main() -> None:
         "--rotary-base",
         metavar="X",
         type=float,
-        help=f"base of the rotary positions of a Llama, whose state_dict does not contain it (default: that of config.json, otherwise {transformers.ROTARY_BASE:g})",
+        help=(
+            "base of the rotary positions of a Llama, whose state_dict does not contain it"
+            f" (default: that of config.json, otherwise {transformers.ROTARY_BASE:g})"
+        ),
     )
     parser.add_argument(
         "--context",
         metavar="N",
         type=int,
-        help=f"tokens that a Llama will read at once, model.context (default: {transformers.CONTEXT})",
+        help=(
+            "tokens that a Llama will read at once, model.context (default:"
+            f" {transformers.CONTEXT})"
+        ),
     )
     parser.add_argument(
         "--names", metavar="FILE", help="lines of two names: a tensor's in the state_dict, and here"
@@ -577,5 +611,6 @@ def main() -> None:
         )
     else:
         raise Error(
-            f"from '{options.source}' to '{options.target}'; expected from .h5 to one of {', '.join(ENDINGS)}, or the other way"
+            f"from '{options.source}' to '{options.target}'; expected from .h5 to one of"
+            f" {', '.join(ENDINGS)}, or the other way"
         )

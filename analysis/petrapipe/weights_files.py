@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and writes the files of weights.py: weights.h5, and a state_dict in a .pt, .pth, .npz or .safetensors file.
+"""Reads and writes the files of weights.py: weights.h5, and a state_dict in a .pt, .pth, .npz or
+.safetensors file.
 
-The files that are read may come from anywhere. No file runs code, and what a file says about the sizes of its tensors is
-compared with the bytes that it has before these are read. A file that cannot be read is an Error of one line."""
+The files that are read may come from anywhere. No file runs code, and what a file says about the
+sizes of its tensors is compared with the bytes that it has before these are read. A file that
+cannot be read is an Error of one line."""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ import sys
 import tarfile
 import warnings
 import zipfile
-from typing import TYPE_CHECKING, Any, Mapping
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from . import seals, weights_release as release
 from .errors import Error
@@ -64,8 +67,8 @@ def reason(error: BaseException) -> str:
 
 
 def floats(value: numpy.ndarray) -> numpy.ndarray:
-    """Returns floating point numbers in the double precision of this machine if they are at least as wide, otherwise in
-    single precision; other numbers unchanged."""
+    """Returns floating point numbers in the double precision of this machine if they are at least
+    as wide, otherwise in single precision; other numbers unchanged."""
     (numpy,) = modules("numpy")
     if value.dtype.kind != "f":
         return value
@@ -77,8 +80,9 @@ def floats(value: numpy.ndarray) -> numpy.ndarray:
 
 
 def read_petra(path: str) -> tuple[dict[str, numpy.ndarray], str]:
-    """Returns ({name: array} of /parameters, the attribute `model`, "" if there is none). A file without a seal is read by
-    another process first, as the program does: the HDF5 library may crash in a damaged file, or never end."""
+    """Returns ({name: array} of /parameters, the attribute `model`, "" if there is none). A file
+    without a seal is read by another process first, as the program does: the HDF5 library may crash
+    in a damaged file, or never end."""
     modules("h5py")
     if seals.check(path) != seals.WHOLE:
         try:
@@ -97,17 +101,20 @@ def read_petra(path: str) -> tuple[dict[str, numpy.ndarray], str]:
             raise Error(f"{path}: cannot be read: {reason(error)}") from None
         if done.returncode:
             raise Error(
-                f"{path}: damaged: the HDF5 library cannot read it ({ending_of(done)}); expected a weights file"
+                f"{path}: damaged: the HDF5 library cannot read it ({ending_of(done)}); expected a"
+                " weights file"
             )
     return read_hdf5(path)
 
 
-# Reads the file of the first argument, with limits in seconds of the processor and in bytes; the other arguments are sys.path.
+# Reads the file of the first argument, with limits in seconds of the processor and in bytes; the
+# other arguments are sys.path.
 TRY = """
 import resource, sys
 path, seconds, size, *sys.path[:] = sys.argv[1:]
-for kind, limit in (resource.RLIMIT_CORE, 0), (resource.RLIMIT_CPU, int(seconds)), (resource.RLIMIT_DATA, int(size)):
-    resource.setrlimit(kind, (limit, limit))
+limits = {"RLIMIT_CORE": 0, "RLIMIT_CPU": int(seconds), "RLIMIT_DATA": int(size)}
+for kind, limit in limits.items():
+    resource.setrlimit(getattr(resource, kind), (limit, limit))
 from petrapipe import errors, weights_files
 try:
     weights_files.read_hdf5(path)
@@ -137,7 +144,7 @@ def read_hdf5(path: str) -> tuple[dict[str, numpy.ndarray], str]:
     (h5py,) = modules("h5py")
     values = {}
 
-    def take(name, item):
+    def take(name: str, item: Any) -> None:
         if not isinstance(name, str):
             raise Error(f"{path}: /parameters/{brief(name)} is no name in UTF-8")
         if isinstance(item, h5py.Dataset):
@@ -176,8 +183,8 @@ def check_stored(path: str, name: str, item: h5py.Dataset) -> None:
     largest = DEFLATE * stored if item.id.get_create_plist().get_nfilters() else stored
     if wanted > largest or stored > os.path.getsize(path):
         raise Error(
-            f"{path}: {name} has shape {item.shape}, {wanted} bytes; expected no more than the {stored} bytes that the "
-            "file has of it"
+            f"{path}: {name} has shape {item.shape}, {wanted} bytes; expected no more than the"
+            f" {stored} bytes that the file has of it"
         )
 
 
@@ -205,7 +212,8 @@ def petra_file(network: Any, values: Mapping[str, numpy.ndarray]) -> bytes:
 
 
 def read_safetensors(path: str) -> dict[str, numpy.ndarray]:
-    """Reads the tensors of a file; the package safetensors checks it. BF16 becomes single precision."""
+    """Reads the tensors of a file; the package safetensors checks it. BF16 becomes single
+    precision."""
     numpy, package = modules("numpy", "safetensors")
     kinds = {
         "F64": "<f8",
@@ -230,7 +238,8 @@ def read_safetensors(path: str) -> dict[str, numpy.ndarray]:
         kind = entry["dtype"]
         if kind not in kinds:
             raise Error(
-                f"{path}: {brief(name)} is of type {brief(kind)}; expected one of {', '.join(kinds)}"
+                f"{path}: {brief(name)} is of type {brief(kind)}; expected one of"
+                f" {', '.join(kinds)}"
             )
         array = numpy.frombuffer(entry["data"], kinds[kind])
         if kind == "BF16":
@@ -243,14 +252,16 @@ def read_safetensors(path: str) -> dict[str, numpy.ndarray]:
 
 
 def check_zip(path: str, archive: zipfile.ZipFile) -> None:
-    """Raises Error unless each member of an archive is there once and undamaged, and is no larger than its bytes allow."""
+    """Raises Error unless each member of an archive is there once and undamaged, and is no larger
+    than its bytes allow."""
     members = archive.infolist()
     if len({member.filename for member in members}) < len(members):
         raise Error(f"{path}: has two members of the same name")
     for member in members:
         if member.file_size > DEFLATE * member.compress_size:
             raise Error(
-                f"{path}: its member {brief(member.filename)} would be {member.file_size} bytes of {member.compress_size}"
+                f"{path}: its member {brief(member.filename)} would be {member.file_size} bytes of"
+                f" {member.compress_size}"
             )
     if sum(member.compress_size for member in members) > os.path.getsize(path):
         raise Error(f"{path}: its members have more bytes than the file")
@@ -272,7 +283,8 @@ def read_npz(path: str) -> dict[str, numpy.ndarray]:
                 version = numpy.lib.format.read_magic(file)
                 if version not in headers:
                     raise Error(
-                        f"{path}: {name} is an array of the format {version}; expected {' or '.join(map(str, headers))}"
+                        f"{path}: {name} is an array of the format {version}; expected"
+                        f" {' or '.join(map(str, headers))}"
                     )
                 shape, _, dtype = headers[version](file)
                 wanted = dtype.itemsize
@@ -280,8 +292,8 @@ def read_npz(path: str) -> dict[str, numpy.ndarray]:
                     wanted *= int(extent)
                 if wanted != member.file_size - file.tell() and not dtype.hasobject:
                     raise Error(
-                        f"{path}: {name} has shape {shape}, {wanted} bytes; expected the {member.file_size - file.tell()} bytes that the "
-                        "file has of it"
+                        f"{path}: {name} has shape {shape}, {wanted} bytes; expected the"
+                        f" {member.file_size - file.tell()} bytes that the file has of it"
                     )
     with numpy.load(path, allow_pickle=False) as file:
         if len(set(file.files)) < len(file.files):
@@ -308,8 +320,9 @@ class Placeholder:
 
 
 class Records(pickle._Unpickler):  # the one in Python, which takes memory only for what is there
-    """Reads the pickle of an archive of PyTorch without PyTorch. It makes dictionaries and placeholders and calls nothing
-    else. `claims` are the records of the storages: key, bytes that the pickle says."""
+    """Reads the pickle of an archive of PyTorch without PyTorch. It makes dictionaries and
+    placeholders and calls nothing else. `claims` are the records of the storages: key, bytes that
+    the pickle says."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, encoding="utf-8")
@@ -327,14 +340,16 @@ class Records(pickle._Unpickler):  # the one in Python, which takes memory only 
 
 
 def check_torch(path: str) -> None:
-    """Raises Error unless a file is one that torch.load(weights_only=True) of every version reads safely. PyTorch 1.13 runs
-    TorchScript and the pickles in tar files, and trusts a storage's number of elements, so that it reads other memory."""
+    """Raises Error unless a file is one that torch.load(weights_only=True) of every version reads
+    safely. PyTorch 1.13 runs TorchScript and the pickles in tar files, and trusts a storage's
+    number of elements, so that it reads other memory."""
     with open(path, "rb") as file:
         begins = file.read(4)
     if begins != b"PK\3\4":  # an older format
         if tarfile.is_tarfile(path):
             raise Error(
-                f"{path}: a tar file of PyTorch before 0.4, which can run code; expected a state_dict of torch.save"
+                f"{path}: a tar file of PyTorch before 0.4, which can run code; expected a"
+                " state_dict of torch.save"
             )
         return
     with zipfile.ZipFile(path) as archive:
@@ -342,7 +357,8 @@ def check_torch(path: str) -> None:
         members = {member.filename.partition("/")[2]: member for member in archive.infolist()}
         if "constants.pkl" in members:
             raise Error(
-                f"{path}: a TorchScript archive, which contains code; expected a state_dict of torch.save"
+                f"{path}: a TorchScript archive, which contains code; expected a state_dict of"
+                " torch.save"
             )
         if "data.pkl" not in members or len(members) < len(archive.infolist()):
             raise Error(f"{path}: no archive of torch.save")
@@ -352,7 +368,8 @@ def check_torch(path: str) -> None:
             member = members.get(f"data/{key}")
             if member is None or member.file_size != wanted:
                 raise Error(
-                    f"{path}: damaged: its record data/{brief(key)} has {member.file_size if member else 0} bytes; expected {wanted}"
+                    f"{path}: damaged: its record data/{brief(key)} has"
+                    f" {member.file_size if member else 0} bytes; expected {wanted}"
                 )
 
 
@@ -393,15 +410,17 @@ def why_not_loaded(text: str) -> str:
     text = re.sub("\x1b\\[[0-9;]*m", "", text)
     if kind := re.search(r"(?:GLOBAL|Unsupported class) ([\w.]+)", text):
         return (
-            f"it holds {brief(kind[1])} beside tensors, which PyTorch loads only from a file that you trust; expected a state_dict alone: "
-            "if you trust the file, read it by torch.load(FILE, weights_only=False) and write that part by torch.save"
+            f"it holds {brief(kind[1])} beside tensors, which PyTorch loads only from a file that"
+            " you trust; expected a state_dict alone: if you trust the file, read it by"
+            " torch.load(FILE, weights_only=False) and write that part by torch.save"
         )
     found = re.search(r"WeightsUnpickler error:\s*(\S.*)", text)
     return brief(found[1] if found else text.strip().split("\n")[0] or "it ends too soon", 200)
 
 
 def array_of(path: str, name: str, value: torch.Tensor) -> numpy.ndarray:
-    """Returns the numbers of a tensor: narrow types in single precision, integers and truth values unchanged."""
+    """Returns the numbers of a tensor: narrow types in single precision, integers and truth values
+    unchanged."""
     torch, numpy = modules("torch", "numpy")
     kind = (
         "a quantised tensor"
@@ -418,7 +437,8 @@ def array_of(path: str, name: str, value: torch.Tensor) -> numpy.ndarray:
         raise Error(f"{path}: {brief(name)} is {kind}; expected a dense one of real numbers")
     if value.numel() * value.element_size() > os.path.getsize(path):
         raise Error(
-            f"{path}: {brief(name)} repeats its numbers to shape {tuple(value.shape)}, more than the file has"
+            f"{path}: {brief(name)} repeats its numbers to shape {tuple(value.shape)}, more than"
+            " the file has"
         )
     if value.is_floating_point() and value.dtype != torch.float64:
         value = value.float()
@@ -434,8 +454,8 @@ def array_of(path: str, name: str, value: torch.Tensor) -> numpy.ndarray:
 
 
 def read_state(path: str, key: str | None = None) -> dict[str, numpy.ndarray]:
-    """Returns the tensors of a state_dict in a .pt, .pth, .npz or .safetensors file, by their names in it; `key` is that of a
-    state_dict in a checkpoint."""
+    """Returns the tensors of a state_dict in a .pt, .pth, .npz or .safetensors file, by their names
+    in it; `key` is that of a state_dict in a checkpoint."""
     ending = os.path.splitext(path)[1]
     if key and ending not in (".pt", ".pth"):
         raise Error("--key is for .pt and .pth files")
@@ -456,7 +476,8 @@ def read_state(path: str, key: str | None = None) -> dict[str, numpy.ndarray]:
 
 
 def state_file(ending: str, values: Mapping[str, numpy.ndarray]) -> bytes:
-    """Returns a file with these values as a state_dict; the ending of its name selects the format."""
+    """Returns a file with these values as a state_dict; the ending of its name selects the
+    format."""
     (numpy,) = modules("numpy")
     if ending == ".safetensors":
         (package,) = modules("safetensors.numpy")

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RevNets in checkpoints of the program that PETRA's authors released (github.com/stephane-rivaud/PETRA), by the names of networks.py.
+"""RevNets in checkpoints of the program that PETRA's authors released
+(github.com/stephane-rivaud/PETRA), by the names of networks.py.
 
-Such a checkpoint has no state_dict. Its entry `state_list` has one tuple for each layer: parameters that the forward reads, parameters that the
-backward reads, running statistics of the forward, those of the backward, and the state of the optimisers. An evaluation reads the first and the
-third. The names in a layer are those of its class; a layer without shortcuts has empty tensors in their place."""
+Such a checkpoint has no state_dict. Its entry `state_list` has one tuple for each layer: parameters
+that the forward reads, parameters that the backward reads, running statistics of the forward, those
+of the backward, and the state of the optimisers. An evaluation reads the first and the third. The
+names in a layer are those of its class; a layer without shortcuts has empty tensors in their
+place."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Mapping
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -32,14 +36,14 @@ def is_state_list(found: Any) -> bool:
 
 
 def inside(name: str, bottleneck: bool) -> str:
-    """Converts the name of a tensor in a layer: weight_conv_2 to conv2.weight, bias_bn_tilde_ds to downsample2.1.bias."""
+    """Converts the name of a tensor in a layer: weight_conv_2 to conv2.weight, bias_bn_tilde_ds to
+    downsample2.1.bias."""
     match = LAYER.fullmatch(name)
     if match is None:
         return name
     tensor, kind = match.group(1) or match.group(4), match.group(2) or "bn"
-    part = (
-        match.group(3) or match.group(5) or "1"
-    )  # the stem numbers nothing, a basic block not its first running_mean
+    # The stem numbers nothing, a basic block not its first running_mean.
+    part = match.group(3) or match.group(5) or "1"
     if part in ("ds", "tilde_ds"):
         stream = {"ds": "1", "tilde_ds": "2"}[part] if bottleneck else ""
         return f"downsample{stream}.{0 if kind == 'conv' else 1}.{tensor}"
@@ -47,8 +51,10 @@ def inside(name: str, bottleneck: bool) -> str:
 
 
 def state_of(layers: list[tuple[Any, ...]]) -> dict[str, torch.Tensor]:
-    """Returns the tensors of a `state_list`, from the stem to the head, by the names of networks.py; biases of convolutions are among them."""
-    state, group, index = {}, 1, 0
+    """Returns the tensors of a `state_list`, from the stem to the head, by the names of
+    networks.py; biases of convolutions are among them."""
+    state: dict[str, Any] = {}
+    group, index = 1, 0
     for number, (parameters, _, statistics, *_) in enumerate(layers):
         tensors: Mapping[str, Any] = {
             name: value

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names of the tensors of a GPT or Llama in a state_dict: those of Hugging Face's GPT2LMHeadModel and LlamaForCausalLM. A reversible network has the
-same names with `reversible` instead of `transformer` or `model`, or with `leapfrog` if this is its coupling, because nothing else in a state_dict
-distinguishes them."""
+"""The names of the tensors of a GPT or Llama in a state_dict: those of Hugging Face's
+GPT2LMHeadModel and LlamaForCausalLM. A reversible network has the same names with `reversible`
+instead of `transformer` or `model`, or with `leapfrog` if this is its coupling, because nothing
+else in a state_dict distinguishes them."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Iterable, Iterator, Mapping
+from typing import Any
 
 from .errors import Error
 from .text import brief
@@ -25,7 +27,8 @@ TRUNKS = {
 }
 TABLES = {"gpt": "wte.weight", "llama": "embed_tokens.weight"}
 HEAD = "lm_head.weight"
-# Buffers of a trunk that no longer belong to a state_dict: masks of the attention, frequencies of rotary positions.
+# Buffers of a trunk that no longer belong to a state_dict: masks of the attention, frequencies of
+# rotary positions.
 BUFFERS = r"h\.\d+\.attn\.(bias|masked_bias)$|\.rotary_emb\.inv_freq$"
 ROTARY_BASE, CONTEXT = 10000.0, 128  # petra's defaults
 EPSILON = 1e-5  # of petra's RMS norm
@@ -41,27 +44,41 @@ LARGEST = {
 }
 NUMBER = "[1-9][0-9]{0,8}"
 LABEL = re.compile(
-    rf"(?P<family>(?:rev)?(?:gpt|llama))-(?P<depth>{NUMBER}) width (?P<width>{NUMBER}), (?P<heads>{NUMBER}) heads"
-    rf"(?: \((?P<kv_heads>{NUMBER}) of keys and values\))?(?:, hidden (?P<hidden>{NUMBER}), rotary base "
-    rf"(?P<rotary_base>[0-9]{{1,13}}(?:\.[0-9]{{1,15}})?(?:e[+-][0-9]{{2}})?))?, context (?P<context>{NUMBER})"
+    rf"(?P<family>(?:rev)?(?:gpt|llama))-(?P<depth>{NUMBER}) width (?P<width>{NUMBER}),"
+    rf" (?P<heads>{NUMBER}) heads"
+    rf"(?: \((?P<kv_heads>{NUMBER}) of keys and values\))?"
+    rf"(?:, hidden (?P<hidden>{NUMBER}),"
+    r" rotary base (?P<rotary_base>[0-9]{1,13}(?:\.[0-9]{1,15})?(?:e[+-][0-9]{2})?))?"
+    rf", context (?P<context>{NUMBER})"
     rf"(?:, (?P<coupling>leapfrog) coupling)?, (?P<classes>{NUMBER}) classes"
 )
-# A file of a model that was saved in several; a tensor of a layer of a transformer; the names of Meta's release.
+# A file of a model that was saved in several; a tensor of a layer of a transformer; the names of
+# Meta's release.
 PART = re.compile(r"-0*([1-9][0-9]{0,6})-of-0*([1-9][0-9]{0,6})\.\w+$")
 LAYER = re.compile(r"(?:^|\.)(?:h|layers)\.[0-9]+\.")
 META = re.compile(
-    r"(?:^|\.)(?:tok_embeddings|layers\.[0-9]+\.(?:attention\.w[qkvo]|feed_forward\.w[123]))\.weight$"
+    r"(?:^|\.)(?:tok_embeddings|layers\.[0-9]+\."
+    r"(?:attention\.w[qkvo]|feed_forward\.w[123]))\.weight$"
 )
 
 
 @dataclass
 class Transformer:
-    """A GPT or Llama, ordinary or reversible, in the words of a config; the last four are those of Llamas, and of reversible networks.
+    """A GPT or Llama, ordinary or reversible, in the words of a config; the last four are those of
+    Llamas, and of reversible networks.
 
-    >>> Transformer("gpt", 2, 8, 2, 5, 64).settings()
-    '--set model.family=gpt --set model.depth=2 --set model.width=8 --set model.heads=2 --set model.context=5'
-    >>> print(Transformer("revllama", 2, 8, 4, 5, 64, kv_heads=2, hidden=20, coupling="leapfrog"))
-    revllama-2 width 8, 4 heads (2 of keys and values), hidden 20, rotary base 10000, context 5, leapfrog coupling, 64 classes
+    >>> Transformer("gpt", 2, 8, 2, 5, 64).settings().replace("--set ", "")
+    'model.family=gpt model.depth=2 model.width=8 model.heads=2 model.context=5'
+    >>> llama = Transformer("revllama", 2, 8, 4, 5, 64, kv_heads=2, hidden=20, coupling="leapfrog")
+    >>> for part in str(llama).split(", "):
+    ...     print(part)
+    revllama-2 width 8
+    4 heads (2 of keys and values)
+    hidden 20
+    rotary base 10000
+    context 5
+    leapfrog coupling
+    64 classes
     """
 
     family: str
@@ -128,8 +145,9 @@ def linear(petra: str, torch: str, outputs: int, inputs: int) -> list[tuple[str,
 
 
 def tensors(network: Transformer) -> Iterator[tuple[str, str, tuple]]:
-    """Yields (name in weights.h5, name in the state_dict, shape in weights.h5) of every tensor, from the embedding to the head. A tensor of weights.h5
-    that has several rows stacks their tensors along its first axis."""
+    """Yields (name in weights.h5, name in the state_dict, shape in weights.h5) of every tensor,
+    from the embedding to the head. A tensor of weights.h5 that has several rows stacks their
+    tensors along its first axis."""
     trunk, width, head = network.trunk(), network.width, f"{2 * network.depth + 2:02d}"
     yield "01/tokens/weight", f"{trunk}.{TABLES[network.kind()]}", (network.classes, width)
     if network.kind() == "gpt":
@@ -178,7 +196,8 @@ def llama_layer(
 
 
 def is_transposed(name: str) -> bool:
-    """Returns whether a tensor of a state_dict is (in, out): the weight of a Conv1D, Hugging Face's linear map in a GPT.
+    """Returns whether a tensor of a state_dict is (in, out): the weight of a Conv1D, Hugging Face's
+    linear map in a GPT.
 
     >>> is_transposed("transformer.h.0.attn.c_attn.weight"), is_transposed("lm_head.weight")
     (True, False)
@@ -187,15 +206,19 @@ def is_transposed(name: str) -> bool:
 
 
 def network_of_petra(path: str, label: str, shapes: Mapping[str, tuple]) -> Transformer | None:
-    """Returns the network of weights.h5, whose attribute `model` is `label`; None for another kind."""
+    """Returns the network of weights.h5, whose attribute `model` is `label`; None for another
+    kind."""
     if "01/tokens/weight" not in shapes:
         return None
     found = LABEL.fullmatch(label)
     if not found or ("llama" in found["family"]) != (found["hidden"] is not None):
         raise Error(
-            f"{path}: its attribute model is '{brief(label)}'; expected that of a gpt, revgpt, llama or revllama, whose tensors have the same names"
+            f"{path}: its attribute model is '{brief(label)}'; expected that of a gpt, revgpt,"
+            " llama or revllama, whose tensors have the same names"
         )
-    values = {name: value for name, value in found.groupdict().items() if value is not None}
+    values: dict[str, Any] = {
+        name: value for name, value in found.groupdict().items() if value is not None
+    }
     values |= {name: int(value) for name, value in values.items() if value.isdigit()}
     if "llama" in found["family"]:
         values = (
@@ -206,7 +229,8 @@ def network_of_petra(path: str, label: str, shapes: Mapping[str, tuple]) -> Tran
     blocks = len({name.split("/")[0] for name in shapes})
     if blocks != 2 * network.depth + 2:
         raise Error(
-            f"{path}: has {blocks} blocks, and its attribute model says depth {network.depth}; expected {2 * network.depth + 2} blocks"
+            f"{path}: has {blocks} blocks, and its attribute model says depth {network.depth};"
+            f" expected {2 * network.depth + 2} blocks"
         )
     return network
 
@@ -216,7 +240,8 @@ def check_sizes(path: str, sizes: Mapping[str, int]) -> None:
     for key, value in sizes.items():
         if not 1 <= value <= LARGEST[key]:
             raise Error(
-                f"{path}: {key} would be {brief(value)}; petra has at {f'most {LARGEST[key]}' if value > 0 else 'least 1'}"
+                f"{path}: {key} would be {brief(value)}; petra has at"
+                f" {f'most {LARGEST[key]}' if value > 0 else 'least 1'}"
             )
 
 
@@ -241,11 +266,13 @@ def check_network(path: str, network: Transformer) -> None:
         of_head, shared = network.width // network.heads, network.kv_heads
         if of_head % 2:
             raise Error(
-                f"{path}: {network.heads} heads of {of_head} features; expected an even number of features, because positions rotate pairs of them"
+                f"{path}: {network.heads} heads of {of_head} features; expected an even number of"
+                " features, because positions rotate pairs of them"
             )
         if shared < 1 or network.heads % shared:
             raise Error(
-                f"{path}: {shared} heads of keys and values; expected a number that divides {network.heads}"
+                f"{path}: {shared} heads of keys and values; expected a number that divides"
+                f" {network.heads}"
             )
         if not 1 <= network.rotary_base <= 1e12:
             raise Error(
@@ -254,8 +281,9 @@ def check_network(path: str, network: Transformer) -> None:
 
 
 def rectified(values: Mapping) -> tuple[dict, bool]:
-    """Returns a state_dict with the parts that Hugging Face omits: the prefix of a trunk that was saved alone, and the head if it is the table of the
-    tokens. The second value says whether the head was added."""
+    """Returns a state_dict with the parts that Hugging Face omits: the prefix of a trunk that was
+    saved alone, and the head if it is the table of the tokens. The second value says whether the
+    head was added."""
     values = dict(values)
     for kind, table in TABLES.items():
         if table in values:
@@ -288,7 +316,8 @@ def network_of_state(
     rotary_base: float | None = None,
     context: int | None = None,
 ) -> Transformer | None:
-    """Returns the network of a rectified state_dict with these shapes; None for another kind. `rotary_base` and `context` are for a Llama."""
+    """Returns the network of a rectified state_dict with these shapes; None for another kind.
+    `rotary_base` and `context` are for a Llama."""
     found = tables_in(shapes)
     refuse_others(path, shapes, bool(found))
     if not found:
@@ -314,16 +343,18 @@ def network_of_state(
     ):
         other = f" {trunk}.wpe.weight {positions}," if kind == "gpt" else ""
         raise Error(
-            f"{path}: {table_of(family, coupling)} {table},{other} layers {brief(sorted(layers))}: no {'GPT-2' if kind == 'gpt' else 'Llama'} has "
-            "these"
+            f"{path}: {table_of(family, coupling)} {table},{other} layers {brief(sorted(layers))}:"
+            f" no {'GPT-2' if kind == 'gpt' else 'Llama'} has these"
         )
     if kind == "gpt" and (rotary_base is not None or context is not None):
         raise Error(
-            f"{path}: --rotary-base and --context are for a Llama, and these are the tensors of a GPT"
+            f"{path}: --rotary-base and --context are for a Llama, and these are the tensors of"
+            " a GPT"
         )
     if heads is None:
         raise Error(
-            f"{path}: a state_dict does not contain the number of heads; expected --heads N (of a function: heads=N)"
+            f"{path}: a state_dict does not contain the number of heads; expected --heads N (of a"
+            " function: heads=N)"
         )
     if type(heads) is not int or heads < 1 or table[1] % heads:
         raise Error(f"{path}: {brief(heads)} heads for {table[1]} features; expected a divisor")
@@ -343,21 +374,26 @@ def network_of_state(
 
 
 def refuse_others(path: str, names: Iterable[str], has_table: bool) -> None:
-    """Raises Error for a part of a transformer, and for a Llama with the names of Meta's release."""
+    """Raises Error for a part of a transformer, and for a Llama with the names of Meta's
+    release."""
     if other := next(filter(META.search, names), None):
         raise Error(
-            f"{path}: {brief(other)} is a name of Meta's release of Llama, in which queries and keys are in another order for its rotary "
-            "positions; expected Hugging Face's names: convert the file by convert_llama_weights_to_hf.py of transformers first"
+            f"{path}: {brief(other)} is a name of Meta's release of Llama, in which queries and"
+            " keys are in another order for its rotary positions; expected Hugging Face's names:"
+            " convert the file by convert_llama_weights_to_hf.py of transformers first"
         )
     layer = next(filter(LAYER.search, names), None)
     if (has_table or layer) and (part := PART.search(path)) and part[2] != "1":
         raise Error(
-            f"{path}: part {part[1]} of a model in {part[2]} files; expected one file with all of its tensors"
+            f"{path}: part {part[1]} of a model in {part[2]} files; expected one file with all of"
+            " its tensors"
         )
     if layer and not has_table:
         raise Error(
-            f"{path}: has {brief(layer)} and no {' or '.join(table_of(kind, 'additive') for kind in TABLES)}: a "
-            "part of a transformer, or one that petra does not have; expected all tensors of a GPT2LMHeadModel or LlamaForCausalLM in one file"
+            f"{path}: has {brief(layer)} and no"
+            f" {' or '.join(table_of(kind, 'additive') for kind in TABLES)}: a part of a"
+            " transformer, or one that petra does not have; expected all tensors of a"
+            " GPT2LMHeadModel or LlamaForCausalLM in one file"
         )
 
 
@@ -381,7 +417,8 @@ def complete(
     shared = shapes[keys][0] // of_head if of_head else 0
     if not of_head % 2 and (not shared or shapes[keys][0] % of_head or network.heads % shared):
         raise Error(
-            f"{path}: {keys} has {shapes[keys][0]} rows; expected those of a number of heads, each of {of_head} features, that divides {network.heads}"
+            f"{path}: {keys} has {shapes[keys][0]} rows; expected those of a number of heads, each"
+            f" of {of_head} features, that divides {network.heads}"
         )
     network.kv_heads, network.hidden, network.rotary_base = (
         shared,
@@ -419,17 +456,18 @@ def config_beside(source: str) -> dict[str, Any] | None:
 
 
 def facts_of_config(path: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns `heads`, if it is there, and `rotary_base`; a key that is missing has the value that Hugging Face's LlamaConfig gives it.
+    """Returns `heads`, if it is there, and `rotary_base`; a key that is missing has the value that
+    Hugging Face's LlamaConfig gives it.
 
-    >>> facts_of_config("config.json", {"rms_norm_eps": 1e-5, "num_attention_heads": 4, "rope_theta": 5e5})
+    >>> config = {"rms_norm_eps": 1e-5, "num_attention_heads": 4, "rope_theta": 5e5}
+    >>> facts_of_config("config.json", config)
     {'rotary_base': 500000.0, 'heads': 4}
     >>> facts_of_config("config.json", {"rms_norm_eps": 1e-6})
     Traceback (most recent call last):
-    petrapipe.errors.Error: config.json: rms_norm_eps is 1e-06; expected 1e-05, the only one that petra has
+    petrapipe.errors.Error: config.json: rms_norm_eps is 1e-06; expected 1e-05, ...
     """
-    ropes = [
-        config.get(key) or {} for key in ("rope_scaling", "rope_parameters")
-    ]  # of older and newer versions
+    # Of older and newer versions.
+    ropes = [config.get(key) or {} for key in ("rope_scaling", "rope_parameters")]
     ropes = [rope if isinstance(rope, dict) else {"rope_type": rope} for rope in ropes]
     heads, width, head_dim = (
         config.get("num_attention_heads"),
@@ -441,19 +479,22 @@ def facts_of_config(path: str, config: Mapping[str, Any]) -> dict[str, Any]:
     ] or [ROTARY_BASE]
     if heads is not None and not (is_number(heads, int) and 1 <= heads <= LARGEST["model.heads"]):
         raise Error(
-            f"{path}: num_attention_heads is {brief(heads)}; expected a number, 1 .. {LARGEST['model.heads']}"
+            f"{path}: num_attention_heads is {brief(heads)}; expected a number, 1 .."
+            f" {LARGEST['model.heads']}"
         )
     for base in bases:
         if not (is_number(base, (int, float)) and 1 <= base <= 1e12 and base == bases[0]):
             raise Error(
-                f"{path}: rope_theta is {brief(' and '.join(map(brief, bases)))}; expected a number, 1 .. 1e12"
+                f"{path}: rope_theta is {brief(' and '.join(map(brief, bases)))}; expected a"
+                " number, 1 .. 1e12"
             )
     layer_types = config.get("layer_types")
     if layer_types is not None and not (
         isinstance(layer_types, list) and all(kind == "full_attention" for kind in layer_types)
     ):
         raise Error(
-            f"{path}: layer_types is {brief(layer_types)}; expected a list of full_attention, the only one that petra has"
+            f"{path}: layer_types is {brief(layer_types)}; expected a list of full_attention, the"
+            " only one that petra has"
         )
     of_head = width // heads if is_number(width, int) and heads else head_dim
     # Key, value, and what petra has.
@@ -489,25 +530,28 @@ def facts_of_config(path: str, config: Mapping[str, Any]) -> dict[str, Any]:
     for key, value, own in rules:
         if value != own or isinstance(value, bool) != isinstance(own, bool):
             raise Error(
-                f"{path}: {key} is {brief(value)}; expected {'null' if own is None else brief(own)}, the only one that petra has"
+                f"{path}: {key} is {brief(value)}; expected"
+                f" {'null' if own is None else brief(own)}, the only one that petra has"
             )
     return {"rotary_base": float(base)} | ({} if heads is None else {"heads": heads})
 
 
 def is_number(value: Any, kinds: type | tuple[type, ...]) -> bool:
-    """Returns whether a value of JSON is a number, and not a truth value, which is an int in Python."""
+    """Returns whether a value of JSON is a number, and not a truth value, which is an int in
+    Python."""
     return isinstance(value, kinds) and not isinstance(value, bool)
 
 
 def compare_with_config(
     source: str, config: Mapping[str, Any] | None, network: Transformer
 ) -> list[str]:
-    """Returns what a conversion of a Llama assumes because there is no config.json beside the file, or what the file says against this use.
-    Raises Error if the file says another size than the tensors."""
+    """Returns what a conversion of a Llama assumes because there is no config.json beside the file,
+    or what the file says against this use. Raises Error if the file says another size than the
+    tensors."""
     if config is None:
         return [
-            "there is no config.json beside the file, so that rms_norm_eps is assumed to be 1e-05 and the rotary positions to be unscaled, "
-            f"with the base {network.rotary_base:.15g}"
+            "there is no config.json beside the file, so that rms_norm_eps is assumed to be 1e-05"
+            f" and the rotary positions to be unscaled, with the base {network.rotary_base:.15g}"
         ]
     for key, own in (
         ("hidden_size", network.width),
@@ -520,15 +564,18 @@ def compare_with_config(
             is_number(config[key], (int, float)) and config[key] == own
         ):
             raise Error(
-                f"{source}: its tensors have {key} {own}, and config.json beside the file says {brief(config[key])}; expected the same number"
+                f"{source}: its tensors have {key} {own}, and config.json beside the file says"
+                f" {brief(config[key])}; expected the same number"
             )
     positions = config.get("max_position_embeddings")
     if positions is not None and not (is_number(positions, int) and positions > 0):
         raise Error(
-            f"{config_path(source)}: max_position_embeddings is {brief(positions)}; expected a positive number"
+            f"{config_path(source)}: max_position_embeddings is {brief(positions)}; expected a"
+            " positive number"
         )
     return [
-        f"model.context is {network.context}, and the model was made for at most {positions} tokens (max_position_embeddings of config.json)"
+        f"model.context is {network.context}, and the model was made for at most {positions} tokens"
+        " (max_position_embeddings of config.json)"
     ] * (positions is not None and network.context > positions)
 
 
@@ -539,16 +586,18 @@ def compare_heads(
     state: Mapping[str, Any],
     copied: bool,
 ) -> list[str]:
-    """Returns what a conversion should say about the head's matrix; `copied` says that it is a copy of the table of tokens, because the file has none.
-    Raises Error if config.json says that it is another matrix. Without the key, Hugging Face's Llamas have another, and its GPTs the table."""
+    """Returns what a conversion should say about the head's matrix; `copied` says that it is a copy
+    of the table of tokens, because the file has none. Raises Error if config.json says that it is
+    another matrix. Without the key, Hugging Face's Llamas have another, and its GPTs the table."""
     path, key = config_path(source), "tie_word_embeddings"
     ties = (config or {}).get(key, network.kind() == "gpt")
     if not isinstance(ties, bool):
         raise Error(f"{path}: {key} is {brief(ties)}; expected true or false")
     if copied and config is not None and not ties:
         raise Error(
-            f"{source}: no tensor {HEAD}, and config.json beside the file {'says that it is not' if key in config else 'does not say that it is'} "
-            f"the table of the tokens; expected the tensor, or {key}: true"
+            f"{source}: no tensor {HEAD}, and config.json beside the file"
+            f" {'says that it is not' if key in config else 'does not say that it is'} the table of"
+            f" the tokens; expected the tensor, or {key}: true"
         )
     if copied:
         return ["the head's matrix is a copy of the table of tokens"]
@@ -556,12 +605,14 @@ def compare_heads(
     if config is None or not ties or (state[HEAD] == table).all():
         return []
     return [
-        f"the head's matrix is that of the file, although config.json says that it is the table of the tokens ({key})"
+        "the head's matrix is that of the file, although config.json says that it is the table of"
+        f" the tokens ({key})"
     ]
 
 
 def merged(path: str, given: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what options (`given`, None if they were not) and a config.json (`found`) say about a Llama. Raises Error if they contradict each other."""
+    """Returns what options (`given`, None if they were not) and a config.json (`found`) say about a
+    Llama. Raises Error if they contradict each other."""
     for name, value in found.items():
         if given.get(name) not in (None, value):
             option, text = (
@@ -569,6 +620,7 @@ def merged(path: str, given: Mapping[str, Any], found: Mapping[str, Any]) -> dic
                 f"{given[name]:g}" if isinstance(given[name], float) else brief(given[name]),
             )
             raise Error(
-                f"{path}: --{option} is {text}, and config.json beside the file says {value:g}; expected the same number"
+                f"{path}: --{option} is {text}, and config.json beside the file says {value:g};"
+                " expected the same number"
             )
     return {name: found.get(name, value) for name, value in given.items()}

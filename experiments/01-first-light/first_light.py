@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small RevNet-18 on CIFAR-10 at three rates, and at the best of them for longer: first_light.py [PETRA] [--jobs=N]
-[--tables | --draw] [--runs=FOLDER].
+"""Trains a small RevNet-18 on CIFAR-10 at three rates, and at the best of them for longer:
+first_light.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
 
-Sweeps rates.yaml and ninety.yaml into FOLDER (runs/first-light); complete cells are not repeated, and --jobs=0 runs none. Writes
-cells.csv, in which it keeps rows of other runs,  prints the tables and draws first_light.png; --draw draws from the existing CSV. The runs of 30
-epochs are those of experiment 15. Needs h5py and, for the figure, matplotlib."""
+Sweeps rates.yaml and ninety.yaml into FOLDER (runs/first-light); complete cells are not repeated,
+and --jobs=0 runs none. Writes cells.csv, in which it keeps rows of other runs, prints the tables
+and draws first_light.png; --draw draws from the existing CSV. The runs of 30 epochs are those of
+experiment 15. Needs h5py and, for the figure, matplotlib."""
 
 import os
 import sys
@@ -65,7 +66,8 @@ def complete(rows, method, accumulate, epochs):
 
 
 def best(rows, method, accumulate, epochs):
-    """Returns the row with the highest accuracy of the rates that were tried; None if no run has ended."""
+    """Returns the row with the highest accuracy of the rates that were tried; None if no run has
+    ended."""
     return max(complete(rows, method, accumulate, epochs), key=top1, default=None)
 
 
@@ -111,7 +113,7 @@ def tables(rows):
     body = []
     for epochs in sorted({r["epochs"] for r in rows}):
         reference = best(rows, "backprop", 1, epochs)
-        for name, (method, accumulate) in LINES.items():
+        for _name, (method, accumulate) in LINES.items():
             row = best(rows, method, accumulate, epochs)
             if row:
                 body.append(

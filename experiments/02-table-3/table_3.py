@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Table 3 of the paper beside what petra counts: table_3.py [PETRA]. Exit status 1 if a total is not the expected one."""
+"""Table 3 of the paper beside what petra counts: table_3.py [PETRA]. Exit status 1 if a total is
+not the expected one."""
 
 import json
 import os
@@ -31,8 +32,8 @@ def main():
             wrong += measured != total
             kept = ["yes" if row[key] else "no" for key in ("inputs_kept", "weights_kept")]
             print(
-                f"{accounting:10}  {kept[0]:11}  {kept[1]:12}  {total:11.2f}  {measured:11.2f}  {100 * row['saving']:8.1f}  "
-                f"{printed if accounting == 'paper' else '-'}"
+                f"{accounting:10}  {kept[0]:11}  {kept[1]:12}  {total:11.2f}  {measured:11.2f} "
+                f" {100 * row['saving']:8.1f}  {printed if accounting == 'paper' else '-'}"
             )
     print(f"{wrong} of 8 totals differ from the expected ones")
     return wrong > 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Table 1 of the paper beside what petra says of its methods: table_1.py [PETRA]. Exit status 1 if a ratio of a method
-that this build has is not the expected one."""
+"""Table 1 of the paper beside what petra says of its methods: table_1.py [PETRA]. Exit status 1 if
+a ratio of a method that this build has is not the expected one."""
 
 import json
 import os
@@ -10,7 +10,8 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PETRA = sys.argv[1] if len(sys.argv) > 1 else "build/petra"
-# Method -> messages up and down per boundary, in activations of the ResNet; FLOPs per stage, in forward passes.
+# Method -> messages up and down per boundary, in activations of the ResNet; FLOPs per stage, in
+# forward passes.
 EXPECTED = {
     "backprop": (1, 1, 3),
     "reversible": (2, 4, 4),
@@ -19,10 +20,11 @@ EXPECTED = {
     "petra": (2, 4, 4),
 }
 DEPTHS = (18, 34, 50)
-# Storage and time, on J equal stages whose forward and backward run side by side, as the paper assumes: two engines, and the
-# last stage's forward and backward as two actions where graphs are kept or nothing runs side by side. That makes every delay
-# of `delayed` one tick longer. By method: what stage j keeps of activations and how many older versions of its weights, as
-# functions of J, j and k; the time of a batch in forward passes; the head.
+# Storage and time, on J equal stages whose forward and backward run side by side, as the paper
+# assumes: two engines, and the last stage's forward and backward as two actions where graphs are
+# kept or nothing runs side by side. That makes every delay of `delayed` one tick longer. By method:
+# what stage j keeps of activations and how many older versions of its weights, as functions of J, j
+# and k; the time of a batch in forward passes; the head.
 STORAGE = {
     "backprop": ("full graph", lambda J, j, k: 1, lambda J, j, k: 0, lambda J: 3 * J, "split"),
     "reversible": ("0", lambda J, j, k: 0, lambda J, j, k: 0, lambda J: 4 * J, "split"),
@@ -77,13 +79,14 @@ def ratios(found, unit, key):
 
 
 def flops(method):
-    """Returns the forward passes of one stage for one microbatch: F, a backward pass of twice its work, and F again if B recomputes it."""
+    """Returns the forward passes of one stage for one microbatch: F, a backward pass of twice its
+    work, and F again if B recomputes it."""
     return 1 + 2 + (1 if method["recomputes"] else 0)
 
 
 def kept(method, stage):
-    """Returns the maximum number of microbatches whose graph or input a stage keeps, including the current one, and that of older versions of its
-    weights."""
+    """Returns the maximum number of microbatches whose graph or input a stage keeps, including the
+    current one, and that of older versions of its weights."""
     stashes = "stashed" in (method["backward_weights"], method["invert_weights"])
     return 0 if method["keep"] == "nothing" else stage["in_flight_max"], stage[
         "lag_max"
@@ -91,13 +94,16 @@ def kept(method, stage):
 
 
 def storage_and_time(methods):
-    """Prints the other half of the table; returns the number of its figures that are not as expected."""
+    """Prints the other half of the table; returns the number of its figures that are not as
+    expected."""
     wrong = 0
     print(
-        "\nstorage and time, J equal stages with forward and backward side by side; measured at J = 10, k = 1, stages 1 / 5 / 10"
+        "\nstorage and time, J equal stages with forward and backward side by side; measured at J ="
+        " 10, k = 1, stages 1 / 5 / 10"
     )
     print(
-        "method      activations: paper     measured    versions: paper  measured older  time: paper  measured (J = 10)  (J = 18)"
+        "method      activations: paper     measured    versions: paper  measured older  time:"
+        " paper  measured (J = 10)  (J = 18)"
     )
     for name, (text, activations, versions, time, head) in STORAGE.items():
         shown = {}
@@ -120,7 +126,9 @@ def storage_and_time(methods):
             pairs = [kept(methods[name], stage) for stage in found["stages"]]
             for j, pair in enumerate(pairs, 1):
                 if j == J and head == "fused":
-                    continue  # a fused last stage keeps nothing between two actions, and counts the one in work
+                    # a fused last stage keeps nothing between two actions, and counts the one in
+                    # work
+                    continue
                 expected = activations(J, j, k), versions(J, j, k)
                 if pair != expected:
                     wrong += 1
@@ -128,14 +136,15 @@ def storage_and_time(methods):
             if abs(found["time_per_microbatch_s"] - time(J)) > 1e-9:
                 wrong += 1
                 print(
-                    f"{name}, J = {J}, k = {k}: {found['time_per_microbatch_s']} s; expected {time(J)}"
+                    f"{name}, J = {J}, k = {k}: {found['time_per_microbatch_s']} s; expected"
+                    f" {time(J)}"
                 )
             shown[J, k] = pairs, found["time_per_microbatch_s"]
         pairs, seconds = shown[10, 1]
         columns = [" / ".join(str(pairs[j - 1][i]) for j in (1, 5, 10)) for i in (0, 1)]
         print(
-            f"{name:10}  {text:21}  {columns[0]:>10}  {PAPER_VERSIONS[name]:>15}  {columns[1]:>14}  {PAPER_TIME[name]:>11}  "
-            f"{seconds:17g}  {shown[18, 3][1]:8g}"
+            f"{name:10}  {text:21}  {columns[0]:>10}  {PAPER_VERSIONS[name]:>15}  {columns[1]:>14} "
+            f" {PAPER_TIME[name]:>11}  {seconds:17g}  {shown[18, 3][1]:8g}"
         )
     return wrong
 
@@ -144,7 +153,8 @@ def main():
     methods = {method["name"]: method for method in petra("methods")["methods"]}
     wrong = 0
     print(
-        "method      network  up: expected  measured  down: expected  measured  FLOPs: expected  measured"
+        "method      network  up: expected  measured  down: expected  measured  FLOPs: expected "
+        " measured"
     )
     for name, (up, down, work) in EXPECTED.items():
         if name not in methods:
@@ -161,7 +171,8 @@ def main():
             "/".join(f"{value:g}" for value in sorted(values)) for values in (found_up, found_down)
         ]
         print(
-            f"{name:10}  {family:7}  {up:12}  {shown[0]:>8}  {down:14}  {shown[1]:>8}  {work:15}  {flops(methods[name]):8}"
+            f"{name:10}  {family:7}  {up:12}  {shown[0]:>8}  {down:14}  {shown[1]:>8}  {work:15} "
+            f" {flops(methods[name]):8}"
         )
     print("\nwork of F at the reversible blocks, RevNet over ResNet:", end="")
     for depth in DEPTHS:

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Throughput and memory of the methods on 2 to 64 devices: figure_1.py [PETRA] [--tables | --draw]."""
+"""Throughput and memory of the methods on 2 to 64 devices: figure_1.py [PETRA]
+[--tables | --draw]."""
 
 import os
 import sys
@@ -14,11 +15,13 @@ DEVICES = [2, 4, 8, 16, 32, 64]
 LONGEST = 16  # devices of one pipeline; with more devices there are replicas of it
 INTERLEAVED_LONGEST = 8  # two stages a device, and 18 blocks
 BATCH, ACCUMULATE, MICROBATCHES = 64, 32, 512
+# GB/s in each direction.
 LINKS = {
     20.8: "links of 20.8 GB/s (PCIe, as fitted)",
     300: "links of 300 GB/s (NVLink)",
-}  # GB/s in each direction
+}
 WITHOUT_HOST = "petra-arrival"  # no order in which a host could issue
+# Of the table.
 TALK = [
     "petra",
     "dsp",
@@ -28,7 +31,7 @@ TALK = [
     "zb-h1",
     "gpipe-checkpoint",
     "checkpoint",
-]  # of the table
+]
 
 
 def job(name, devices, link):

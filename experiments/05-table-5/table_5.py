@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Table 5 of the paper beside what petra predicts: table_5.py [PETRA]. Exit status 1 if a time is not the expected one."""
+"""Table 5 of the paper beside what petra predicts: table_5.py [PETRA]. Exit status 1 if a time is
+not the expected one."""
 
 import json
 import math
@@ -21,8 +22,8 @@ CASES = [
     ("tf32", 0, 2),
     ("fp32", 0, 2),
 ]
-# Milliseconds that README.md states: reversible, petra, by depth in the order of CASES. They were recorded from a run and
-# only guard against change.
+# Milliseconds that README.md states: reversible, petra, by depth in the order of CASES. They were
+# recorded from a run and only guard against change.
 EXPECTED = {
     18: [
         (12.62, 2.01),
@@ -43,14 +44,16 @@ EXPECTED = {
 }
 
 
-# The hypothesis: one host issues the actions of all stages. These keys are fitted, in the words of petra simulate --vary.
+# The hypothesis: one host issues the actions of all stages. These keys are fitted, in the words of
+# petra simulate --vary.
 EFFICIENCIES = [
     f"cluster.cost.efficiency.{name}"
     for name in ("matrix_flops", "matrix_bytes", "elementwise_bytes")
 ]
 VARY = "cluster.host.action_s," + "+".join([*EFFICIENCIES, "cluster.link.bandwidth_Bps"])
 HOST = ["cluster.cost.model=kernels", "cluster.host.action_s=1.8e-3", "run.max_microbatches=160"]
-# Milliseconds with the fitted values, rounded to 0.1: reversible, petra, by depth, for one host and for one host per device.
+# Milliseconds with the fitted values, rounded to 0.1: reversible, petra, by depth, for one host and
+# for one host per device.
 EXPECTED_HOST = {
     "cluster": {18: (148.2, 53.2), 34: (255.1, 97.3)},
     "device": {18: (147.7, 12.9), 34: (254.4, 12.9)},
@@ -79,15 +82,18 @@ def fit():
         for key, value in factor["values"].items()
     ]
     print(
-        f"\none host for all devices, {len(found['factors'])} factors fitted to {len(found['measurements'])} times; root mean square "
-        f"{100 * math.expm1(found['rms_log']):.1f} %, at most {100 * math.expm1(found['worst_log']):.1f} %"
+        f"\none host for all devices, {len(found['factors'])} factors fitted to"
+        f" {len(found['measurements'])} times; root mean square"
+        f" {100 * math.expm1(found['rms_log']):.1f} %, at most"
+        f" {100 * math.expm1(found['worst_log']):.1f} %"
     )
     print("\n".join(values))
     return values
 
 
 def hosts():
-    """Prints table 5 with one host for all devices and with one for each; returns the number of times that differ from the expected ones."""
+    """Prints table 5 with one host for all devices and with one for each; returns the number of
+    times that differ from the expected ones."""
     wrong, values = 0, fit()
     print("hosts        depth  reversible ms  petra ms  speed-up")
     for share, by_depth in EXPECTED_HOST.items():
@@ -107,7 +113,8 @@ def hosts():
             ]
             wrong += sum(abs(time - value) > 0.1 for time, value in zip(times, expected))
             print(
-                f"one a {share:7}{depth:5}  {times[0]:13.1f}  {times[1]:8.1f}  {times[0] / times[1]:7.1f}x"
+                f"one a {share:7}{depth:5}  {times[0]:13.1f}  {times[1]:8.1f} "
+                f" {times[0] / times[1]:7.1f}x"
             )
     return wrong
 
@@ -132,7 +139,8 @@ def main():
     print("depth  arithmetic  link GB/s  engines  reversible ms  petra ms  speed-up")
     for depth, (reversible, petra) in PAPER.items():
         print(
-            f"{depth:5}  {'paper':10}  {'-':>9}  {'-':>7}  {reversible:13.1f}  {petra:8.1f}  {reversible / petra:7.1f}x"
+            f"{depth:5}  {'paper':10}  {'-':>9}  {'-':>7}  {reversible:13.1f}  {petra:8.1f} "
+            f" {reversible / petra:7.1f}x"
         )
         for case, expected in zip(CASES, EXPECTED[depth]):
             arithmetic, bandwidth, engines = case
@@ -140,11 +148,12 @@ def main():
             wrong += sum(round(time, 2) != value for time, value in zip(times, expected))
             link = f"{bandwidth / 1e9:.1f}" if bandwidth else "infinite"
             print(
-                f"{depth:5}  {arithmetic:10}  {link:>9}  {engines:7}  {times[0]:13.2f}  {times[1]:8.2f}  "
-                f"{times[0] / times[1]:7.1f}x"
+                f"{depth:5}  {arithmetic:10}  {link:>9}  {engines:7}  {times[0]:13.2f} "
+                f" {times[1]:8.2f}  {times[0] / times[1]:7.1f}x"
             )
     print(
-        "\nstages.partition: balanced, tf32, infinite links, one engine\ndepth  devices  petra ms  busiest  mean busy"
+        "\nstages.partition: balanced, tf32, infinite links, one engine\n"
+        "depth  devices  petra ms  busiest  mean busy"
     )
     for depth, counts in (18, (10, 9, 6, 5)), (34, (18, 17, 9, 6)):
         for count in counts:

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The time of a microbatch, predicted from a cost profile and measured in training: predict.py [PETRA] [--rounds=N] [--draw].
+"""The time of a microbatch, predicted from a cost profile and measured in training: predict.py
+[PETRA] [--rounds=N] [--draw].
 
-Each round makes a profile and then trains with each method, so that other load affects both alike. All rounds use one compute thread, then all use
-two. With one thread the script also measures the processor time of training, which depends less on load. Writes
-predicted.csv, a row for each round, and prints the tables; --draw prints those of the existing CSV. Needs h5py and numpy. It checks nothing."""
+Each round makes a profile and then trains with each method, so that other load affects both alike.
+All rounds use one compute thread, then all use two. With one thread the script also measures the
+processor time of training, which depends less on load. Writes predicted.csv, a row for each round,
+and prints the tables; --draw prints those of the existing CSV. Needs h5py and numpy. It checks
+nothing."""
 
 import os
 import resource
@@ -20,14 +23,16 @@ h5py, numpy = sim.modules("h5py", "numpy")
 CONFIG, PREDICTED = (os.path.join(HERE, name) for name in ("revnet18.yaml", "predicted.csv"))
 METHODS = ("backprop", "reversible", "petra")
 ROUNDS = int(sweeps.WORDS.get("rounds", "5"))
+# Microbatches of a run: before START the pipeline fills and memory is allocated.
 START, END = (
     30,
     130,
-)  # microbatches of a run: before START the pipeline fills and memory is allocated
+)
 
 
 def sum_of_costs(stages, method):
-    """Returns the seconds of all actions of one microbatch, one after another, as in emulation. The fused head reconstructs nothing."""
+    """Returns the seconds of all actions of one microbatch, one after another, as in emulation. The
+    fused head reconstructs nothing."""
     total = sum(
         stage[part]["median_s"] for stage in stages for part in ("forward", "backward", "update")
     )
@@ -39,7 +44,8 @@ def sum_of_costs(stages, method):
 
 
 def simulated(sets, method, profile):
-    """Returns the time of one microbatch by `petra simulate`: sequential methods one at a time, lockstep its tick on J devices."""
+    """Returns the time of one microbatch by `petra simulate`: sequential methods one at a time,
+    lockstep its tick on J devices."""
     return sim.petra(
         "simulate",
         CONFIG,
@@ -109,7 +115,10 @@ def tables(rows):
         ]
 
     def quartiles(values):
-        return f"{numpy.median(values):.2f} ({numpy.quantile(values, 0.25):.2f} .. {numpy.quantile(values, 0.75):.2f})"
+        return (
+            f"{numpy.median(values):.2f} ({numpy.quantile(values, 0.25):.2f} .."
+            f" {numpy.quantile(values, 0.75):.2f})"
+        )
 
     rounds = max(row["round"] for row in rows)
     lines = [(f"`{method}`", method, "sum_of_costs_s") for method in METHODS] + [

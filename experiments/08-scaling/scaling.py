@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every method on 2 to 100,000 stages: scaling.py [PETRA] [--tables | --draw]. Exit status 1 if a time differs from its closed form."""
+"""Every method on 2 to 100,000 stages: scaling.py [PETRA] [--tables | --draw]. Exit status 1 if a
+time differs from its closed form."""
 
 import os
 import sys
@@ -11,6 +12,7 @@ import simulations as sim  # noqa: E402
 
 CONFIG = os.path.join(HERE, "scaling.yaml")
 FULL = [2, 4, 8, 16, 32, 64, 128, 256, 512]  # stages, with 16 microbatches per stage
+# With SHORT_COUNT microbatches in total.
 SHORT = [
     2,
     4,
@@ -23,7 +25,7 @@ SHORT = [
     10000,
     32000,
     100000,
-]  # with SHORT_COUNT microbatches in total
+]
 SHORT_COUNT = 64
 FLUSH = ["gpipe", "gpipe-checkpoint", "1f1b", "interleaved", "zb-h1"]
 CREDIT = 2  # microbatches in flight of petra-arrival, times J, less 1
@@ -49,7 +51,8 @@ def job(name, stages, count, flush):
 
 
 def closed_form(name, j, flush):
-    """Returns the time per microbatch with a full pipeline, or over whole flushes (docs/semantics/methods.md); None if there is no closed form."""
+    """Returns the time per microbatch with a full pipeline, or over whole flushes
+    (docs/semantics/methods.md); None if there is no closed form."""
     if name in ("backprop", "reversible", "checkpoint"):
         return 3 * j if name == "backprop" else 4 * j - 1
     if name == "interleaved":
@@ -100,9 +103,8 @@ def compute(presets):
             ("short", {**job(name, j, SHORT_COUNT, SHORT_COUNT), "run.drain": "true"})
             for j in SHORT
         ]
-    jobs.sort(
-        key=lambda entry: -entry[1]["cluster.stages"] * entry[1]["run.max_microbatches"]
-    )  # the long ones first
+    # The long ones first.
+    jobs.sort(key=lambda entry: -entry[1]["cluster.stages"] * entry[1]["run.max_microbatches"])
     found = sim.simulate_all(CONFIG, [sets for _, sets in jobs])
     rows = [
         row(presets[sets["method.name"]], sets, result, part)
@@ -121,7 +123,8 @@ def check(rows):
         if expected is not None and abs(r["time_per_microbatch_s"] - expected) > 1e-9 * expected:
             wrong += 1
             print(
-                f"{r['method']} on {r['stages']} stages: {r['time_per_microbatch_s']} s per microbatch; expected {expected}"
+                f"{r['method']} on {r['stages']} stages: {r['time_per_microbatch_s']} s per"
+                f" microbatch; expected {expected}"
             )
     return wrong
 
@@ -170,7 +173,7 @@ def draw(rows, path):
     plt = sim.pyplot()
     figure, axes = plt.subplots(2, 2, figsize=(13, 8.2), layout="constrained")
     names = list(dict.fromkeys(r["method"] for r in rows))
-    close = lambda a, b: abs(a - b) <= 0.02 * max(a, b)  # noqa: E731
+    close = lambda a, b: abs(a - b) <= 0.02 * max(a, b)
     panels = [
         (
             axes[0, 0],
@@ -249,7 +252,8 @@ def main():
     tables(rows)
     longest = max(rows, key=lambda r: r["actions"])
     print(
-        f"{len(rows)} runs, {sum(r['actions'] for r in rows):,} actions, at most {longest['actions']:,} in one"
+        f"{len(rows)} runs, {sum(r['actions'] for r in rows):,} actions, at most"
+        f" {longest['actions']:,} in one"
     )
     if not sim.TABLES_ONLY:
         draw(rows, os.path.join(HERE, "scaling.png"))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Time per microbatch against the bandwidth and the latency of the links: communication.py [PETRA] [--tables | --draw].
-Exit status 1 if a time is below the bound of the links or the stages."""
+"""Time per microbatch against the bandwidth and the latency of the links: communication.py [PETRA]
+[--tables | --draw]. Exit status 1 if a time is below the bound of the links or the stages."""
 
 import math
 import os
@@ -25,11 +25,11 @@ METHODS = [
     "petra-arrival",
 ]
 FLUSH = 32  # microbatches per flush of gpipe and 1f1b
-BANDWIDTHS = [
-    10 ** (8 + i / 4) for i in range(21)
-]  # bytes per second and direction: 0.1 GB/s to 10 TB/s
+# Bytes per second and direction: 0.1 GB/s to 10 TB/s.
+BANDWIDTHS = [10 ** (8 + i / 4) for i in range(21)]
 LATENCIES = [10 ** (-6 + i / 4) for i in range(17)]  # 1 us to 10 ms
-# Nominal, one direction: Ethernet 10 Gbit/s, 100 Gbit/s; PCIe 4.0 with 16 lanes at 128/130; NVLink 3 of an A100, 12 links of 25 GB/s.
+# Nominal, one direction: Ethernet 10 Gbit/s, 100 Gbit/s; PCIe 4.0 with 16 lanes at 128/130; NVLink
+# 3 of an A100, 12 links of 25 GB/s.
 LINKS = [("10 GbE", 1.25e9), ("100 GbE", 12.5e9), ("PCIe 4", 31.5e9), ("NVLink 3", 300e9)]
 BITES = 1.05  # links cost time if a microbatch takes 5 % longer
 KEYS = {"bandwidth": "bandwidth_Bps", "latency": "latency_s"}  # what each sweep changes
@@ -103,8 +103,8 @@ def row_of(entry, result):
 
 
 def bracket(rows, depth, name, sweep):
-    """Returns the neighbouring points of the sweep between which the time exceeds BITES times that with free links: (harmless, harmful); None if
-    there are none."""
+    """Returns the neighbouring points of the sweep between which the time exceeds BITES times that
+    with free links: (harmless, harmful); None if there are none."""
     free = pick(rows, depth, name, "free")[0]["time_per_microbatch_s"]
     points = sorted(
         (r[KEYS[sweep]], r["time_per_microbatch_s"] / free) for r in pick(rows, depth, name, sweep)
@@ -118,8 +118,8 @@ def bracket(rows, depth, name, sweep):
 
 
 def bites(presets, rows, entries):
-    """Finds the point at which links cost time, by bisection between points of the sweep: the time has a kink there, which interpolation would
-    miss."""
+    """Finds the point at which links cost time, by bisection between points of the sweep: the time
+    has a kink there, which interpolation would miss."""
     open_ones = []
     for depth, name, stages, largest, point in entries:
         if point[0] != "free":
@@ -171,7 +171,8 @@ def check(rows):
             if r["bandwidth_Bps"]
             else 0
         )
-        # petra-arrival has no fixed order: with other links it may happen to have a slightly better one.
+        # petra-arrival has no fixed order: with other links it may happen to have a slightly better
+        # one.
         low = max(free * (0.98 if r["method"] == "petra-arrival" else 1), sent)
         if r["time_per_microbatch_s"] < low * (1 - 1e-6):
             wrong += 1
@@ -180,7 +181,8 @@ def check(rows):
 
 
 def knee(rows, depth, name, sweep):
-    """Returns the point at which the time is BITES times that with free links; None if there is none in the sweep."""
+    """Returns the point at which the time is BITES times that with free links; None if there is
+    none in the sweep."""
     found = pick(rows, depth, name, sweep + "_bites")
     return found[0][KEYS[sweep]] if found else None
 
@@ -224,7 +226,7 @@ def draw(rows, path):
     """Every method has its colour and marker in all panels."""
     plt = sim.pyplot()
     figure, axes = plt.subplots(2, 2, figsize=(13, 7.8), layout="constrained", sharey="row")
-    close = lambda a, b: abs(a - b) <= 0.05 * max(a, b)  # noqa: E731
+    close = lambda a, b: abs(a - b) <= 0.05 * max(a, b)
     for axis_row, depth in zip(axes, DEPTHS):
         groups = []
         for axis, sweep, key, factor in (
@@ -242,8 +244,11 @@ def draw(rows, path):
             ]
             groups.append((axis, sim.plot_all(axis, curves, close)))
             axis.set_title(
-                f"depth {depth}: {pick(rows, depth, 'petra', 'free')[0]['largest_backward_bytes'] / 1e6:.1f} MB down in petra, "
-                f"{pick(rows, depth, 'delayed', 'free')[0]['largest_backward_bytes'] / 1e6:.1f} MB in delayed (largest message)"
+                f"depth {depth}:"
+                f" {pick(rows, depth, 'petra', 'free')[0]['largest_backward_bytes'] / 1e6:.1f} MB"
+                " down in petra,"
+                f" {pick(rows, depth, 'delayed', 'free')[0]['largest_backward_bytes'] / 1e6:.1f} MB"
+                " in delayed (largest message)"
             )
         axis_row[0].set(
             xlabel="bandwidth of a link, per direction (GB/s), no latency",

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Scattered durations and a slow stage, with and without ticks: jitter.py [PETRA] [--tables | --draw]. Exit status 1 if a
-time without scatter is not the expected one, or a lag is outside its bounds."""
+"""Scattered durations and a slow stage, with and without ticks: jitter.py [PETRA]
+[--tables | --draw]. Exit status 1 if a time without scatter is not the expected one, or a lag is
+outside its bounds."""
 
 import collections
 import json
@@ -20,7 +21,8 @@ SEEDS = range(1, 11)
 SCALES = [0, 0.1, 0.2, 0.3, 0.5, 0.7, 1]
 FACTORS = [1, 1.25, 1.5, 2, 3, 4]
 SLOW_STAGE = 5
-# The rows: label, method, maximum number of microbatches in flight (arrival), seconds per microbatch without scatter.
+# The rows: label, method, maximum number of microbatches in flight (arrival), seconds per
+# microbatch without scatter.
 KINDS = [
     ("lockstep", "petra", 0, 4),
     ("arrival, credit 10", "petra-arrival", 10, None),
@@ -52,9 +54,8 @@ def compute():
     cells += [
         ("slow", kind, scale, factor) for kind in KINDS for scale in (0, 0.3) for factor in FACTORS
     ]
-    jobs = [
-        (cell, seed) for cell in cells for seed in (SEEDS if cell[2] else [1])
-    ]  # without scatter all seeds agree
+    # Without scatter all seeds agree.
+    jobs = [(cell, seed) for cell in cells for seed in (SEEDS if cell[2] else [1])]
     found = sim.simulate_all(
         CONFIG, [keys(kind, scale, factor, seed) for (_, kind, scale, factor), seed in jobs]
     )
@@ -94,7 +95,8 @@ def summary(cell, results):
 
 
 def lags(kind, scale):
-    """Counts from traces, over all seeds, the microbatches that came back to stage 1 with each lag."""
+    """Counts from traces, over all seeds, the microbatches that came back to stage 1 with each
+    lag."""
     counts = collections.Counter()
     for seed in SEEDS if scale else [1]:
         with tempfile.TemporaryDirectory() as folder:
@@ -159,7 +161,7 @@ def tables(rows):
     shown = lambda r: (
         f"{r['time_per_microbatch_s']:.3f}"
         + (f" ± {r['time_interval_s']:.3f}" if r["seeds"] > 1 else "")
-    )  # noqa: E731
+    )
     sim.markdown(
         ["s per microbatch, scatter"] + [f"{scale:g}" for scale in SCALES],
         [[kind[0]] + [shown(r) for r in pick(rows, "scatter", kind[0])] for kind in KINDS],
@@ -186,7 +188,7 @@ def draw(rows, histogram, path):
     plt = sim.pyplot()
     figure, axes = plt.subplots(2, 2, figsize=(10.5, 8), layout="constrained")
     (time, slow), (lag, shares) = axes
-    close = lambda a, b: abs(a - b) <= 0.02 * max(a, b)  # noqa: E731
+    close = lambda a, b: abs(a - b) <= 0.02 * max(a, b)
     slowed = {scale: [] for scale in (0, 0.3)}
     for label, look in LOOKS.items():
         points = pick(rows, "scatter", label)
@@ -211,9 +213,8 @@ def draw(rows, histogram, path):
                 )
             )
     for curves in slowed.values():
-        for place, (x, y, look) in enumerate(
-            curves
-        ):  # later markers are smaller, because many coincide
+        # Later markers are smaller, because many coincide.
+        for place, (x, y, look) in enumerate(curves):
             slow.plot(x, y, **look, markersize=8 - 1.3 * place)
     for key, line in ("lag_mean_stage_1", None), ("lag_max_stage_1", ":"):
         curves = []
@@ -256,7 +257,8 @@ def draw(rows, histogram, path):
 
 
 def draw_shares(axis, histogram):
-    """Draws the lags of one program by scatter, in the colour of the program: bars beside each other in three shades."""
+    """Draws the lags of one program by scatter, in the colour of the program: bars beside each
+    other in three shades."""
     label = "arrival, credit 19"
     found = {
         scale: [r for r in histogram if r["program"] == label and r["scale"] == scale]

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a network without strided convolutions and counts its memory: invertible_downsampling.py [PETRA] [--jobs=N] [--draw] [--runs=FOLDER].
+"""Trains a network without strided convolutions and counts its memory: invertible_downsampling.py
+[PETRA] [--jobs=N] [--draw] [--runs=FOLDER].
 
-Sweeps invertible-downsampling.yaml into FOLDER (runs/invertible-downsampling); complete cells are not repeated, and --jobs=0 runs none.
-Memory is counted by petra simulate. Writes cells.csv, in which it keeps rows of other runs,  and memory.csv, and prints their tables; --draw prints
-those of the existing CSV files. Needs
-h5py."""
+Sweeps invertible-downsampling.yaml into FOLDER (runs/invertible-downsampling); complete cells are
+not repeated, and --jobs=0 runs none. Memory is counted by petra simulate. Writes cells.csv, in
+which it keeps rows of other runs, and memory.csv, and prints their tables; --draw prints those of
+the existing CSV files. Needs h5py."""
 
 import os
 import sys
@@ -37,7 +38,8 @@ def train():
 
 
 def count_memory():
-    """Returns the maximum memory of every stage of petra, in tensors without padding (cpu pads 8 channels to 16)."""
+    """Returns the maximum memory of every stage of petra, in tensors without padding (cpu pads 8
+    channels to 16)."""
     for kind in KINDS:
         found = sim.simulate(
             CONFIG, {"method.name": "petra", "model.downsample": kind, "device.backend": "ref"}

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How far the gradients of petra are from exact ones over 90 epochs: fig_5_6.py [PETRA] [--draw] [--runs=FOLDER].
+"""How far the gradients of petra are from exact ones over 90 epochs: fig_5_6.py [PETRA] [--draw]
+[--runs=FOLDER].
 
-Reads the log of petra-k1 in the folder of experiment 01 (runs/first-light, or FOLDER), draws figures 5 and 6 and writes probes.csv. It then trains
-150 further microbatches from the weights of this run, at two rates and in two precisions, into FOLDER/from-weights (existing runs are not repeated),
-and writes from_weights.csv. scales.csv has the batch-norm scales of these weights and of those of the other long runs. Prints the tables;
---draw prints them from the existing CSV files. Needs h5py, numpy and matplotlib."""
+Reads the log of petra-k1 in the folder of experiment 01 (runs/first-light, or FOLDER), draws
+figures 5 and 6 and writes probes.csv. It then trains 150 further microbatches from the weights of
+this run, at two rates and in two precisions, into FOLDER/from-weights (existing runs are not
+repeated), and writes from_weights.csv. scales.csv has the batch-norm scales of these weights and of
+those of the other long runs. Prints the tables; --draw prints them from the existing CSV files.
+Needs h5py, numpy and matplotlib."""
 
 import os
 import subprocess
@@ -14,8 +17,9 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
-import petrapipe  # noqa: E402: simulations knows its folder
 import sweeps  # noqa: E402
+
+import petrapipe  # noqa: E402 - simulations knows its folder
 
 PROBES, FROM_WEIGHTS, SCALES = (
     os.path.join(HERE, name) for name in ("probes.csv", "from_weights.csv", "scales.csv")
@@ -42,7 +46,8 @@ MICROBATCHES, PROBED = 150, 15
 
 
 def probes(path):
-    """Yields, for each epoch, the names of quantities with their values: arrays of (probes, stages)."""
+    """Yields, for each epoch, the names of quantities with their values: arrays of (probes,
+    stages)."""
     run = petrapipe.Run(path)
     quantities = {"cosine_" + pair: run.probe("cosine/" + pair) for pair, _ in PAIRS} | {
         "reconstruction_error": run.probe("reconstruction_error")
@@ -55,7 +60,8 @@ def probes(path):
 
 
 def of_epochs(path):
-    """Yields a row for each epoch and stage: means, and the number of probes at which the method is closer to end-to-end."""
+    """Yields a row for each epoch and stage: means, and the number of probes at which the method is
+    closer to end-to-end."""
     for epoch, found in probes(path).items():
         nearer = found["cosine_method_end_to_end"] > found["cosine_delayed_end_to_end"]
         for stage in range(nearer.shape[1]):
@@ -100,7 +106,8 @@ def train_on(precision, rate):
 
 
 def from_weights():
-    """Yields a row for each of these runs and each stage: means over the second half of its probes."""
+    """Yields a row for each of these runs and each stage: means over the second half of its
+    probes."""
     for precision in PRECISIONS:
         for rate in RATES:
             for found in probes(train_on(precision, rate)).values():
@@ -121,7 +128,8 @@ def from_weights():
 
 
 def scales():
-    """Yields, for each completed long run and each stage, the root mean square of the scales of its last batch norm."""
+    """Yields, for each completed long run and each stage, the root mean square of the scales of its
+    last batch norm."""
     import h5py
 
     for name in LONG:
@@ -183,7 +191,10 @@ def tables(rows, further, norms):
         ]
         body.append(
             [
-                f"probes at which PETRA is closer to end-to-end, {words} the first step of the rate",
+                (
+                    f"probes at which PETRA is closer to end-to-end, {words} the first step of the"
+                    " rate"
+                ),
                 *(f"{100 * a / b:.0f} %" for a, b in counts),
                 "–",
             ]

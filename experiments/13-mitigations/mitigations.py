@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains with and without mitigations of delay: mitigations.py [PETRA] [--tables | --draw] [--runs=FOLDER].
+"""Trains with and without mitigations of delay: mitigations.py [PETRA] [--tables | --draw]
+[--runs=FOLDER].
 
-Complete runs in FOLDER (runs/mitigations) are read and not repeated. Prints the table, writes mitigations.csv and draws
-mitigations.png beside itself; --draw draws the figure from the existing CSV. Needs h5py and, for the figure, matplotlib."""
+Complete runs in FOLDER (runs/mitigations) are read and not repeated. Prints the table, writes
+mitigations.csv and draws mitigations.png beside itself; --draw draws the figure from the existing
+CSV. Needs h5py and, for the figure, matplotlib."""
 
 import os
 import subprocess
@@ -56,7 +58,8 @@ SEEDS = {
 
 
 def train(method, stages, name, seed):
-    """Returns the figures of the last epoch by column; "diverged" instead of each if the run diverged."""
+    """Returns the figures of the last epoch by column; "diverged" instead of each if the run
+    diverged."""
     (h5py,) = sim.modules("h5py")
     folder = os.path.join(
         RUNS,
@@ -113,7 +116,7 @@ def compute():
 def tables(rows):
     shown = lambda value, factor, digits: (
         f"{factor * value:.{digits}f}" if isinstance(value, (int, float)) else value or "–"
-    )  # noqa: E731
+    )
     sim.markdown(
         [
             "method",
@@ -140,7 +143,8 @@ def tables(rows):
 
 
 def draw(rows):
-    """Draws each run as a point: the colour shows the method, the marker shows J, and hollow points are further seeds."""
+    """Draws each run as a point: the colour shows the method, the marker shows J, and hollow points
+    are further seeds."""
     plt = sim.pyplot()
     from matplotlib.lines import Line2D
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Mitigations of delay on CIFAR-10, each at three rates: mitigations_cifar10.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
+"""Mitigations of delay on CIFAR-10, each at three rates: mitigations_cifar10.py [PETRA] [--jobs=N]
+[--tables | --draw] [--runs=FOLDER].
 
-Sweeps petra-cifar10.yaml and pipedream-cifar10.yaml into FOLDER (runs/mitigations-cifar10); complete cells are not repeated, and --jobs=0 runs none.
-Writes cells.csv, in which it keeps rows of other runs,  prints the tables and draws mitigations-cifar10.png; --draw draws from the existing CSV.
+Sweeps petra-cifar10.yaml and pipedream-cifar10.yaml into FOLDER (runs/mitigations-cifar10);
+complete cells are not repeated, and --jobs=0 runs none. Writes cells.csv, in which it keeps rows of
+other runs, prints the tables and draws mitigations-cifar10.png; --draw draws from the existing CSV.
 `backprop` is that of experiment 01. Needs h5py and, for the figure, matplotlib."""
 
 import os

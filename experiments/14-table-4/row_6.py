@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Row 6 against row 2 of table 4: row_6.py [PETRA] [KEY=VALUE ...] [--draw]. Trains `delayed` and `delayed-reversible` from the same weights for a few
-microbatches, writes row-6.csv (the distance of their weights over the distance that these moved), and prints it as a table; --draw prints that of the
-existing
-CSV. Exit status 1 if a distance is larger than the rounding of the inversion can explain."""
+"""Row 6 against row 2 of table 4: row_6.py [PETRA] [KEY=VALUE ...] [--draw]. Trains `delayed` and
+`delayed-reversible` from the same weights for a few microbatches, writes row-6.csv (the distance of
+their weights over the distance that these moved), and prints it as a table; --draw prints that of
+the existing CSV. Exit status 1 if a distance is larger than the rounding of the inversion can
+explain."""
 
 import os
 import sys
@@ -19,7 +20,8 @@ CONFIG, DISTANCES = (os.path.join(HERE, name) for name in ("base-mini.yaml", "ro
 SIZE = ["--set", "model.width=4", "--set", "data.batch=8"]
 SETS = [word for text in sys.argv[1:] if "=" in text for word in ("--set", text)]
 MICROBATCHES = [30, 60]
-# In double precision rounding is 1e-16 an operation; ReLUs that flip make any difference grow without bound, so the run is short.
+# In double precision rounding is 1e-16 an operation; ReLUs that flip make any difference grow
+# without bound, so the run is short.
 LARGEST = {"fp64": 1e-11, "fp32": None}
 
 

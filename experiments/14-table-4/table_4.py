@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Table 4 from the summary of its sweep: table_4.py [FOLDER]. Prints the table of README.md, and the differences to the row of
-inputs and weights seed by seed. Exit status 1 while a cell is missing."""
+"""Table 4 from the summary of its sweep: table_4.py [FOLDER]. Prints the table of README.md, and
+the differences to the row of inputs and weights seed by seed. Exit status 1 while a cell is
+missing."""
 
 import json
 import os
@@ -9,9 +10,10 @@ import statistics
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-import simulations as sim  # noqa: E402
+import simulations as sim
 
-# Row of the grid, its number in the paper (6 is not there), buffered data, the paper's top-1 of RevNet-18 on CIFAR-100 in %.
+# Row of the grid, its number in the paper (6 is not there), buffered data, the paper's top-1 of
+# RevNet-18 on CIFAR-100 in %.
 ROWS = [
     ("no-delay", 1, "no delay", "77.5"),
     ("inputs-and-weights", 2, "inputs and weights", "76.5"),
@@ -32,7 +34,8 @@ def shown(values, digits, factor=1.0):
 
 
 def read(folder):
-    """Returns the figures of the cells by row and by seed, for depth 18 if the grid has several depths."""
+    """Returns the figures of the cells by row and by seed, for depth 18 if the grid has several
+    depths."""
     path = os.path.join(folder, "summary.json")
     try:
         with open(path, encoding="utf-8") as file:
@@ -51,9 +54,10 @@ def main():
     rows = read(sys.argv[1] if len(sys.argv) > 1 else "runs/table-4-mini")
     figure = lambda name, key: {
         seed: cell[key] for seed, cell in rows[name].items() if cell.get(key) is not None
-    }  # noqa: E731
+    }
     print(
-        "| row | buffered | seeds | train loss | evaluation top-1, % | difference to row 2, points | paper (CIFAR-100, width 64) |"
+        "| row | buffered | seeds | train loss | evaluation top-1, % | difference to row 2, points"
+        " | paper (CIFAR-100, width 64) |"
     )
     print("|---|---|---|---|---|---|---|")
     missing = 0
@@ -63,8 +67,9 @@ def main():
         missing += len(rows[name]) - len(top1) or not rows[name]
         pairs = [top1[seed] - reference[seed] for seed in top1 if seed in reference]
         print(
-            f"| {number} | {label} | {len(top1)} | {shown(figure(name, 'train_loss').values(), 3)} | {shown(top1.values(), 1, 100)} | "
-            f"{'-' if name == REFERENCE else shown(pairs, 1, 100)} | {paper} |"
+            f"| {number} | {label} | {len(top1)} | {shown(figure(name, 'train_loss').values(), 3)}"
+            f" | {shown(top1.values(), 1, 100)} |"
+            f" {'-' if name == REFERENCE else shown(pairs, 1, 100)} | {paper} |"
         )
     if missing:
         print(f"{missing} cells are missing")

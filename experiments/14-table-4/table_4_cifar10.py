@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Table 4 on CIFAR-10 with 30 epochs: table_4_cifar10.py [PETRA] [--jobs=N] [--tables] [--runs=FOLDER].
+"""Table 4 on CIFAR-10 with 30 epochs: table_4_cifar10.py [PETRA] [--jobs=N] [--tables]
+[--runs=FOLDER].
 
-Sweeps table-4-cifar10.yaml into FOLDER (runs/table-4-cifar10); complete cells are not repeated, and --jobs=0 runs none. Writes cells.csv, in which it
-keeps rows of other runs,  and prints the table. Needs h5py."""
+Sweeps table-4-cifar10.yaml into FOLDER (runs/table-4-cifar10); complete cells are not repeated, and
+--jobs=0 runs none. Writes cells.csv, in which it keeps rows of other runs, and prints the table.
+Needs h5py."""
 
 import os
 import sys

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 4 on CIFAR-10 with 30 epochs: fig_4.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
+"""Figure 4 on CIFAR-10 with 30 epochs: fig_4.py [PETRA] [--jobs=N] [--tables | --draw]
+[--runs=FOLDER].
 
-Sweeps fig-4-cifar10.yaml into FOLDER (runs/fig-4-cifar10); complete cells are not repeated, and --jobs=0 runs none. Writes cells.csv, in which it
-keeps rows of other runs,  prints its table and that of other-rates.csv, which has runs of an earlier grid, and draws fig-4-cifar10.png; --draw draws
-from the existing CSV. Needs h5py and, for the figure, matplotlib."""
+Sweeps fig-4-cifar10.yaml into FOLDER (runs/fig-4-cifar10); complete cells are not repeated, and
+--jobs=0 runs none. Writes cells.csv, in which it keeps rows of other runs, prints its table and
+that of other-rates.csv, which has runs of an earlier grid, and draws fig-4-cifar10.png; --draw
+draws from the existing CSV. Needs h5py and, for the figure, matplotlib."""
 
 import os
 import sys

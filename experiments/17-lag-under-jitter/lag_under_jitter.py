@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Lags under scattered durations and a slow stage, from simulation, beside the accuracy of the same runs: lag_under_jitter.py
-[PETRA] [--tables | --draw] [--runs=FOLDER]. FOLDER is that of the sweep of lag-under-jitter-mini.yaml; without it the script only remakes the lags.
-Exit status 1 if a lag is outside its bounds, or a program that follows ticks ended with weights that depend on timing."""
+"""Lags under scattered durations and a slow stage, from simulation, beside the accuracy of the same
+runs: lag_under_jitter.py [PETRA] [--tables | --draw] [--runs=FOLDER]. FOLDER is that of the sweep
+of lag-under-jitter-mini.yaml; without it the script only remakes the lags. Exit status 1 if a lag
+is outside its bounds, or a program that follows ticks ended with weights that depend on timing."""
 
 import collections
 import json
@@ -30,10 +31,11 @@ ROWS = [
 LOOKS = {row[0]: sim.style(index) for index, row in enumerate(ROWS)}
 CONDITIONS = [(0, 1), (0.5, 1), (0, 3), (0.5, 3)]  # scatter, factor of the slow stage
 SLOW_STAGE = 5
+# Largest lag of the programs with a fixed order.
 ORDERED = {
     "petra": 2 * (STAGES - 1),
     "pipedream": STAGES - 1,
-}  # largest lag of the programs with a fixed order
+}
 RUNS = next((text.split("=", 1)[1] for text in sys.argv[1:] if text.startswith("--runs=")), None)
 
 
@@ -44,7 +46,8 @@ def spoken(scale, factor):
 
 
 def lags_of(row, scale, factor, seed):
-    """Returns the output of `petra simulate`, and from the trace the number of microbatches with each lag at each stage."""
+    """Returns the output of `petra simulate`, and from the trace the number of microbatches with
+    each lag at each stage."""
     _, method, credit = row
     keys = {
         "method.name": method,
@@ -107,7 +110,8 @@ def simulate():
 
 
 def check_lags(summary, histogram):
-    """Checks the bounds of the lag, and that the trace agrees with the largest lag of the simulation."""
+    """Checks the bounds of the lag, and that the trace agrees with the largest lag of the
+    simulation."""
     wrong = 0
     for r in summary:
         bound = (
@@ -214,7 +218,10 @@ def pick(rows, **keys):
 
 def tables(summary, trained):
     header = [""] + [spoken(*condition) for condition in CONDITIONS]
-    at = lambda name, scale, factor: pick(summary, row=name, scale=scale, factor=factor, stage=1)[0]  # noqa: E731
+
+    def at(name, scale, factor):
+        return pick(summary, row=name, scale=scale, factor=factor, stage=1)[0]
+
     sim.markdown(
         ["lag at stage 1: mean (largest)"] + header[1:],
         [
@@ -230,7 +237,7 @@ def tables(summary, trained):
         ):
             values = lambda name, scale, factor: [
                 r[key] for r in pick(trained, row=name, scale=scale, factor=factor)
-            ]  # noqa: E731,B023
+            ]
             sim.markdown(
                 [title] + header[1:],
                 [
@@ -252,9 +259,8 @@ def draw(summary, histogram, trained, path):
     for name, look in LOOKS.items():
         points = pick(summary, row=name, scale=0.5, factor=1)
         curves.append(([r["stage"] for r in points], [r["lag_mean"] for r in points], look))
-    for place, (x, y, look) in enumerate(
-        curves
-    ):  # later markers are smaller, because some are close to others
+    # Later markers are smaller, because some are close to others.
+    for place, (x, y, look) in enumerate(curves):
         stages.plot(x, y, **look, markersize=7 - place)
     stages.set(
         title=f"Mean lag by stage, scatter 0.5, {len(SEEDS)} seeds",
@@ -279,9 +285,12 @@ def draw(summary, histogram, trained, path):
     accuracy.grid(False, axis="x")
     seeds = sorted({r["seed"] for r in trained})
     accuracy.set(
-        title=f"Accuracy: each point is one small run, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-        if trained
-        else "Accuracy: not trained",
+        title=(
+            f"Accuracy: each point is one small run, seed{'s' if len(seeds) > 1 else ''}"
+            f" {', '.join(map(str, seeds))}"
+            if trained
+            else "Accuracy: not trained"
+        ),
         ylabel="evaluation top-1 (%)",
         ylim=(0, None),
         xlim=(-0.5, len(CONDITIONS) - 0.5),
@@ -299,7 +308,8 @@ def draw(summary, histogram, trained, path):
 
 
 def draw_shares(axis, histogram, scale, factor):
-    """Draws the number of microbatches at each lag, with each row of the grid on a line of its own, so that none hides another."""
+    """Draws the number of microbatches at each lag, with each row of the grid on a line of its own,
+    so that none hides another."""
     for place, (name, look) in enumerate(LOOKS.items()):
         rows = pick(histogram, row=name, scale=scale, factor=factor, stage=1)
         total = sum(r["microbatches"] for r in rows)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The time of a microbatch on several processes, predicted from a profile and measured: predicted.py [PETRA] [--runs=N]
-[--draw]. Writes predicted.csv and predicted.png beside itself; --draw makes the figure from the existing table. Exit status 1 if a run fails; the
-figures are not checked."""
+"""The time of a microbatch on several processes, predicted from a profile and measured:
+predicted.py [PETRA] [--runs=N] [--draw]. Writes predicted.csv and predicted.png beside itself;
+--draw makes the figure from the existing table. Exit status 1 if a run fails; the figures are not
+checked."""
 
 import json
 import os
@@ -41,7 +42,8 @@ CASES = [("balanced", []), ("unbalanced", ["--set", "cluster.placement=[7, 3]"])
 
 
 def discipline():
-    """Returns the tc discipline of a slow link; None if rights or programs are missing, with a line that says so."""
+    """Returns the tc discipline of a slow link; None if rights or programs are missing, with a line
+    that says so."""
     for words in DELAYED, LIMITED:
         tried = subprocess.run(
             [TWO_HOSTS, words, "true"], stderr=subprocess.PIPE, text=True, check=False
@@ -61,8 +63,7 @@ def mpirun(ranks, arguments, slow=None):
     run = subprocess.run(
         command,
         env={**os.environ, **MPI, **(TCP if slow else {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         stdin=subprocess.DEVNULL,
         text=True,
         check=False,

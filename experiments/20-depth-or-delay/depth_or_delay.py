@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains one network as one stage and as ten, each with gradients that come later and later: depth_or_delay.py [PETRA] [--jobs=N]
-[--tables | --draw] [--runs=FOLDER].
+"""Trains one network as one stage and as ten, each with gradients that come later and later:
+depth_or_delay.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
 
-Sweeps depth-or-delay.yaml into FOLDER (runs/depth-or-delay); complete cells are not repeated, and --jobs=0 runs none. Writes cells.csv, in which it
-keeps rows of other runs,  prints the table and draws depth_or_delay.png; --draw draws from the existing CSV. Needs matplotlib for
-the figure."""
+Sweeps depth-or-delay.yaml into FOLDER (runs/depth-or-delay); complete cells are not repeated, and
+--jobs=0 runs none. Writes cells.csv, in which it keeps rows of other runs, prints the table and
+draws depth_or_delay.png; --draw draws from the existing CSV. Needs matplotlib for the figure."""
 
 import os
 import statistics
@@ -18,7 +18,8 @@ import sweeps  # noqa: E402
 
 CELLS, FIGURE = (os.path.join(HERE, name) for name in ("cells.csv", "depth_or_delay.png"))
 RUNS = sweeps.WORDS.get("runs", "runs/depth-or-delay")
-# Cuts of the network: number of stages, and the delay in ticks of the first stage and of the mean without extra delay, 2 (J - 1) and J - 1.
+# Cuts of the network: number of stages, and the delay in ticks of the first stage and of the mean
+# without extra delay, 2 (J - 1) and J - 1.
 CUTS = {"one stage": (1, 0, 0), "ten stages": (10, 18, 9)}
 
 
@@ -35,7 +36,8 @@ def collect():
 
 
 def points(rows, stages):
-    """Returns the points of one cut by delay: (extra delay, top-1 in percent, mean over the seeds)."""
+    """Returns the points of one cut by delay: (extra delay, top-1 in percent, mean over the
+    seeds)."""
     found = {}
     for row in rows:
         if row["stages"] == stages and row["state"] == "complete":

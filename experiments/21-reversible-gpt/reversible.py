@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Losses and memory of an ordinary and of a reversible GPT: reversible.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
+"""Losses and memory of an ordinary and of a reversible GPT: reversible.py [PETRA] [--jobs=N]
+[--tables | --draw] [--runs=FOLDER].
 
-Sweeps training.yaml into FOLDER (runs/reversible-gpt); complete cells are not repeated, and --jobs=0 runs none. Memory by depth is
-counted by petra simulate. Writes losses.csv and memory.csv, prints the tables and draws reversible.png; --draw draws from the existing CSV. Needs
-h5py and, for the figure, matplotlib."""
+Sweeps training.yaml into FOLDER (runs/reversible-gpt); complete cells are not repeated, and
+--jobs=0 runs none. Memory by depth is counted by petra simulate. Writes losses.csv and memory.csv,
+prints the tables and draws reversible.png; --draw draws from the existing CSV. Needs h5py and, for
+the figure, matplotlib."""
 
 import os
 import statistics
@@ -13,19 +15,21 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
-import petrapipe  # noqa: E402: simulations knows its folder
 import sweeps  # noqa: E402
+
+import petrapipe  # noqa: E402 - simulations knows its folder
 
 LOSSES, MEMORY, FIGURE = (
     os.path.join(HERE, name) for name in ("losses.csv", "memory.csv", "reversible.png")
 )
 RUNS = sweeps.WORDS.get("runs", "runs/reversible-gpt")
+# The last only for memory.
 ROWS = {
     "gpt": ("gpt", "backprop"),
     "revgpt": ("revgpt", "backprop"),
     "revgpt-rebuilt": ("revgpt", "reversible"),
     "gpt-checkpoint": ("gpt", "checkpoint"),
-}  # the last only for memory
+}
 NAMES = {
     "gpt": "gpt, graphs kept",
     "revgpt": "revgpt, graphs kept",
@@ -63,8 +67,8 @@ def train():
 
 
 def count_memory():
-    """Yields, by depth, the maximum memory of the stage of all blocks with AdamW: in total, and without the memory that every method needs for the
-    weights."""
+    """Yields, by depth, the maximum memory of the stage of all blocks with AdamW: in total, and
+    without the memory that every method needs for the weights."""
     jobs = [(row, depth) for row in ROWS for depth in DEPTHS]
     sets = [
         {
@@ -119,7 +123,8 @@ def tables(losses, memory):
             [
                 NAMES[row],
                 *(
-                    f"{found[row, depth]['peak_bytes'] / 1e6:.2f} ({found[row, depth]['activation_bytes'] / 1e6:.2f})"
+                    f"{found[row, depth]['peak_bytes'] / 1e6:.2f}"
+                    f" ({found[row, depth]['activation_bytes'] / 1e6:.2f})"
                     for depth in DEPTHS
                 ),
             ]

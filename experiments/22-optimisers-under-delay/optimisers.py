@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains with five optimisers and four methods, and draws the cost of delay for each: optimisers.py [PETRA] [--jobs=N] [--tables | --draw]
-[--runs=FOLDER].
+"""Trains with five optimisers and four methods, and draws the cost of delay for each: optimisers.py
+[PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
 
-Sweeps the four grids beside itself into FOLDER (runs/optimisers-under-delay); complete cells are not repeated, and --jobs=0 runs none. Writes
-cells.csv and cosines.csv, in which it keeps rows of other runs,  prints the tables and draws optimisers.png; --draw draws from the existing CSV.
-Needs h5py and, for the figure, matplotlib."""
+Sweeps the four grids beside itself into FOLDER (runs/optimisers-under-delay); complete cells are
+not repeated, and --jobs=0 runs none. Writes cells.csv and cosines.csv, in which it keeps rows of
+other runs, prints the tables and draws optimisers.png; --draw draws from the existing CSV. Needs
+h5py and, for the figure, matplotlib."""
 
 import math
 import os
@@ -15,8 +16,9 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
-import petrapipe  # noqa: E402: simulations knows its folder
 import sweeps  # noqa: E402
+
+import petrapipe  # noqa: E402 - simulations knows its folder
 
 CELLS, COSINES, FIGURE = (
     os.path.join(HERE, name) for name in ("cells.csv", "cosines.csv", "optimisers.png")
@@ -57,9 +59,10 @@ def collect(grid):
 
 
 def cosines(rows, outputs):
-    """Yields, by stage, the cosine between the method's gradient and the one at the current weights: for each method with the maximum number of
-    stages and each optimiser at its best rate, as the mean over the probes of the last epoch and over the seeds. It covers the cells of `rows` whose
-    folders are in `outputs`."""
+    """Yields, by stage, the cosine between the method's gradient and the one at the current
+    weights: for each method with the maximum number of stages and each optimiser at its best rate,
+    as the mean over the probes of the last epoch and over the seeds. It covers the cells of `rows`
+    whose folders are in `outputs`."""
     for method, stages in [(method, STAGES[-1]) for method in METHODS] + [("pipedream-2bw", 4)]:
         for optimiser in OPTIMISERS:
             rate = best_rate(rows, optimiser, method, stages)
@@ -110,7 +113,8 @@ def losses(rows, optimiser, method, stages, rate):
 
 
 def means_by_rate(rows, optimiser, method, stages):
-    """Returns the mean evaluation loss at each rate that all seeds have tried, by increasing rate."""
+    """Returns the mean evaluation loss at each rate that all seeds have tried, by increasing
+    rate."""
     rates = sorted({r["rate"] for r in rows if r["optimiser"] == optimiser})
     found = {rate: losses(rows, optimiser, method, stages, rate) for rate in rates}
     return {
@@ -119,13 +123,15 @@ def means_by_rate(rows, optimiser, method, stages):
 
 
 def best_rate(rows, optimiser, method, stages):
-    """Returns the rate with the lowest mean evaluation loss of those that were tried; None if none was."""
+    """Returns the rate with the lowest mean evaluation loss of those that were tried; None if none
+    was."""
     means = means_by_rate(rows, optimiser, method, stages)
     return min(means, key=means.get) if means else None
 
 
 def at_edge(rows, optimiser, method, stages):
-    """Returns whether the best rate is the lowest or the highest that was tried, beyond which another may be better."""
+    """Returns whether the best rate is the lowest or the highest that was tried, beyond which
+    another may be better."""
     rates = list(means_by_rate(rows, optimiser, method, stages))
     return best_rate(rows, optimiser, method, stages) in (rates[0], rates[-1]) if rates else False
 

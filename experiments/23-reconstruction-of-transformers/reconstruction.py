@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the errors of reconstructed inputs of a reversible GPT, by block: reconstruction.py [PETRA] [--jobs=N] [--tables | --draw]
-[--runs=FOLDER].
+"""Measures the errors of reconstructed inputs of a reversible GPT, by block: reconstruction.py
+[PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
 
-Sweeps depths.yaml into FOLDER (runs/reconstruction); complete cells are not repeated, and --jobs=0 runs none. Writes errors.csv, prints
-the table and draws reconstruction.png; --draw draws from the existing CSV. Needs h5py and, for the figure, matplotlib."""
+Sweeps depths.yaml into FOLDER (runs/reconstruction); complete cells are not repeated, and --jobs=0
+runs none. Writes errors.csv, prints the table and draws reconstruction.png; --draw draws from the
+existing CSV. Needs h5py and, for the figure, matplotlib."""
 
 import os
 import statistics
@@ -13,8 +14,9 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
-import petrapipe  # noqa: E402: simulations knows its folder
 import sweeps  # noqa: E402
+
+import petrapipe  # noqa: E402 - simulations knows its folder
 
 ERRORS, FIGURE = (os.path.join(HERE, name) for name in ("errors.csv", "reconstruction.png"))
 RUNS = sweeps.WORDS.get("runs", "runs/reconstruction")
@@ -22,8 +24,9 @@ METHODS = {"reversible": "the same weights", "petra": "weights of later"}
 
 
 def collect():
-    """Yields the mean relative error over probes and seeds, by depth, method, precision, epoch (the first and the last) and half of a block, from the
-    input on. A stage is half a block; embedding and head reconstruct nothing."""
+    """Yields the mean relative error over probes and seeds, by depth, method, precision, epoch (the
+    first and the last) and half of a block, from the input on. A stage is half a block; embedding
+    and head reconstruct nothing."""
     found = {}
     for keys, cell in sweeps.cells(os.path.join(HERE, "depths.yaml"), RUNS):
         if cell["state"] == "diverged":
@@ -56,7 +59,8 @@ def errors_of(rows):
 
 
 def probed(found, depth, method, precision):
-    """Returns the first and the last epoch that have probes; a probe that is not complete at the end of the run does not count."""
+    """Returns the first and the last epoch that have probes; a probe that is not complete at the
+    end of the run does not count."""
     return sorted({key[3] for key in found if key[:3] == (depth, method, precision)})
 
 

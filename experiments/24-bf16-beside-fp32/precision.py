@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains with bf16 and with fp32, and compares: precision.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
+"""Trains with bf16 and with fp32, and compares: precision.py [PETRA] [--jobs=N] [--tables | --draw]
+[--runs=FOLDER].
 
-Sweeps precision.yaml into FOLDER (runs/precision); complete cells are not repeated, and --jobs=0 runs none. Writes cells.csv and epochs.csv, in which
-it keeps rows of other runs,  prints the table and draws precision.png; --draw draws from the existing CSV. Needs matplotlib for the figure."""
+Sweeps precision.yaml into FOLDER (runs/precision); complete cells are not repeated, and --jobs=0
+runs none. Writes cells.csv and epochs.csv, in which it keeps rows of other runs, prints the table
+and draws precision.png; --draw draws from the existing CSV. Needs matplotlib for the figure."""
 
 import os
 import statistics
@@ -12,8 +14,9 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
-import petrapipe  # noqa: E402: simulations knows its folder
 import sweeps  # noqa: E402
+
+import petrapipe  # noqa: E402 - simulations knows its folder
 
 CELLS, EPOCHS, FIGURE = (
     os.path.join(HERE, name) for name in ("cells.csv", "epochs.csv", "precision.png")
@@ -76,7 +79,8 @@ def tables(rows):
                     ]
                 else:
                     line += ["–", "–"]
-            body.append(line + [f"{means[1] - means[0]:+.{decimals}f}" if len(means) == 2 else "–"])
+            both = len(means) == 2
+            body.append(line + [f"{means[1] - means[0]:+.{decimals}f}" if both else "–"])
         sim.markdown(
             ["", "fp32: mean", "seeds (how many)", "bf16: mean", "seeds (how many)", "difference"],
             body,

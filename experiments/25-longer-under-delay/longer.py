@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a reversible GPT on 8 stages with two optimisers for four and for sixteen epochs: longer.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
+"""Trains a reversible GPT on 8 stages with two optimisers for four and for sixteen epochs:
+longer.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
 
-Sweeps rates.yaml and long.yaml into FOLDER (runs/longer-under-delay); complete cells are not repeated, and --jobs=0 runs none. Writes
-cells.csv, in which it keeps rows of other runs,  prints the tables and draws longer.png; --draw draws from the existing CSV. The runs of 1,960
-updates are those of experiment 22. Needs h5py and, for the figure, matplotlib."""
+Sweeps rates.yaml and long.yaml into FOLDER (runs/longer-under-delay); complete cells are not
+repeated, and --jobs=0 runs none. Writes cells.csv, in which it keeps rows of other runs, prints the
+tables and draws longer.png; --draw draws from the existing CSV. The runs of 1,960 updates are those
+of experiment 22. Needs h5py and, for the figure, matplotlib."""
 
 import math
 import os
@@ -68,7 +70,8 @@ def losses(rows, optimiser, method, updates, rate):
 
 
 def best(rows, optimiser, method, updates):
-    """Returns (rate with the lowest mean evaluation loss of those that were tried, its losses); None if no run ended well."""
+    """Returns (rate with the lowest mean evaluation loss of those that were tried, its losses);
+    None if no run ended well."""
     found = {
         rate: losses(rows, optimiser, method, updates, rate)
         for rate in sorted({r["rate"] for r in rows})
@@ -82,7 +85,8 @@ def best(rows, optimiser, method, updates):
 
 
 def behind(rows, optimiser, method, updates):
-    """Returns the mean loss beyond that of backprop, each at its best rate; None if one of the two is missing."""
+    """Returns the mean loss beyond that of backprop, each at its best rate; None if one of the two
+    is missing."""
     pair = best(rows, optimiser, "backprop", updates), best(rows, optimiser, method, updates)
     return (
         statistics.fmean(pair[1][1]) - statistics.fmean(pair[0][1])

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the schedules of PyTorch's pipelining runtime with those of petra: 4 devices with 2 stages each, unit costs.
+"""Compares the schedules of PyTorch's pipelining runtime with those of petra: 4 devices with 2
+stages each, unit costs.
 
-orders.py [PETRA]             simulates the CSV files beside it, writes orders.csv and prints the table
-orders.py [PETRA] --export    first writes the CSV files anew; needs PyTorch 2.15 for this python
+    orders.py [PETRA]             simulates the CSV files beside it, writes orders.csv and prints
+                                  the table
+    orders.py [PETRA] --export    first writes the CSV files anew; needs PyTorch 2.15 for this
+                                  python
 """
 
 import csv

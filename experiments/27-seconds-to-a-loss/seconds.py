@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a reversible GPT on 8 devices with six methods and two optimisers, and prices the way to a loss on four clusters:
-seconds.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
+"""Trains a reversible GPT on 8 devices with six methods and two optimisers, and prices the way to a
+loss on four clusters: seconds.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
 
-Sweeps rates.yaml into FOLDER (runs/seconds-to-a-loss), writes chosen.yaml, which has the best rate of each method and optimiser, and sweeps it
-into the same folder; complete cells are not repeated, and --jobs=0 runs none. Then `petra reach` counts updates, seconds and bytes. Writes cells.csv,
-reach.csv, turns.csv and memory.csv, prints the tables and draws seconds.png; --draw draws from the existing CSV. Needs h5py and, for the figure, matplotlib."""
+Sweeps rates.yaml into FOLDER (runs/seconds-to-a-loss), writes chosen.yaml, which has the best rate
+of each method and optimiser, and sweeps it into the same folder; complete cells are not repeated,
+and --jobs=0 runs none. Then `petra reach` counts updates, seconds and bytes. Writes cells.csv,
+reach.csv, turns.csv and memory.csv, prints the tables and draws seconds.png; --draw draws from the
+existing CSV. Needs h5py and, for the figure, matplotlib."""
 
 import math
 import os
@@ -58,7 +60,8 @@ def collect(grid):
 
 
 def best_rate(rows, method, optimiser):
-    """Returns the rate with the lowest evaluation loss of seed 1. A best rate at the edge of those that were tried ends the script."""
+    """Returns the rate with the lowest evaluation loss of seed 1. A best rate at the edge of those
+    that were tried ends the script."""
     found = {
         r["rate"]: math.inf if r["eval_loss"] == "diverged" else r["eval_loss"]
         for r in rows
@@ -67,7 +70,8 @@ def best_rate(rows, method, optimiser):
     best = min(found, key=found.get)
     if best in (min(found), max(found)):
         sys.exit(
-            f"rates.yaml: {method} with {optimiser}: the best rate, {best:g}, is at the edge of those that were tried; expected one beyond it"
+            f"rates.yaml: {method} with {optimiser}: the best rate, {best:g}, is at the edge of"
+            " those that were tried; expected one beyond it"
         )
     return best
 
@@ -86,7 +90,8 @@ def write_chosen(rows):
                 ", stages.count: 16" if method == "zb-v" else ""
             )
             lines.append(
-                f"  - {{name: {method}-{optimiser}-{rate:g}, set: {{method.name: {method}, optim.name: {optimiser}, optim.lr: {rate:g}{more}}}}}"
+                f"  - {{name: {method}-{optimiser}-{rate:g}, set: {{method.name: {method},"
+                f" optim.name: {optimiser}, optim.lr: {rate:g}{more}}}}}"
             )
     with open(CHOSEN, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\nseeds: [1, 2, 3]\n")
@@ -94,11 +99,12 @@ def write_chosen(rows):
 
 # --- updates and seconds to a loss ---
 
+# Endings of columns, and the members of an estimate in the output of petra reach.
 ENDS = {
     "": "mean",
     "_low": "low",
     "_high": "high",
-}  # endings of columns, and the members of an estimate in the output of petra reach
+}
 
 
 def estimate(name, found):
@@ -124,7 +130,8 @@ def reach(folders, target, *more):
 
 
 def with_updates(found):
-    """Returns the rows of `found` ((row, folder of its run) each), with the updates to each target; empty if it is not reached."""
+    """Returns the rows of `found` ((row, folder of its run) each), with the updates to each target;
+    empty if it is not reached."""
     for target in TARGETS:
         reached = sim.petra(
             "reach",
@@ -152,8 +159,8 @@ def by_label(found):
 
 
 def price(folders):
-    """Yields a row for each target, cluster, method and optimiser. A bound that is not known is empty: the mean if no seed reaches the target, the
-    upper end if not all seeds do."""
+    """Yields a row for each target, cluster, method and optimiser. A bound that is not known is
+    empty: the mean if no seed reaches the target, the upper end if not all seeds do."""
     clusters = [text for name in CLUSTERS for text in ("--on", os.path.join(HERE, name + ".yaml"))]
     for target in TARGETS:
         found = reach(folders, target, *clusters)
@@ -179,8 +186,9 @@ def price(folders):
 
 
 def vary(chosen):
-    """Yields a row for each bandwidth of the links at which another method becomes the fastest to the last target ("best"), or a delayed method and
-    the faster exact one change places ("pair"), for each optimiser; with the latency of 100gbe.yaml."""
+    """Yields a row for each bandwidth of the links at which another method becomes the fastest to
+    the last target ("best"), or a delayed method and the faster exact one change places ("pair"),
+    for each optimiser; with the latency of 100gbe.yaml."""
     for optimiser in OPTIMISERS:
         folders = [folder for row, folder in chosen if row["optimiser"] == optimiser]
         found = reach(
@@ -202,7 +210,8 @@ def vary(chosen):
 
 
 def memory():
-    """Yields the peak memory of the fullest device for each optimiser and method; a device of zb-v has two stages, whose peaks are added."""
+    """Yields the peak memory of the fullest device for each optimiser and method; a device of zb-v
+    has two stages, whose peaks are added."""
     for optimiser in OPTIMISERS:
         for method in METHODS:
             stages = 16 if method == "zb-v" else 8
@@ -232,7 +241,8 @@ def memory():
 
 
 def span(row, what, unit=1):
-    """Returns "12.3 (11.8 – 12.9)"; "≥ 11.8" if not all seeds reach the target; "–" if none does."""
+    """Returns "12.3 (11.8 – 12.9)"; "≥ 11.8" if not all seeds reach the target; "–" if none
+    does."""
     if row["reached"] == 0:
         return "not reached"
     mean, low, high = (row[what + ending] for ending in ENDS)
@@ -364,7 +374,10 @@ def change(row):
     return (
         "–"
         if row["updates_to_exact"] == ""
-        else f"{100 * (row['updates_to_exact'] - 1):+.0f} % / {100 * (row['seconds_to_exact'] - 1):+.0f} %"
+        else (
+            f"{100 * (row['updates_to_exact'] - 1):+.0f} % /"
+            f" {100 * (row['seconds_to_exact'] - 1):+.0f} %"
+        )
     )
 
 
@@ -464,7 +477,8 @@ def look(optimiser):
 
 
 def point(axis, row, y, unit, limit):
-    """Draws one group: its mean with the interval; an arrow from the lower bound to the edge if not all seeds reach the target."""
+    """Draws one group: its mean with the interval; an arrow from the lower bound to the edge if not
+    all seeds reach the target."""
     shown = look(row["optimiser"])
     if row["reached"] < row["seeds"]:
         low = row["seconds_low"] / unit

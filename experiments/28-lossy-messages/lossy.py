@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains two networks with three methods and lossy messages or buffers: lossy.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
+"""Trains two networks with three methods and lossy messages or buffers: lossy.py [PETRA] [--jobs=N]
+[--tables | --draw] [--runs=FOLDER].
 
-Sweeps revnet.yaml and revgpt.yaml into FOLDER (runs/lossy-messages); complete cells are not repeated, and --jobs=0 runs none. Writes cells.csv, in
-which it keeps rows of other runs, and bytes.csv, which is simulated, prints the tables and draws lossy.png; --draw draws from the existing CSV.
-Needs h5py and, for the figure, matplotlib."""
+Sweeps revnet.yaml and revgpt.yaml into FOLDER (runs/lossy-messages); complete cells are not
+repeated, and --jobs=0 runs none. Writes cells.csv, in which it keeps rows of other runs, and
+bytes.csv, which is simulated, prints the tables and draws lossy.png; --draw draws from the existing
+CSV. Needs h5py and, for the figure, matplotlib."""
 
 import os
 import statistics
@@ -13,25 +15,27 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
-import petrapipe  # noqa: E402: simulations knows its folder
 import sweeps  # noqa: E402
+
+import petrapipe  # noqa: E402 - simulations knows its folder
 
 CELLS, BYTES, FIGURE = (
     os.path.join(HERE, name) for name in ("cells.csv", "bytes.csv", "lossy.png")
 )
 RUNS = sweeps.WORDS.get("runs", "runs/lossy-messages")
+# Column, words, factor, decimals.
 NETWORKS = {
     "revnet": ("eval_top1_recalibrated", "top-1, %", 100, 1),
     "revgpt": ("eval_loss", "loss, nats", 1, 3),
-}  # column, words, factor, decimals
+}
 METHODS = ["1f1b", "delayed", "petra"]
 FORMATS = {"native": 32, "bf16": 16, "int8": 8, "qsgd:4": 4}  # bits of an element
 KEYS = ["network", "method", "messages", "buffers", "seed"]
 
 
 def fidelity(folder):
-    """Returns the mean over stages of the last epoch's cosine to the end-to-end gradient, and of the error of reconstructed inputs; empty if there
-    is none."""
+    """Returns the mean over stages of the last epoch's cosine to the end-to-end gradient, and of
+    the error of reconstructed inputs; empty if there is none."""
     found = {}
     for column, name in (
         ("cosine", "cosine/method_end_to_end"),
@@ -92,7 +96,8 @@ def collect():
 
 
 def simulate():
-    """Returns the megabytes that all stages send per microbatch of 32 images or 16 windows, and those that they hold at their peaks."""
+    """Returns the megabytes that all stages send per microbatch of 32 images or 16 windows, and
+    those that they hold at their peaks."""
     rows = []
     for network in NETWORKS:
         for method in METHODS:
@@ -142,7 +147,10 @@ def text(found, factor, decimals):
     """Returns "mean ± half of the 95 % interval" of the values."""
     if len(found) < 2:
         return "–" if not found else f"{factor * found[0]:.{decimals}f}"
-    return f"{factor * statistics.fmean(found):.{decimals}f} ± {factor * sim.half_interval(found):.{decimals}f}"
+    return (
+        f"{factor * statistics.fmean(found):.{decimals}f} ±"
+        f" {factor * sim.half_interval(found):.{decimals}f}"
+    )
 
 
 ARMS = [("messages", name) for name in FORMATS] + [("buffers", name) for name in ("int8", "qsgd:4")]

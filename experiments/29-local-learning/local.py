@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains with local losses, with backpropagation and with petra: local.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
+"""Trains with local losses, with backpropagation and with petra: local.py [PETRA] [--jobs=N]
+[--tables | --draw] [--runs=FOLDER].
 
-Sweeps local.yaml into FOLDER (runs/local-learning); complete cells are not repeated, and --jobs=0 runs none. Writes cells.csv and stages.csv, in which
-it keeps rows of other runs, prints the tables and draws local.png; --draw draws from the existing CSV. Needs h5py and, for the figure, matplotlib."""
+Sweeps local.yaml into FOLDER (runs/local-learning); complete cells are not repeated, and --jobs=0
+runs none. Writes cells.csv and stages.csv, in which it keeps rows of other runs, prints the tables
+and draws local.png; --draw draws from the existing CSV. Needs h5py and, for the figure,
+matplotlib."""
 
 import os
 import statistics
@@ -12,8 +15,9 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
-import petrapipe  # noqa: E402: simulations knows its folder
 import sweeps  # noqa: E402
+
+import petrapipe  # noqa: E402 - simulations knows its folder
 
 CELLS, STAGES, FIGURE = (
     os.path.join(HERE, name) for name in ("cells.csv", "stages.csv", "local.png")
@@ -23,8 +27,9 @@ METHODS, COUNTS = ["backprop", "dgl", "petra"], [2, 5, 10]
 
 
 def stages_of(run, about):
-    """Yields a row for each stage: the cosine of its gradient to the end-to-end gradient, averaged over the last epoch's probes, and with local losses
-    the training accuracy of its head in the last epoch."""
+    """Yields a row for each stage: the cosine of its gradient to the end-to-end gradient, averaged
+    over the last epoch's probes, and with local losses the training accuracy of its head in the
+    last epoch."""
     cosine = run.probe("cosine/method_end_to_end")
     last = petrapipe.runs.mean(cosine.values[cosine.coords["epoch"] == cosine.coords["epoch"][-1]])
     local = (

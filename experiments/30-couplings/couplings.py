@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains reversible GPTs with two couplings under methods with delay: couplings.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
+"""Trains reversible GPTs with two couplings under methods with delay: couplings.py [PETRA]
+[--jobs=N] [--tables | --draw] [--runs=FOLDER].
 
-Sweeps the grids beside itself into FOLDER (runs/couplings); complete cells are not repeated, and --jobs=0 runs none. Writes cells.csv and stages.csv,
-in which it keeps rows of other runs, prints the tables and draws couplings.png; --draw draws from the existing CSV. Needs h5py and, for the figure,
-matplotlib."""
+Sweeps the grids beside itself into FOLDER (runs/couplings); complete cells are not repeated, and
+--jobs=0 runs none. Writes cells.csv and stages.csv, in which it keeps rows of other runs, prints
+the tables and draws couplings.png; --draw draws from the existing CSV. Needs h5py and, for the
+figure, matplotlib."""
 
 import os
 import statistics
@@ -13,8 +15,9 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
-import petrapipe  # noqa: E402: simulations knows its folder
 import sweeps  # noqa: E402
+
+import petrapipe  # noqa: E402 - simulations knows its folder
 
 CELLS, STAGES, FIGURE = (
     os.path.join(HERE, name) for name in ("cells.csv", "stages.csv", "couplings.png")
@@ -23,7 +26,8 @@ RUNS = sweeps.WORDS.get("runs", "runs/couplings")
 GRIDS = ["no-delay", "rates", "lower-rate", "best", "inverse", "inverse-seeds"]
 COUPLINGS, OPTIMISERS, COUNTS = ["additive", "leapfrog"], ["adamw", "muon"], [8, 18]
 METHODS = ["petra", "delayed-reversible", "approximate-input", "delayed", "pipedream"]
-# The replacements of the weights of petra's inversion: the key that a cell sets, and words for the tables.
+# The replacements of the weights of petra's inversion: the key that a cell sets, and words for the
+# tables.
 INVERSES = {
     "stashed": ("method.invert_weights", "inversion with stashed weights"),
     "corrected": (
@@ -57,8 +61,8 @@ def about(grid, keys, seed):
 
 
 def stages_of(run, row):
-    """Yields a row for each stage, the mean over the probes of the last epoch that has some: the cosine of its gradient to the end-to-end gradient,
-    and the error of its reconstructed input."""
+    """Yields a row for each stage, the mean over the probes of the last epoch that has some: the
+    cosine of its gradient to the end-to-end gradient, and the error of its reconstructed input."""
     cosine, error = run.probe("cosine/method_end_to_end"), run.probe("reconstruction_error")
     last = cosine.coords["epoch"] == cosine.coords["epoch"][-1]
     for stage, values in enumerate(
@@ -93,7 +97,8 @@ def chosen(rows, **wanted):
 
 
 def best(cells, **wanted):
-    """Returns the rate of the lowest loss of seed 1, and the losses of all seeds at that rate; (None, []) if there is no such cell."""
+    """Returns the rate of the lowest loss of seed 1, and the losses of all seeds at that rate;
+    (None, []) if there is no such cell."""
     found = [row for row in chosen(cells, **wanted) if row["eval_loss"] != ""]
     first = [row for row in found if row["seed"] == 1]
     if not first:
@@ -109,7 +114,8 @@ def text(rate, values):
 
 
 def beyond(cells, **wanted):
-    """Returns the mean loss at the best rate, beyond that of backprop with the same coupling and optimiser; None if a cell is missing."""
+    """Returns the mean loss at the best rate, beyond that of backprop with the same coupling and
+    optimiser; None if a cell is missing."""
     _, values = best(cells, **wanted)
     _, exact = best(
         cells,
@@ -168,7 +174,8 @@ def tables(cells, stages):
             )
     sim.markdown(["method", "stages", *header], body)
     print(
-        "\nReconstruction error of the input of a stage, `petra`, last epoch: the first stage above the embedding, the middle one, the last but one:"
+        "\nReconstruction error of the input of a stage, `petra`, last epoch: the first stage above"
+        " the embedding, the middle one, the last but one:"
     )
     body = []
     for count in COUNTS:
@@ -185,7 +192,8 @@ def tables(cells, stages):
 
 
 def by_stage(cells, rows_by_stage, column, **wanted):
-    """Returns the means over the seeds at the best rate, from stage 1 to the last; None for a stage without values."""
+    """Returns the means over the seeds at the best rate, from stage 1 to the last; None for a stage
+    without values."""
     rate, _ = best(cells, **wanted)
     rows = chosen(rows_by_stage, rate=rate, **wanted)
     values = [
@@ -211,7 +219,8 @@ def errors(cells, rows_by_stage, count, keys, column):
 
 
 def bars(axis, cells, optimiser, count):
-    """Draws the losses beyond backprop: a group of bars for each method, a bar for each coupling."""
+    """Draws the losses beyond backprop: a group of bars for each method, a bar for each
+    coupling."""
     words = []
     for place, (name, keys) in enumerate(rows_of_tables()):
         words.append(name.replace("`", "").replace("petra, ", "petra: "))

@@ -4,8 +4,8 @@ from spack.package import *
 
 
 class Petra(AutotoolsPackage, CudaPackage):
-    """Trains neural networks that are cut into stages, with exact or delayed gradients: emulated on one device, executed over MPI, or
-    simulated."""
+    """Trains neural networks that are cut into stages, with exact or delayed gradients: emulated on
+    one device, executed over MPI, or simulated."""
 
     # No archive has been published: spack dev-build petra@main in a checkout.
     version("main")
@@ -41,6 +41,10 @@ class Petra(AutotoolsPackage, CudaPackage):
         depends_on("python@3.9:", type="run")
         depends_on("py-h5py", type="run")
         depends_on("py-numpy", type="run")
+    depends_on("py-pandas", type="run")
+    depends_on("py-pyyaml", type="run")
+    depends_on("py-scipy", type="run")
+    depends_on("py-xxhash", type="run")
         depends_on("py-matplotlib", type="run")
 
     conflicts(
@@ -56,7 +60,6 @@ class Petra(AutotoolsPackage, CudaPackage):
         spec = self.spec
         args = [
             "--with-turbojpeg=" + ("yes" if spec.satisfies("+jpeg") else "no"),
-            "--with-protobuf=no",
         ]
         args.append("--with-mpi=" + (spec["mpi"].prefix if spec.satisfies("+mpi") else "no"))
         args.append("--with-nccl=" + (spec["nccl"].prefix if spec.satisfies("+nccl") else "no"))

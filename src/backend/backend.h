@@ -8,7 +8,7 @@
  *
  * Rules for all operations:
  *  - Every tensor belongs to the backend that is called. Shapes are checked (PETRA_SHAPE, logged).
- *  - An output may be the same tensor as an input only where this is said ("may alias"); tensors never overlap in part.
+ *  - An output may be the same tensor as an input only if this is said ("may alias"); tensors never overlap in part.
  *  - Outputs are overwritten whatever they held before, including NaN, unless the operation is stated to add to them.
  *  - The same inputs, thread count and backend give bit-identical output.
  *  - NaN and infinity go through as IEEE says: a NaN input reaches every output that depends on it (ReLU of NaN is
@@ -17,12 +17,10 @@
  */
 #pragma once
 
-#include "backend/peers.h"
 #include "backend/quantise.h"
-#include "backend/tensors.h"
-#include "config/augmentation.h"
-#include "config/config.h"
+#include "backend/tensor.h"
 #include "base/status.h"
+#include "config/config.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -98,7 +96,7 @@ typedef struct petra_sgd_step {
  * p = (1 - lr decay) p - (gradient_rate g + mean_rate m) / (sqrt(s / square_correction) + epsilon).
  * The two rates decide whether it is AdamW or NAdamW (nn/optim.c).
  * Without squares it is Lion: c = beta1 m + (1 - beta1) g; p = (1 - lr decay) p - lr sign(c);
- * m = beta2 m + (1 - beta2) g. sign(0) is 0 and that of a NaN is NaN. Epsilon and the rates after lr are ignored. */
+ * m = beta2 m + (1 - beta2) g. sign(0) is 0 and sign(NaN) is NaN. Epsilon and the rates after lr are ignored. */
 typedef struct petra_adam_step {
   int count;
   petra_tensor *const *parameters, *const *means, *const *squares; /* updated; squares may be NULL */
@@ -154,7 +152,7 @@ typedef struct petra_images {
   const double *mean, *deviation;      /* by channel */
 } petra_images;
 
-/* The one list of operations. The backends' tables, the functions that call them (ops.h), the `dry` backend and the
+/* The one list of operations. The backends' tables, the functions that call them (ops.c), the `dry` backend and the
  * names in the tests' table of cases are generated from it. An entry is
  *   X(prefix, name, (parameters without the backend), (the same as arguments), what ops.c checks first)
  * with these checks, in their order:
@@ -188,7 +186,7 @@ typedef struct petra_images {
   X(prefix, dequantise, (const petra_tensor *x, petra_format format, petra_tensor *y), (x, format, y),                 \
     CHECK(quantised, y, format, x))                                                                                    \
                                                                                                                        \
-  /* y = x, rounded to nearest even where the elements of y are smaller */                                             \
+  /* y = x, rounded to nearest even if the elements of y are smaller */                                                \
   X(prefix, copy, (const petra_tensor *x, petra_tensor *y), (x, y), NUMBERS(x) SHAPED(y, x) APART(y, x))               \
   /* y = value (padding stays 0) */                                                                                    \
   X(prefix, fill, (petra_tensor * y, double value), (y, value), NUMBERS(y))                                            \
@@ -345,6 +343,46 @@ typedef struct petra_backend_memory {
 
 enum { PETRA_BACKEND_ACTIONS = 8 }; /* kinds of action that `begin` distinguishes */
 
+/* --- peers: transfers tensors between the devices of processes directly, without the hosts: an optional part of a
+ * backend (cuda has it if it was built with NCCL). All processes need the same backend, since the elements of a tensor
+ * are sent in their layout on the device.
+ *
+ * A lane is one direction between this process and another one. Tensors are received in the order in which they are
+ * sent. A send takes place when the other process has posted its receive; everything after it on the lane waits. No
+ * function waits for that except `close`: the device does. So both processes have to post the operations of their lanes
+ * in orders that agree: docs/adr/0018. Failures: PETRA_BACKEND, logged. --- */
+
+enum { PETRA_PEER_LANES = 4, PETRA_PEER_ID_BYTES = 128 };
+
+typedef struct petra_peer_operation {
+  int lane; /* a connected lane; it decides between send and receive */
+  petra_tensor *tensor;
+} petra_peer_operation;
+
+typedef struct petra_peer_ops {
+  /* Describes the library: "NCCL 2.28.9". */
+  void (*describe)(const petra_backend *backend, char *text, size_t size);
+  /* Gets the address of the device on the bus, which differs between different devices of a host. */
+  petra_status (*device)(const petra_backend *backend, char *text, size_t size);
+  /* Makes a new id for a lane, which both of its ends need. */
+  petra_status (*make_id)(unsigned char id[PETRA_PEER_ID_BYTES]);
+  /* connect begins to connect a lane (from 0) of which this process is one end; connected gets whether that is done. It
+   * completes once the other end has begun as well. */
+  petra_status (*connect)(petra_backend *backend, int lane, const unsigned char id[PETRA_PEER_ID_BYTES], bool sends);
+  petra_status (*connected)(petra_backend *backend, int lane, bool *is);
+  /* Sends and receives the tensors, all at once, after the operations on them before this call, and before those after
+   * it. The caller may release them when it returns. */
+  petra_status (*exchange)(petra_backend *backend, const petra_peer_operation *operations, int count);
+  /* May be called from any thread: checks whether all lanes work, as far as the library knows. */
+  petra_status (*check)(petra_backend *backend);
+  /* May be called from any thread: cancels the transfers of all lanes, whose tensors are then undefined. Afterwards
+   * every function that returns a result of the device to the host, and `exchange`, fails with PETRA_CHILD and logs
+   * nothing, since the caller of give_up has logged the reason. */
+  void (*give_up)(petra_backend *backend);
+  /* Waits for the current transfers and closes the lanes; the other end has to call it too. */
+  petra_status (*close)(petra_backend *backend);
+} petra_peer_ops;
+
 typedef struct petra_backend_ops {
   const char *name; /* "ref", "cpu", "cuda", "dry" */
 
@@ -359,10 +397,10 @@ typedef struct petra_backend_ops {
   size_t (*storage_bytes)(petra_backend *backend, const petra_tensor *tensor);
 
   /* Optional (NULL: operations are complete when they return). Operations between begin and end belong to one action of
-   * a stage (from 1; `kind` is that of the action, below PETRA_BACKEND_ACTIONS). They may run later, in their order,
-   * concurrently with those of other stages; if the same sequence occurs again, it may be replayed as a whole.
-   * synchronize returns when all are done. What an operation returns to the host (download, dot, cross_entropy that is
-   * not `later`) is available when it returns. */
+   * a stage (from 1; `kind` is the kind of the action, below PETRA_BACKEND_ACTIONS). They may run later, in their
+   * order, concurrently with the operations of other stages; if the same sequence occurs again, it may be replayed as a
+   * whole. synchronize returns when all are done. What an operation returns to the host (download, dot, cross_entropy
+   * that is not `later`) is available when it returns. */
   petra_status (*begin)(petra_backend *backend, int32_t stage, int32_t kind);
   petra_status (*end)(petra_backend *backend);
   petra_status (*synchronize)(petra_backend *backend);
@@ -372,8 +410,9 @@ typedef struct petra_backend_ops {
   /* Optional (NULL: `data` is not memory of a CUDA device). Waits until a library may read, or write, the elements at
    * tensor->data. Their layout is the same in all backends with this name. */
   petra_status (*settle)(petra_backend *backend, petra_tensor *tensor, bool writes);
-  /* Optional (NULL: any thread may use the memory of tensors): makes the backend's device that of the calling thread.
-   * Threads other than the one that created the backend call this before they, or a library in them, use tensor->data. */
+  /* Optional (NULL: any thread may use the memory of tensors): makes the backend's device the device of the calling
+   * thread. Threads other than the one that created the backend call this before they, or a library in them, use
+   * tensor->data. */
   petra_status (*bind)(petra_backend *backend);
   /* Optional: x (N, 3, H, W) = (pixel / 255 - mean) / deviation of the augmented images, computed in double and rounded
    * once. The result is the same as an upload of the result of petra_augment_apply. */
@@ -383,7 +422,7 @@ typedef struct petra_backend_ops {
   void (*held)(petra_backend *backend, petra_backend_memory *out);
   /* Optional (NULL: there are none): writes the choices used so far in the format of the file that options.plans names;
    * writes nothing if options.plans is not set. */
-  void (*print_plans)(const petra_backend *backend, FILE *out);
+  void (*print_engines)(const petra_backend *backend, FILE *out);
 
   /* The operations. */
 #define PETRA_OPERATION_FIELD(prefix, name, parameters, ...)                                                           \
@@ -399,13 +438,13 @@ struct petra_backend {
   /* Set by registry.c: */
   petra_precision precision;
   int threads; /* of one operation */
-  /* Number of threads that may call operations concurrently, each with its own lane (base/lane.h); 1: one. */
+  /* Number of threads that may call operations concurrently, each with a lane (base/log.h); 1: one. */
   int lanes;
   bool dry;             /* tensors have no content (dry.c) */
   bool divides_streams; /* norms write two streams at once, and read the gradients of two (`second`, `dsecond`) */
-  bool rounds_streams;  /* convolutions round a stream when they read it: it need not become inner (precision.h) */
-  const size_t *element_bytes;    /* of each kind of tensor (precision.h) */
-  struct petra_tensor_pool *pool; /* kept by tensor.c */
+  bool rounds_streams;  /* convolutions round a stream when they read it: it need not become inner (precision.c) */
+  const size_t *element_bytes;    /* of each kind of tensor (precision.c) */
+  struct petra_tensor_pool *pool; /* kept by tensor_pool.c */
 };
 
 /* --- registry.c --- */
@@ -420,7 +459,7 @@ typedef struct petra_backend_options {
   petra_graph_choice graph;
   int streams;         /* cuda: streams that stages compute on; 0: as many as possible */
   bool wide_gradients; /* cuda in bf16: convolutions return gradients of streams and of filters unrounded */
-  const char *plans;   /* cuda: file of the measured choices (cuda/convolution.h); NULL, "": nothing is measured */
+  const char *plans;   /* cuda: file of the measured choices (cuda/cudnn_private.h); NULL, "": nothing is measured */
   int device;          /* cuda: number of the device, from 0 */
   bool device_wraps;   /* `device` is taken modulo the number of devices that exist */
   bool sizes_only;     /* only the sizes of its tensors will be used: the processor need not support the precision */
@@ -435,7 +474,7 @@ petra_status petra_backend_create_with(const petra_backend_options *options, pet
 petra_status petra_backend_create(petra_backend_kind kind, petra_precision precision, int threads, bool deterministic,
                                   petra_backend **out);
 
-/* Creates a backend whose tensors have the sizes of those of `kind` and no content, and whose operations compute
+/* Creates a backend whose tensors have the sizes of the tensors of `kind` and no content, and whose operations compute
  * nothing: it counts the memory of a run. Results (losses, downloads) are 0. */
 petra_status petra_backend_create_dry(petra_backend_kind kind, petra_precision precision, petra_backend **out);
 
@@ -455,3 +494,16 @@ petra_backend_memory petra_backend_memory_in_use(petra_backend *backend);
 
 /* Destroys the backend, whose tensors must all have been released. NULL is allowed. */
 void petra_backend_destroy(petra_backend *backend);
+
+/* --- ops.c: the operations as the network code calls them. petra_op_<name> of every operation of the list checks that
+ * its tensors exist, belong to the backend, have the kinds and shapes in the list and alias only as allowed, and then
+ * calls the backend. The list has their parameters and meaning.
+ *
+ * Failures found here, each one line that starts with the operation's name: PETRA_SHAPE (kind, shape or geometry),
+ * PETRA_DATA (a label out of range), PETRA_INTERNAL (a tensor that is missing, of another backend, or that aliases an
+ * output). Outputs are then untouched. --- */
+
+PETRA_OPERATIONS(PETRA_OPERATION_DECLARE, petra_op_)
+
+/* Uploads images. Errors: PETRA_INTERNAL if the backend does not support it (petra_backend_takes_images). */
+petra_status petra_op_upload_images(petra_backend *backend, const petra_images *images, petra_tensor *x);

@@ -2,7 +2,7 @@
 /* The dry backend: tensors of the right sizes without content, and operations that compute nothing. It wraps the
  * backend whose sizes it has. */
 #include "backend/backend.h"
-#include "backend/pool.h"
+#include "backend/tensor.h"
 #include "backend/registry.h"
 #include "base/mem.h"
 

@@ -143,7 +143,7 @@ PETRA_ELEMENT_FUNCTION double petra_element_lion(double parameter, double gradie
   return (1 - decay) * parameter - lr * direction;
 }
 
-/* The polynomial of petra_orthogonalize: element (row, column) of a I + b G + c G G, from those of G and G G. */
+/* The polynomial of petra_orthogonalize: element (row, column) of a I + b G + c G G, from the elements of G and G G. */
 PETRA_ELEMENT_FUNCTION double petra_element_newton_schulz(bool diagonal, double gram, double gram_squared) {
   return (diagonal ? 3.4445 : 0) - 4.7750 * gram + 2.0315 * gram_squared;
 }
@@ -171,8 +171,8 @@ PETRA_ELEMENT_FUNCTION double petra_element_level_step(petra_format format, floa
   return (double)scale / petra_element_levels(format);
 }
 
-/* Returns the code of x with |x| <= scale; if the step is not above 0, that of 0. `draw` is a random word, which int8
- * ignores. (No product is added to anything, so that no compiler can fuse the two.) */
+/* Returns the code of x with |x| <= scale; if the step is not above 0, the code of 0. `draw` is a random word, which
+ * int8 ignores. (No product is added to anything, so that no compiler can fuse the two.) */
 PETRA_ELEMENT_FUNCTION uint32_t petra_element_code(petra_format format, double x, double step, uint32_t draw) {
   const int levels = petra_element_levels(format);
   const double exact = step > 0 ? (x < 0 ? -x : x) / step : 0;
@@ -189,7 +189,7 @@ PETRA_ELEMENT_FUNCTION double petra_element_code_value(petra_format format, uint
   return ((int)code - petra_element_levels(format)) * step;
 }
 
-/* The bits of the fraction of a format of 16 bits; those of the exponent are the rest without the sign. */
+/* The bits of the fraction of a format of 16 bits; the exponent has the remaining bits, except for the sign. */
 PETRA_ELEMENT_FUNCTION int petra_element_fraction_bits(petra_format format) {
   return format == PETRA_FORMAT_BF16 ? 7 : 10;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/ops.h"
+#include "backend/backend.h"
 
 #include "base/log.h"
 
@@ -265,7 +265,7 @@ static petra_tensor_kind result_kind(const petra_tensor *tensor, const petra_ten
   MATRIX(y, x->shape[0], PETRA_ANY) CHECK(columns, x->shape[2], #y, y, column)
 #define CHECK(what, ...) PETRA_TRY(check_##what(check, __VA_ARGS__));
 
-/* x has the channels of x1 followed by those of x2. */
+/* x has the channels of x1 followed by the channels of x2. */
 static petra_status check_parts(const checker *check, const petra_tensor *x, const petra_tensor *x1,
                                 const petra_tensor *x2) {
   ACTIVATION(x1)
@@ -297,7 +297,7 @@ static petra_status check_channels(const checker *check, const petra_tensor *x, 
   return PETRA_OK;
 }
 
-/* Two streams whose channels, those of `first` before those of `second`, are the channels of x. */
+/* The channels of two streams, `first` and then `second`, are the channels of x. */
 static petra_status check_divided(const checker *check, const petra_tensor *x, const petra_tensor *first,
                                   const petra_tensor *second) {
   const int32_t *shape = x->shape;
@@ -375,7 +375,166 @@ static petra_status check_columns(const checker *check, int count, const char *m
   return PETRA_OK;
 }
 
-#include "backend/ops_sequence.inc"
+/* --- linear layers and the operations of transformers --- */
+
+static petra_status check_linear_forward(const checker *check, const petra_linear_forward *a) {
+  const petra_tensor *x = a->x, *w = a->w, *b = a->b, *addend = a->addend, *y = a->y;
+  if (a->join == PETRA_JOIN_ADD_ACTIVATE)
+    return petra_fail(PETRA_INTERNAL, "%s: there is no activation to join by", check->op);
+  ROWS(x)
+  MATRIX(w, PETRA_ANY, petra_tensor_columns(x))
+  if (b)
+    VECTOR(b, w->shape[0])
+  if (a->join == PETRA_JOIN_NONE) {
+    ROWS_FROM(y, x, w->shape[0])
+  } else {
+    STREAM_ROWS(y, x, w->shape[0])
+    LIKE(addend, y)
+  }
+  APART(y, x, w)
+  return PETRA_OK;
+}
+
+/* db, if wanted, has an element for each column of dy. */
+static petra_status check_bias(const checker *check, const petra_tensor *dy, const petra_tensor *db) {
+  if (db)
+    VECTOR(db, petra_tensor_columns(dy))
+  return PETRA_OK;
+}
+
+/* Checks a shift or its gradient, which an RMS norm (mean is NULL) does not have. */
+static petra_status check_shift(const checker *check, const char *name, const petra_tensor *shift,
+                                const petra_tensor *mean, int features) {
+  if (mean)
+    return check_tensor(check, name, shift, PETRA_TENSOR_VECTOR, features, 1, 1, 1);
+  if (shift)
+    return petra_fail(PETRA_INTERNAL, "%s: %s without mean, expected both or neither", check->op, name);
+  return PETRA_OK;
+}
+
+static petra_status check_layer_norm_forward(const checker *check, const petra_layer_norm_forward *a) {
+  const petra_tensor *x = a->x, *scale = a->scale, *shift = a->shift, *mean = a->mean, *deviation = a->deviation;
+  const petra_tensor *y = a->y;
+  SEQUENCE(x, PETRA_ANY, PETRA_ANY, PETRA_ANY)
+  if (mean)
+    ROWS_AS(mean, x, 1)
+  ROWS_AS(deviation, x, 1)
+  APART(mean, x, deviation)
+  APART(deviation, x)
+  if (!y)
+    return PETRA_OK;
+  VECTOR(scale, x->shape[2])
+  CHECK(shift, "shift", shift, mean, x->shape[2])
+  SHAPED(y, x)
+  APART(y, x, deviation, mean)
+  return PETRA_OK;
+}
+
+static petra_status check_layer_norm_backward(const checker *check, const petra_layer_norm_backward *a) {
+  const petra_tensor *x = a->x, *scale = a->scale, *mean = a->mean, *deviation = a->deviation;
+  const petra_tensor *dy = a->dy, *dx = a->dx, *dscale = a->dscale, *dshift = a->dshift;
+  SEQUENCE(x, PETRA_ANY, PETRA_ANY, PETRA_ANY)
+  VECTOR(scale, x->shape[2])
+  if (mean)
+    ROWS_AS(mean, x, 1)
+  ROWS_AS(deviation, x, 1)
+  LIKE(dy, x)
+  LIKE(dx, x)
+  APART(dx, x, deviation, mean)
+  LIKE(dscale, scale)
+  CHECK(shift, "dshift", dshift, mean, x->shape[2])
+  APART(dscale, scale, dshift)
+  APART(dshift, scale)
+  return PETRA_OK;
+}
+
+/* qkv (N, T, (heads + 2 kv_heads) d), y (N, T, heads d), both inner or neither, log_sum (N, T, heads) and, of the
+ * backward, gradients of the first two. */
+static petra_status check_attention(const checker *check, const petra_tensor *qkv, int heads, int kv_heads,
+                                    const petra_tensor *y, const petra_tensor *log_sum) {
+  PETRA_TRY(check_tensor(check, "y", y, sequence_kind(y), PETRA_ANY, PETRA_ANY, PETRA_ANY, 1));
+  if (heads < 1 || y->shape[2] % heads != 0)
+    return petra_fail(PETRA_SHAPE, "%s: %d heads, expected a divisor of %d features", check->op, heads, y->shape[2]);
+  if (kv_heads < 1 || heads % kv_heads != 0)
+    return petra_fail(PETRA_SHAPE, "%s: %d heads of keys and values, expected a divisor of %d heads", check->op,
+                      kv_heads, heads);
+  if (y->shape[2] > INT32_MAX / 3)
+    return petra_fail(PETRA_SHAPE, "%s: %d features, expected at most %d", check->op, y->shape[2], INT32_MAX / 3);
+  ROWS_AS(qkv, y, (heads + 2 * kv_heads) * (y->shape[2] / heads))
+  STREAM_ROWS(log_sum, y, heads)
+  return PETRA_OK;
+}
+
+static petra_status check_attention_forward(const checker *check, const petra_attention *a) {
+  const petra_tensor *qkv = a->qkv, *y = a->y, *log_sum = a->log_sum;
+  CHECK(attention, qkv, a->heads, a->kv_heads, y, log_sum)
+  APART(log_sum, y)
+  return PETRA_OK;
+}
+
+static petra_status check_attention_backward(const checker *check, const petra_attention_backward *a) {
+  const petra_tensor *qkv = a->qkv, *dy = a->dy, *dqkv = a->dqkv;
+  CHECK(attention, qkv, a->heads, a->kv_heads, a->y, a->log_sum)
+  LIKE(dy, a->y)
+  LIKE(dqkv, qkv)
+  APART(dqkv, qkv)
+  return PETRA_OK;
+}
+
+static petra_status check_rotary(const checker *check, const petra_rotary *a) {
+  const petra_tensor *x = a->x, *y = a->y;
+  PETRA_TRY(check_tensor(check, "x", x, sequence_kind(x), PETRA_ANY, PETRA_ANY, PETRA_ANY, 1));
+  if (a->width < 2 || a->width % 2 != 0)
+    return petra_fail(PETRA_SHAPE, "%s: heads of %d features, expected an even number", check->op, a->width);
+  if (a->heads < 1 || a->heads > x->shape[2] / a->width)
+    return petra_fail(PETRA_SHAPE,
+                      "%s: %d heads of %d features, expected at least 1 head and at most %d features in all", check->op,
+                      a->heads, a->width, x->shape[2]);
+  if (!(a->base > 0))
+    return petra_fail(PETRA_INTERNAL, "%s: the base is %g, expected a number above 0", check->op, a->base);
+  LIKE(y, x)
+  return PETRA_OK;
+}
+
+/* x has two features for each feature of y. */
+static petra_status check_gated(const checker *check, const petra_tensor *x, const char *y_name,
+                                const petra_tensor *y) {
+  ROWS(x)
+  if (petra_tensor_columns(x) % 2 != 0)
+    return petra_fail(PETRA_SHAPE, "%s: x has %d features, expected an even number", check->op,
+                      petra_tensor_columns(x));
+  return check_rows_as(check, y_name, y, x, x->kind, petra_tensor_columns(x) / 2);
+}
+
+/* tokens (N, T, 1), rows (N, T, C), table (any, C), positions (at least T, C, or NULL), or gradients of the last
+ * three. */
+static petra_status check_embedding(const checker *check, const petra_tensor *tokens, const char *rows_name,
+                                    const petra_tensor *rows, const char *table_name, const petra_tensor *table,
+                                    const char *positions_name, const petra_tensor *positions) {
+  SEQUENCE(tokens, PETRA_ANY, PETRA_ANY, 1)
+  PETRA_TRY(check_rows_as(check, rows_name, rows, tokens, tokens->kind, PETRA_ANY));
+  const int steps = rows->shape[1], features = rows->shape[2];
+  PETRA_TRY(check_tensor(check, table_name, table, PETRA_TENSOR_MATRIX, PETRA_ANY, features, 1, 1));
+  if (!positions)
+    return PETRA_OK;
+  PETRA_TRY(check_tensor(check, positions_name, positions, PETRA_TENSOR_MATRIX, PETRA_ANY, features, 1, 1));
+  if (positions->shape[0] < steps)
+    return petra_fail(PETRA_SHAPE, "%s: %s has %d rows, expected one for each of %d positions", check->op,
+                      positions_name, positions->shape[0], steps);
+  return PETRA_OK;
+}
+
+static petra_status check_patches(const checker *check, const petra_tensor *images, int size, const petra_tensor *y) {
+  OF_KIND(images, ACTIVATION, PETRA_ANY, 3, PETRA_ANY, PETRA_ANY)
+  const int32_t *shape = images->shape;
+  if (size < 1 || shape[2] % size != 0 || shape[3] % size != 0)
+    return petra_fail(PETRA_SHAPE, "%s: patches of size %d, expected a divisor of the height %d and the width %d",
+                      check->op, size, shape[2], shape[3]);
+  SEQUENCE(y, shape[0], (shape[2] / size) * (shape[3] / size), 3 * size * size)
+  return PETRA_OK;
+}
+
+/* --- losses and optimisers --- */
 
 /* There is no ticket unless the backend sets one. */
 static petra_status check_cross_entropy(const checker *check, petra_cross_entropy *a) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/precision.h"
+#include "backend/registry.h"
 
 #include <assert.h>
 #include <stdio.h>

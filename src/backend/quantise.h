@@ -12,10 +12,10 @@
  * (int8), or to one of its two neighbours, of which the farther from 0 has the probability of the distance to the nearer
  * (qsgd). x is read as q step. A sample with a NaN or an infinity is read as NaNs. All of this is computed in double and
  * rounded once.
- */
+ * / */
 #pragma once
 
-#include "backend/tensors.h"
+#include "backend/tensor.h"
 #include "base/rng.h"
 #include "config/config.h"
 
@@ -40,8 +40,8 @@ bool petra_format_is_random(petra_format format);
 /* Returns the bytes of a quantised sample of `elements` elements; not for NATIVE. */
 int64_t petra_quantised_bytes(petra_format format, int64_t elements);
 
-/* Writes one sample. If the format has codes, every element goes to petra_quantiser_see first; then every element goes to
- * petra_quantiser_put, in the logical order. */
+/* Writes one sample. If the format has codes, every element goes to petra_quantiser_see first; then every element goes
+ * to petra_quantiser_put, in the logical order. */
 typedef struct petra_quantiser {
   petra_format format;
   double scale; /* the largest |x| so far; NaN after a NaN or an infinity */

@@ -2,8 +2,7 @@
 #include "backend/registry.h"
 
 #include "backend/backend.h"
-#include "backend/pool.h"
-#include "backend/precision.h"
+#include "backend/tensor.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "config.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/tensor_archive.h"
 
-#include "backend/ops.h"
-#include "backend/pool.h"
+#include "backend/backend.h"
+#include "backend/tensor.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -128,7 +128,7 @@ static int64_t identity_of(const petra_tensor_archive *tensors, const petra_tens
   return (int64_t)tensors->part << 32 | (tensors->count - tensors->first);
 }
 
-/* Through a host array: a backend's memory may be that of a device. */
+/* Through a host array: the memory of a backend may lie on a device. */
 static petra_status archive_mask(petra_tensor_archive *tensors, const char *item, petra_tensor *mask) {
   const bool reading = tensors->archive->reading;
   void *host;

@@ -54,7 +54,7 @@ petra_status petra_tensor_archive_content(petra_tensor_archive *tensors, const c
 petra_status petra_tensor_archive_references(petra_tensor_archive *tensors, const char *name,
                                              petra_tensor **const *references, int count);
 
-/* When reading: returns PETRA_DATA unless each reference has its form. `name` is that of the references. */
+/* When reading: returns PETRA_DATA unless each reference has its form. `name` is the name of the references. */
 petra_status petra_tensor_archive_check(petra_tensor_archive *tensors, const char *name,
                                         petra_tensor **const *references, const petra_tensor_form *forms, int count);
 

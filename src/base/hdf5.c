@@ -38,8 +38,8 @@ static herr_t take_entry(unsigned index, const H5E_error2_t *entry, void *contex
 
 static petra_status refuse_file(const char *path, const failure *f) {
   if (f->locked)
-    return petra_fail(PETRA_IO,
-                      "%s: is locked by another process; wait for it to end, or set HDF5_USE_FILE_LOCKING=FALSE", path);
+    return petra_fail(PETRA_IO, "%s: is locked by another process; wait for it to end, or read a copy of the file",
+                      path);
   if (f->left_open)
     return petra_fail(PETRA_DATA,
                       "%s: is marked as open for writing: its writer is still running, or was killed; after a kill, "
@@ -212,7 +212,7 @@ static void send_line(void *context, petra_log_level level, const char *line) {
     _exit(PETRA_IO);
 }
 
-/* Bytes of address space of this process; 0 where the system does not tell. */
+/* Returns the bytes of address space of this process; 0 if the system does not tell. */
 static uint64_t address_space(void) {
   long long pages = 0;
   FILE *file = fopen("/proc/self/statm", "r");
@@ -254,7 +254,7 @@ static void run_child(const char *path, petra_status (*read)(void *context), voi
   _exit((int)read(context));
 }
 
-/* The child's line, to its end, and its end; -1 where that could not be learnt. */
+/* Reads the child's line to its end and waits for the child; -1 if its end could not be learnt. */
 static int wait_for(pid_t child, int lines, char *line, size_t size) {
   size_t length = 0;
   int status;

@@ -17,7 +17,7 @@ bool petra_hdf5_is_file(const char *path);
 petra_status petra_hdf5_open_file(const char *path, int64_t *out);
 
 /* Opens the data set `name` of `folder`, a file or a group. *out is negative if there is none. Follows links within the
- * file. `path` is that of the file. Returns PETRA_DATA, with a line that names the data set, if its values are in
+ * file. `path` is the path of the file. Returns PETRA_DATA, with a line that names the data set, if its values are in
  * another file or data set (external link, external storage, virtual data set), if it has no values (null dataspace),
  * or, if `whole`, if some of its values were never written, so that HDF5 would read its fill value for them. */
 petra_status petra_hdf5_open_set(const char *path, int64_t folder, const char *name, bool whole, int64_t *out);

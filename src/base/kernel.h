@@ -14,7 +14,7 @@ typedef enum petra_kernel_part {
 
 typedef struct petra_kernel {
   petra_kernel_part part;
-  bool again;          /* forward: repeated when its graph is rebuilt */
+  bool rebuilt;        /* forward: repeated when its graph is rebuilt */
   bool matrix;         /* runs on the units for convolutions and products; else elementwise */
   double flops, bytes; /* bytes: read and written */
   /* The part of `flops` outside matrix products, although the kernel is one of products (a softmax). */

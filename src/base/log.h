@@ -37,3 +37,31 @@ void petra_log_keep_end(petra_log_kept *kept);
 /* Ends petra_log_keep and the buffering of the calling thread's lane, so that the last line before the program exits is
  * written. */
 void petra_log_keep_no_more(void);
+
+/* The context of the calling thread when several threads work side by side: its number, and buffers for effects that
+ * other threads must not see yet. It is thread-local, like OpenMP's number of threads, and the only state of the
+ * program that is not passed by argument. */
+
+struct petra_journal;
+
+enum { PETRA_LANE_LINE = 2048 };
+
+typedef struct petra_lane {
+  int number; /* from 0, which is also the number of every thread outside a pool */
+  struct petra_journal
+      *journal; /* journal of the current action (backend/tensor.h); NULL: changes take effect immediately */
+  /* Buffer of PETRA_LANE_LINE bytes for the line of the first failure; NULL: it is written immediately. */
+  char *failure;
+} petra_lane;
+
+/* Returns the lane of the calling thread, which the caller may change. */
+petra_lane *petra_lane_here(void);
+
+/* Handles libraries that end or stop the program when memory runs out: oneDNN, C++ behind a C interface, lets
+ * std::bad_alloc escape, which would abort the program; HDF5 calls exit if it runs out of memory in an unfortunate
+ * place; OpenBLAS retries for ever. */
+
+/* Call this once, at the start of main. `argv` is main's; the program may restart itself with it. From then on the
+ * program ends with one line and exit status 1 if `new` in a C++ library runs out of memory, or if a library calls exit
+ * with a status that petra does not use. */
+void petra_last_words(char **argv);

@@ -14,7 +14,7 @@ typedef enum petra_progress_style {
   PETRA_PROGRESS_QUIET
 } petra_progress_style;
 
-/* Returns the nanoseconds of a clock that never goes back; tests use their own. */
+/* Returns the nanoseconds of a clock that never goes back; tests use another clock. */
 typedef int64_t (*petra_progress_clock)(void *context);
 
 enum { PETRA_PROGRESS_BYTES = 256 };

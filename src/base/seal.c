@@ -120,8 +120,8 @@ typedef struct range {
 static int add_range(int fd, range r, XXH64_state_t *hash) {
   char chunk[CHUNK_BYTES];
   while (r.from < r.to) {
-    size_t some = r.to - r.from < CHUNK_BYTES ? (size_t)(r.to - r.from) : CHUNK_BYTES;
-    ssize_t got = pread(fd, chunk, some, (off_t)r.from);
+    size_t wanted = r.to - r.from < CHUNK_BYTES ? (size_t)(r.to - r.from) : CHUNK_BYTES;
+    ssize_t got = pread(fd, chunk, wanted, (off_t)r.from);
     if (got < 0 && errno == EINTR)
       continue;
     if (got <= 0)

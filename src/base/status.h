@@ -27,7 +27,16 @@ typedef enum petra_status {
 } petra_status;
 
 /* Returns the exit code of the program for this status: 0, 1 or 2; 1 for a value outside the list. */
-int petra_status_exit_code(petra_status status);
+static inline int petra_status_exit_code(petra_status status) {
+  switch (status) {
+#define PETRA_STATUS_CODE(name, code, meaning)                                                                         \
+  case PETRA_##name:                                                                                                   \
+    return code;
+    PETRA_STATUS_LIST(PETRA_STATUS_CODE)
+#undef PETRA_STATUS_CODE
+  }
+  return 1;
+}
 
 /* Passes a failure on to the caller. The first function that detects a failure logs it (petra_fail); the others only
  * pass it on. */

@@ -54,6 +54,8 @@ petra_status petra_text_print(petra_text_printer print, const void *context, con
 
 struct petra_table {
   const petra_table_column *columns;
+  petra_table_column *own; /* added by petra_table_add_column */
+  int64_t own_capacity;
   int column_count;
   char **cells; /* row-major */
   size_t cell_count;
@@ -70,26 +72,35 @@ petra_status petra_table_create(const petra_table_column *columns, int count, pe
   return PETRA_OK;
 }
 
-static petra_status add_cell(petra_table *table, const char *format, va_list arguments, va_list again) {
+void petra_table_add_column(petra_table *table, const char *name, petra_table_align align) {
+  if (table->status == PETRA_OK)
+    table->status = petra_array_reserve(&table->own, &table->own_capacity, table->column_count + 1, sizeof *table->own);
+  if (table->status != PETRA_OK)
+    return;
+  table->own[table->column_count++] = (petra_table_column){name, align};
+  table->columns = table->own;
+}
+
+static petra_status add_cell(petra_table *table, const char *format, va_list arguments, va_list copy) {
   char *text = NULL;
   PETRA_TRY(petra_array_reserve(&table->cells, &table->capacity, (int64_t)table->cell_count + 1, sizeof *table->cells));
   int length = vsnprintf(NULL, 0, format, arguments);
   /* A byte may become four when it is escaped; the text itself is printed after these. */
   const size_t room = 4 * (size_t)length + 1;
   PETRA_TRY(petra_allocate(&text, room + (size_t)length + 1, 1));
-  vsnprintf(text + room, (size_t)length + 1, format, again);
+  vsnprintf(text + room, (size_t)length + 1, format, copy);
   petra_utf8_show(text, room, text + room, (size_t)length);
   table->cells[table->cell_count++] = text;
   return PETRA_OK;
 }
 
 void petra_table_cell(petra_table *table, const char *format, ...) {
-  va_list arguments, again;
+  va_list arguments, copy;
   va_start(arguments, format);
-  va_copy(again, arguments);
+  va_copy(copy, arguments);
   if (table->status == PETRA_OK)
-    table->status = add_cell(table, format, arguments, again);
-  va_end(again);
+    table->status = add_cell(table, format, arguments, copy);
+  va_end(copy);
   va_end(arguments);
 }
 
@@ -142,6 +153,7 @@ petra_status petra_table_print(petra_table *table, FILE *out) {
   for (size_t i = 0; i < table->cell_count; i++)
     petra_free(table->cells[i]);
   petra_free(table->cells);
+  petra_free(table->own);
   petra_free(table);
   return status;
 }
@@ -212,4 +224,29 @@ void petra_shell_append(char *text, const char *word) {
   if (quoted)
     *text++ = '\'';
   *text = 0;
+}
+
+petra_csv_cell petra_csv_trim(const char *text, const char *end) {
+  while (text < end && isspace((unsigned char)*text))
+    text++;
+  while (end > text && isspace((unsigned char)end[-1]))
+    end--;
+  if (end - text >= 2 && *text == '"' && end[-1] == '"')
+    text++, end--;
+  return (petra_csv_cell){text, (size_t)(end - text)};
+}
+
+bool petra_csv_next(const char **at, const char *end, bool *first, petra_csv_cell *out) {
+  if (*at == end || **at == '\n') {
+    *at += *at < end;
+    return false;
+  }
+  if (!*first)
+    ++*at; /* the comma */
+  const char *start = *at;
+  for (bool quoted = false; *at < end && **at != '\n' && (quoted || **at != ','); ++*at)
+    quoted ^= **at == '"';
+  *first = false;
+  *out = petra_csv_trim(start, *at);
+  return true;
 }

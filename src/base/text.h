@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -25,8 +26,11 @@ typedef struct petra_table_column {
 
 typedef struct petra_table petra_table;
 
-/* Creates a table without rows. `columns` must outlive it. */
+/* Creates a table without rows. `columns` must outlive it; NULL: petra_table_add_column adds them. */
 petra_status petra_table_create(const petra_table_column *columns, int count, petra_table **out);
+
+/* Adds a column, before the first row is complete. `name` must outlive the table. */
+void petra_table_add_column(petra_table *table, const char *name, petra_table_align align);
 
 /* Adds the next cell, in row-major order. Escapes characters that a terminal does not show (petra_utf8_show).
  * petra_table_print returns any failure. */
@@ -49,6 +53,21 @@ int petra_edit_distance(const char *a, const char *b);
  * or that begins with `word`; "" if there is none. `names` end with NULL. Returns `out`. */
 char *petra_nearest_hint(char *out, size_t size, const char *before, const char *word, const char *const *names);
 
-/* Appends a word as a shell reads it, in quotes if it needs them. `text` has room: at most 4 bytes for each of the word,
- * and 3. */
+/* Appends a word as a shell reads it, in quotes if it needs them. `text` has room: at most 4 bytes for each of the
+ * word, and 3. */
 void petra_shell_append(char *text, const char *word);
+
+/* Comma-separated values: the cells of a line, without the blanks around them and without quotes. In quotes a cell may
+ * contain commas. */
+
+typedef struct petra_csv_cell {
+  const char *text; /* not terminated */
+  size_t length;
+} petra_csv_cell;
+
+/* Returns the text from `text` to `end` without blanks around it and then without quotes around it. */
+petra_csv_cell petra_csv_trim(const char *text, const char *end);
+
+/* Takes the next cell of the line at *at, which ends at '\n' or `end`. *first: true at the beginning of a line, then
+ * false. Returns false, past the line, if there is no other cell. */
+bool petra_csv_next(const char **at, const char *end, bool *first, petra_csv_cell *out);

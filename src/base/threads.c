@@ -2,7 +2,6 @@
 #define _GNU_SOURCE /* sched_getaffinity, RTLD_DEFAULT */
 #include "base/threads.h"
 
-#include "base/lane.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -20,7 +19,7 @@
 /* --- control groups --- */
 
 /* Returns the minimum quota of a group and those above it. `file` holds "QUOTA PERIOD" (version 2), or QUOTA, with the
- * period in a file of its own. */
+ * period in another file. */
 static double least_of_groups(const char *mount, const char *group, const char *file, const char *period_file) {
   char folder[PATH_MAX], path[PATH_MAX + 64];
   double least = 0;

@@ -66,5 +66,5 @@ void petra_thread_pool_destroy(petra_thread_pool *pool);
 int petra_thread_pool_threads(const petra_thread_pool *pool);
 
 /* Calls run(context, job) once for every job of 0 .. jobs - 1 and returns when all are done. A free thread takes the
- * next job; petra_lane_here()->number is then its own, 0 .. threads - 1. */
+ * next job; petra_lane_here()->number is then the number of the thread, 0 .. threads - 1. */
 void petra_thread_pool_run(petra_thread_pool *pool, int jobs, void (*run)(void *context, int job), void *context);

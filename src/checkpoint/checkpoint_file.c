@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "io/file.h"
 #include "io/hdf5_file.h"
 

@@ -4,7 +4,7 @@
  * again. */
 #pragma once
 
-#include "schedule/observer.h"
+#include "schedule/executor.h"
 #include "sim/executor_virtual.h"
 #include "checkpoint/manifest.h"
 #include "exec/pipeline.h"

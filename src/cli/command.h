@@ -18,7 +18,6 @@ typedef struct petra_arguments {
   const char *sets[PETRA_MAX_SETS]; /* --set, in order */
   int set_count;
   const char *output; /* --output; NULL if not given */
-  const char *csv;    /* --csv; NULL if not given */
   const char *format; /* --format; NULL if not given */
   const char *trace;  /* --trace; NULL if not given */
   const char *chakra; /* --chakra; NULL if not given */
@@ -28,6 +27,7 @@ typedef struct petra_arguments {
   bool exact, all;
   const char *fit, *vary;  /* --fit, --vary; NULL if not given */
   const char *image_size;  /* --image-size; NULL if not given */
+  const char *requests;    /* --requests; NULL if not given */
   const char *jobs, *cell; /* --jobs, --cell; NULL if not given */
   bool slurm;
   const char *loss, *top1, *bits, *metric, *window; /* of reach; NULL if not given */
@@ -36,6 +36,7 @@ typedef struct petra_arguments {
   const char *on[PETRA_MAX_CLUSTERS];               /* --on, in order */
   int on_count;
   bool critical_path, resume, overwrite;
+  char *const *words;   /* the name of the subcommand and all that follows, ended by NULL */
   char *command_line;   /* the whole command line, for the log */
   char *resume_command; /* the same with --resume */
 } petra_arguments;
@@ -64,7 +65,7 @@ typedef struct petra_command {
   bool writes;                 /* it writes files even without --output, --trace or --csv */
   bool ranks;                  /* supports several processes that a launcher has started */
   bool lasting;                /* continues if nobody reads its standard output any more */
-  petra_status (*run)(const petra_arguments *arguments);
+  petra_status (*run)(const petra_arguments *arguments); /* NULL: it is written in Python (python.c) */
 } petra_command;
 
 /* The members of an option, as an initialiser of petra_option. */
@@ -92,16 +93,24 @@ typedef struct petra_command {
 PETRA_COMMAND_LIST(PETRA_COMMAND_DECLARE)
 #undef PETRA_COMMAND_DECLARE
 
+/* The member `schema` of the objects that --json prints (`version` of a plan): the version of their contract, which a
+ * change of the meaning, of the unit or of the name of a member raises (docs/json.md). */
+enum { PETRA_SCHEMA_METHODS = 1, PETRA_SCHEMA_PLAN = 1, PETRA_SCHEMA_SCHEDULE = 1, PETRA_SCHEMA_SIMULATE = 1 };
+
 /* Loads the config of the arguments. Errors: PETRA_USAGE if none was given. */
 petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out);
 
 /* Reads the value of an option that is an integer. Errors: PETRA_USAGE. */
 petra_status petra_arguments_integer(const char *option, const char *text, long least, long maximum, int *out);
 
-/* Runs a script of analysis/ in the place of this process: SCRIPT OPTION VALUE [--json] [--quiet] -- INPUTS. It returns
- * only if that fails: PETRA_IO, if the script or Python is missing. */
-petra_status petra_script_start(const char *script, const petra_arguments *arguments, const char *option,
-                                const char *value);
+/* Runs a subcommand that is written in Python in place of this process: `arguments` are its name and what follows, ended
+ * by NULL. It returns only if that fails: PETRA_IO, if the script or Python is missing. */
+petra_status petra_python_start(char *const *arguments);
+
+/* Starts a part in Python as a child, which reads what is written to *out. petra_python_end closes it, waits for the end
+ * of the child and returns its status; the child has logged what went wrong. */
+petra_status petra_python_open(char *const *arguments, FILE **out);
+petra_status petra_python_end(void);
 
 /* --- help.c: output from the tables of subcommands and options --- */
 
@@ -128,5 +137,14 @@ void petra_presets_print(bool markdown, FILE *out);
 /* For a config: prints the table of stages and the resources of a run (inspect_config.c). */
 petra_status petra_inspect_config(const petra_arguments *arguments);
 
-/* For a run, given by its folder or its log: prints its facts, its epochs and its peak memory (inspect_run.c). */
-petra_status petra_inspect_run(const petra_arguments *arguments);
+/* --- petra schedule --json: schedule_json.c --- */
+
+struct petra_replay;
+struct petra_schedule;
+
+/* Prints the plan of a training (docs/plan-format.md). `schedule` has the orders of its devices; NULL: the program has
+ * none, and a device does its actions in the order in which they start. */
+petra_status petra_plan_print_json(const struct petra_replay *replay, const struct petra_schedule *schedule, FILE *out);
+
+/* Prints the same members of a schedule without a config, as far as it has them. */
+petra_status petra_schedule_print_json(const struct petra_schedule *schedule, FILE *out);

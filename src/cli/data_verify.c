@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/seal.h"
 #include "cli/data.h"
-#include "data/token_sets.h"
+#include "data/data_sets.h"
 #include "setup/plan.h"
 
 #include <jansson.h>
@@ -242,7 +242,8 @@ typedef struct verification {
   double best_loss; /* petra_dataset_shape */
 } verification;
 
-/* Checks what `petra train` requires of an open split: the network takes samples like those of the training split. */
+/* Checks what `petra train` requires of an open split: the network takes samples like the samples of the training
+ * split. */
 static petra_status check_for_training(verification *v, petra_split split) {
   split_report *report = &v->reports[split];
   const petra_dataset *train = v->reports[PETRA_SPLIT_TRAIN].set;

@@ -5,7 +5,7 @@
 #include "config/config.h"
 #include "config/optimiser.h"
 #include "schedule/method.h"
-#include "sim/roofline.h"
+#include "sim/cost.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* petra info: version, backends, libraries, devices. */
 #include "backend/backend.h"
-#include "backend/cuda/info.h"
-#include "backend/precision.h"
+#include "backend/registry.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "base/utf8.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "cli/command.h"
 #include "record/run_h5.h"
 

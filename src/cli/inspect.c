@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra inspect: the stage table of a config, or the summary of a run. */
+/* petra inspect: the stage table of a config. The summary of a run is written in Python. */
 #include "base/log.h"
 #include "base/seal.h"
 #include "cli/command.h"
-#include "cli/run_facts.h"
+#include "cli/requests.h"
 
 #include <stdio.h>
 #include <sys/stat.h>
@@ -12,10 +12,10 @@
 static bool is_run_file(const char *path) {
   struct stat info;
   char start[PETRA_SEAL_BEGIN_BYTES];
-  if (petra_is_folder(path))
-    return true;
-  if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
-    return false; /* a pipe must not lose its first bytes */
+  if (stat(path, &info) != 0)
+    return false;
+  if (!S_ISREG(info.st_mode)) /* a pipe must not lose its first bytes */
+    return S_ISDIR(info.st_mode);
   FILE *file = fopen(path, "rb");
   if (!file)
     return false;
@@ -25,10 +25,14 @@ static bool is_run_file(const char *path) {
 }
 
 static petra_status run(const petra_arguments *arguments) {
+  if (arguments->requests)
+    return petra_requests_inspect(arguments);
   bool is_run = arguments->input && is_run_file(arguments->input);
   if (is_run && (arguments->memory || arguments->image_size))
     return petra_fail(PETRA_USAGE, "%s is a run: --memory and --image-size are for a config", arguments->input);
-  return is_run ? petra_inspect_run(arguments) : petra_inspect_config(arguments);
+  if (is_run && arguments->set_count)
+    return petra_fail(PETRA_USAGE, "--set goes with a config; %s is a run", arguments->input);
+  return is_run ? petra_python_start(arguments->words) : petra_inspect_config(arguments);
 }
 
 const petra_command petra_command_inspect = {
@@ -50,5 +54,8 @@ const petra_command petra_command_inspect = {
                          "does; strict counts every stream."),
             PETRA_OPTION("image-size", "N", image_size,
                          "config only: prints the tables for images of N x N instead of those of the data set"),
+            PETRA_OPTION("requests", "FILE", requests,
+                         "answers the requests of another program, one JSON object a line (docs/requests.md), instead "
+                         "of a config; - reads them from standard input"),
             {0}},
     .run = run};

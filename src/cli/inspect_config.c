@@ -3,8 +3,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "cli/command.h"
+#include "cli/rows.h"
 #include "setup/describe.h"
 #include "run/banner.h"
 #include "predict/memory.h"
@@ -67,7 +67,7 @@ static void free_rows(memory_row rows[ROWS]) {
     petra_free(rows[i].stage);
 }
 
-static json_t *row_json(const memory_row *row, int stages) {
+static void add_memory_row(petra_rows *table, const memory_row *row, int stages) {
   json_t *list = json_array();
   for (int j = 0; j < stages; j++) {
     const petra_ledger_bytes *b = &row->stage[j];
@@ -77,79 +77,72 @@ static json_t *row_json(const memory_row *row, int stages) {
                                 (json_int_t)b->input, "input_buffer", (json_int_t)b->input_buffer, "weight_buffer",
                                 (json_int_t)b->weight_buffer, "total", (json_int_t)petra_ledger_total(b)));
   }
-  return json_pack("{s:b, s:b, s:I, s:o, s:o}", "inputs_kept", row->inputs_kept, "weights_kept", row->weights_kept,
-                   "total_bytes", (json_int_t)row->total_bytes, "saving", petra_json_real(row->saving), "stages_bytes",
-                   list);
+  petra_rows_next(table);
+  petra_row_choice(table, "inputs kept", "inputs_kept", row->inputs_kept, "yes", "no");
+  petra_row_choice(table, "weights kept", "weights_kept", row->weights_kept, "yes", "no");
+  petra_row_integer(table, NULL, "total_bytes", row->total_bytes);
+  petra_row_real(table, "GB", NULL, (double)row->total_bytes, 1e-9, 2);
+  petra_row_real(table, "saving %", "saving", row->saving, 100, 1);
+  petra_row_member(table, "stages_bytes", list);
 }
 
-/* The member `memory` of `petra inspect --json` (*out is NULL if JSON ran out of memory), and the table of the same. */
+static petra_status make_memory_rows(const petra_plan *plan, const memory_row *rows, bool json, petra_rows **out) {
+  PETRA_TRY(petra_rows_create(json, out));
+  for (int i = 0; i < ROWS; i++)
+    add_memory_row(*out, &rows[i], plan->partition.stages);
+  return PETRA_OK;
+}
+
+/* Returns the member `memory` of `petra inspect --json` (*out is NULL if JSON ran out of memory). */
 static petra_status memory_json(const petra_plan *plan, petra_accounting accounting, json_t **out) {
+  const bool tokens = plan->model.input.kind == PETRA_TENSOR_SEQUENCE;
   memory_row rows[ROWS];
+  petra_rows *list;
   petra_status status = fill_rows(plan, accounting, rows);
-  if (status == PETRA_OK) {
-    json_t *list = json_array();
-    for (int i = 0; i < ROWS; i++)
-      petra_json_append(&list, row_json(&rows[i], plan->partition.stages));
-    const bool tokens = plan->model.input.kind == PETRA_TENSOR_SEQUENCE;
+  if (status == PETRA_OK)
+    status = make_memory_rows(plan, rows, true, &list);
+  if (status == PETRA_OK)
     *out =
         json_pack("{s:s, s:i, s:o}", "accounting", petra_accounting_name(accounting), tokens ? "context" : "image_size",
-                  tokens ? plan->model.input.positions : plan->model.input.height, "rows", list);
-  }
+                  tokens ? plan->model.input.positions : plan->model.input.height, "rows", petra_rows_list(list));
   free_rows(rows);
   return status;
 }
 
-static void megabytes(petra_table *table, int64_t bytes) {
-  petra_table_cell(table, "%.2f", (double)bytes * 1e-6);
-}
-
 /* Row 4 is the memory that is needed in any case; inputs and weights add the excess of row 1. */
-static void add_stage(petra_table *table, const memory_row *rows, int stage, const char *name) {
+static void add_stage_memory(petra_rows *table, const memory_row *rows, int stage, const char *name) {
   const petra_ledger_bytes *maximum = &rows[0].stage[stage], *least = &rows[ROWS - 1].stage[stage];
-  petra_table_cell(table, "%d", stage + 1);
-  petra_table_cell(table, "%s", name);
-  megabytes(table, least->parameters);
-  megabytes(table, least->statistics);
-  megabytes(table, least->input);
-  megabytes(table, least->input_buffer);
-  megabytes(table, petra_ledger_total(least));
-  megabytes(table, maximum->input_buffer - least->input_buffer);
-  megabytes(table, maximum->weight_buffer);
+  const struct {
+    const char *heading;
+    int64_t bytes;
+  } columns[] = {{"parameters", least->parameters},
+                 {"statistics", least->statistics},
+                 {"input", least->input},
+                 {"input buffer", least->input_buffer},
+                 {"together", petra_ledger_total(least)},
+                 {"+ inputs kept", maximum->input_buffer - least->input_buffer},
+                 {"+ weights kept", maximum->weight_buffer}};
+  petra_rows_next(table);
+  petra_row_integer(table, "stage", NULL, stage + 1);
+  petra_row_text(table, "blocks", NULL, name);
+  for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
+    petra_row_real(table, columns[c].heading, NULL, (double)columns[c].bytes, 1e-6, 2);
 }
 
 static petra_status print_stages(const petra_plan *plan, const memory_row *rows) {
-  static const petra_table_column columns[] = {
-      {"stage", PETRA_TABLE_RIGHT},      {"blocks", PETRA_TABLE_LEFT},         {"parameters", PETRA_TABLE_RIGHT},
-      {"statistics", PETRA_TABLE_RIGHT}, {"input", PETRA_TABLE_RIGHT},         {"input buffer", PETRA_TABLE_RIGHT},
-      {"together", PETRA_TABLE_RIGHT},   {"+ inputs kept", PETRA_TABLE_RIGHT}, {"+ weights kept", PETRA_TABLE_RIGHT}};
-  petra_table *table;
-  PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
+  petra_rows *table;
+  PETRA_TRY(petra_rows_create(false, &table));
   for (int j = 0; j < plan->partition.stages; j++) {
     petra_stage_summary stage;
     petra_plan_stage_summary(plan, j, &stage);
-    add_stage(table, rows, j, stage.name);
+    add_stage_memory(table, rows, j, stage.name);
   }
-  return petra_table_print(table, stdout);
-}
-
-static petra_status print_rows(const memory_row *rows) {
-  static const petra_table_column columns[] = {{"inputs kept", PETRA_TABLE_LEFT},
-                                               {"weights kept", PETRA_TABLE_LEFT},
-                                               {"GB", PETRA_TABLE_RIGHT},
-                                               {"saving %", PETRA_TABLE_RIGHT}};
-  petra_table *table;
-  PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
-  for (int i = 0; i < ROWS; i++) {
-    petra_table_cell(table, "%s", rows[i].inputs_kept ? "yes" : "no");
-    petra_table_cell(table, "%s", rows[i].weights_kept ? "yes" : "no");
-    petra_table_cell(table, "%.2f", (double)rows[i].total_bytes * 1e-9);
-    petra_table_cell(table, "%.1f", 100 * rows[i].saving);
-  }
-  return petra_table_print(table, stdout);
+  return petra_rows_print(table);
 }
 
 static petra_status memory_print(const petra_plan *plan, petra_accounting accounting) {
   memory_row rows[ROWS];
+  petra_rows *table;
   petra_status status;
   PETRA_TRY_GOTO(status, fill_rows(plan, accounting, rows), done);
   const petra_stream_shape *input = &plan->model.input;
@@ -160,7 +153,8 @@ static petra_status memory_print(const petra_plan *plan, petra_accounting accoun
     printf("images of %dx%d:\n\n", input->height, input->width);
   PETRA_TRY_GOTO(status, print_stages(plan, rows), done);
   printf("\n");
-  PETRA_TRY_GOTO(status, print_rows(rows), done);
+  PETRA_TRY_GOTO(status, make_memory_rows(plan, rows, false, &table), done);
+  PETRA_TRY_GOTO(status, petra_rows_print(table), done);
   if (plan->model.blocks[0].shape_out.kind == PETRA_TENSOR_SEQUENCE) /* no convolutions */
     puts("\nMB: 10^6 bytes, GB: 10^9; input buffer: inputs that wait for their backward, even if the method stores no "
          "inputs");
@@ -174,24 +168,60 @@ done:
 
 static const long largest_image = 4096; /* pixels per side: far above any data set, and counts stay within 63 bits */
 
-static json_t *shape_json(const petra_stream_shape *shape, int streams) {
-  if (shape->kind == PETRA_TENSOR_SEQUENCE)
-    return json_pack("{s:i, s:i, s:i}", "streams", streams, "positions", shape->positions, "features", shape->features);
-  return json_pack("{s:i, s:i, s:i, s:i}", "streams", streams, "channels", shape->channels, "height", shape->height,
-                   "width", shape->width);
+/* Adds channels, height, width; for a sequence positions, features. */
+static void add_shape(petra_rows *rows, const char *heading, const char *key, const petra_stream_shape *shape,
+                      int streams) {
+  const char *both = streams == 2 ? "2 x " : "";
+  if (shape->kind == PETRA_TENSOR_SEQUENCE) {
+    petra_row_cell(rows, heading, PETRA_TABLE_RIGHT, "%s%dx%d", both, shape->positions, shape->features);
+    petra_row_member(
+        rows, key,
+        json_pack("{s:i, s:i, s:i}", "streams", streams, "positions", shape->positions, "features", shape->features));
+  } else {
+    petra_row_cell(rows, heading, PETRA_TABLE_RIGHT, "%s%dx%dx%d", both, shape->channels, shape->height, shape->width);
+    petra_row_member(rows, key,
+                     json_pack("{s:i, s:i, s:i, s:i}", "streams", streams, "channels", shape->channels, "height",
+                               shape->height, "width", shape->width));
+  }
 }
 
-static json_t *stage_json(const petra_plan *plan, int stage) {
-  petra_stage_summary s;
-  petra_plan_stage_summary(plan, stage, &s);
-  return json_pack("{s:i, s:s, s:b, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "stage", stage + 1, "name", s.name,
-                   "reversible", s.reversible, "input", shape_json(&s.in, s.streams_in), "output",
-                   shape_json(&s.out, s.streams_out), "parameters", (json_int_t)s.parameters, "forward_flops",
-                   (json_int_t)s.forward_flops, "forward_bytes", (json_int_t)s.forward_bytes, "backward_bytes",
-                   (json_int_t)s.backward_bytes, "delay", (json_int_t)s.delay, "lag", (json_int_t)s.lag);
+/* The headings that depend on the network. */
+typedef struct headings {
+  const char *in, *out;
+  char flops[32];
+} headings;
+
+static headings headings_of(const petra_plan *plan) {
+  const bool sequences = plan->model.blocks[0].shape_out.kind == PETRA_TENSOR_SEQUENCE;
+  headings h = {.in = sequences ? "input TxC" : "input CxHxW", .out = sequences ? "output TxC" : "output CxHxW"};
+  snprintf(h.flops, sizeof h.flops, "MFLOP/%s", petra_sample_words_of(petra_sample_kind_of(plan->config))->sample);
+  return h;
 }
 
-/* `accounting`: that of the member memory; NULL: without it. */
+/* The headings must outlive the rows. */
+static petra_status make_stages(const petra_plan *plan, const headings *h, bool json, petra_rows **out) {
+  PETRA_TRY(petra_rows_create(json, out));
+  petra_rows *rows = *out;
+  for (int j = 0; j < plan->partition.stages; j++) {
+    petra_stage_summary s;
+    petra_plan_stage_summary(plan, j, &s);
+    petra_rows_next(rows);
+    petra_row_integer(rows, "stage", "stage", j + 1);
+    petra_row_text(rows, "blocks", "name", s.name);
+    petra_row_choice(rows, "reversible", "reversible", s.reversible, "yes", "no");
+    add_shape(rows, h->in, "input", &s.in, s.streams_in);
+    add_shape(rows, h->out, "output", &s.out, s.streams_out);
+    petra_row_integer(rows, "parameters", "parameters", s.parameters);
+    petra_row_megabytes(rows, h->flops, "forward_flops", s.forward_flops);
+    petra_row_megabytes(rows, "MB up", "forward_bytes", s.forward_bytes);
+    petra_row_megabytes(rows, "MB down", "backward_bytes", s.backward_bytes);
+    petra_row_integer(rows, "delay", "delay", s.delay);
+    petra_row_integer(rows, "lag", "lag", s.lag);
+  }
+  return PETRA_OK;
+}
+
+/* `accounting`: how the member `memory` counts; NULL: there is no such member. */
 static petra_status print_json(const petra_plan *plan, int64_t parameters, int64_t flops,
                                const petra_accounting *accounting) {
   const petra_config *config = plan->config;
@@ -199,43 +229,18 @@ static petra_status print_json(const petra_plan *plan, int64_t parameters, int64
   char format[PETRA_DESCRIBE_MESSAGES];
   if (accounting)
     PETRA_TRY(memory_json(plan, *accounting, &memory));
-  json_t *stages = json_array();
-  for (int j = 0; j < plan->partition.stages; j++)
-    petra_json_append(&stages, stage_json(plan, j));
-  json_t *root = json_pack("{s:s, s:i, s:i, s:s, s:I, s:I, s:I, s:I, s:s?, s:o}", "family",
-                           petra_config_choice_name("model.family", (int)config->model.family), "depth",
-                           (int)plan->model.depth, "width", (int)plan->model.width, "method", plan->method.name,
-                           "accumulate", (json_int_t)config->method.accumulate, "batch", (json_int_t)config->data.batch,
-                           "parameters", (json_int_t)parameters, "forward_flops", (json_int_t)flops,
-                           "message_precision", petra_describe_message_precision(config, format), "stages", stages);
+  const headings h = headings_of(plan);
+  petra_rows *stages;
+  PETRA_TRY(make_stages(plan, &h, true, &stages));
+  json_t *root = json_pack(
+      "{s:s, s:i, s:i, s:s, s:I, s:I, s:I, s:I, s:s?, s:o}", "family",
+      petra_config_choice_name("model.family", (int)config->model.family), "depth", (int)plan->model.depth, "width",
+      (int)plan->model.width, "method", plan->method.name, "accumulate", (json_int_t)config->method.accumulate, "batch",
+      (json_int_t)config->data.batch, "parameters", (json_int_t)parameters, "forward_flops", (json_int_t)flops,
+      "message_precision", petra_describe_message_precision(config, format), "stages", petra_rows_list(stages));
   if (accounting)
     petra_json_set(&root, "memory", memory);
   return petra_json_print_new(root);
-}
-
-/* Prints channels, height, width; for a sequence positions, features. */
-static void shape_cell(petra_table *table, const petra_stream_shape *shape, int streams) {
-  const char *both = streams == 2 ? "2 x " : "";
-  if (shape->kind == PETRA_TENSOR_SEQUENCE)
-    petra_table_cell(table, "%s%dx%d", both, shape->positions, shape->features);
-  else
-    petra_table_cell(table, "%s%dx%dx%d", both, shape->channels, shape->height, shape->width);
-}
-
-static void add_row(petra_table *table, const petra_plan *plan, int stage) {
-  petra_stage_summary s;
-  petra_plan_stage_summary(plan, stage, &s);
-  petra_table_cell(table, "%d", stage + 1);
-  petra_table_cell(table, "%s", s.name);
-  petra_table_cell(table, "%s", s.reversible ? "yes" : "no");
-  shape_cell(table, &s.in, s.streams_in);
-  shape_cell(table, &s.out, s.streams_out);
-  petra_table_cell(table, "%lld", (long long)s.parameters);
-  petra_table_cell(table, "%.3f", (double)s.forward_flops * 1e-6);
-  petra_table_cell(table, "%.3f", (double)s.forward_bytes * 1e-6);
-  petra_table_cell(table, "%.3f", (double)s.backward_bytes * 1e-6);
-  petra_table_cell(table, "%lld", (long long)s.delay);
-  petra_table_cell(table, "%lld", (long long)s.lag);
 }
 
 /* Explains the words of the table. */
@@ -258,27 +263,18 @@ static void print_legend(const petra_plan *plan, bool sequences) {
 static petra_status print_table(const petra_plan *plan, int64_t parameters, int64_t flops_sum) {
   const petra_sample_words *words = petra_sample_words_of(petra_sample_kind_of(plan->config));
   const bool sequences = plan->model.blocks[0].shape_out.kind == PETRA_TENSOR_SEQUENCE;
-  const char *in = sequences ? "input TxC" : "input CxHxW", *out = sequences ? "output TxC" : "output CxHxW";
-  char flops[32];
-  snprintf(flops, sizeof flops, "MFLOP/%s", words->sample);
-  const petra_table_column columns[] = {
-      {"stage", PETRA_TABLE_RIGHT}, {"blocks", PETRA_TABLE_LEFT}, {"reversible", PETRA_TABLE_LEFT},
-      {in, PETRA_TABLE_RIGHT},      {out, PETRA_TABLE_RIGHT},     {"parameters", PETRA_TABLE_RIGHT},
-      {flops, PETRA_TABLE_RIGHT},   {"MB up", PETRA_TABLE_RIGHT}, {"MB down", PETRA_TABLE_RIGHT},
-      {"delay", PETRA_TABLE_RIGHT}, {"lag", PETRA_TABLE_RIGHT}};
   const petra_config *config = plan->config;
   char format[PETRA_DESCRIBE_MESSAGES];
-  petra_table *table;
+  const headings h = headings_of(plan);
+  petra_rows *rows;
   petra_model_describe(config, stdout);
   printf(", %d classes; method %s, k = %lld, microbatches of ", plan->model.classes, plan->method.name,
          (long long)config->method.accumulate);
   if (config->cluster.replicas > 1)
     printf("%lld x ", (long long)config->cluster.replicas);
   printf("%lld %s\n\n", (long long)config->data.batch, words->samples);
-  PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
-  for (int j = 0; j < plan->partition.stages; j++)
-    add_row(table, plan, j);
-  PETRA_TRY(petra_table_print(table, stdout));
+  PETRA_TRY(make_stages(plan, &h, false, &rows));
+  PETRA_TRY(petra_rows_print(rows));
   printf("\n%d stages, %lld parameters, %.3f MFLOP forward per %s\n", plan->partition.stages, (long long)parameters,
          (double)flops_sum * 1e-6, words->sample);
   print_legend(plan, sequences);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* petra: the command line. There is one file per subcommand; this one finds the subcommand and reads its options. */
-#include "base/last_words.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "cli/command.h"
 #include "record/run_h5_columns.h"
 #include "group/ranks.h"
@@ -84,11 +83,18 @@ static int options_of(const petra_command *command, const petra_option *out[OPTI
 
 /* Prints the words that scripts/completion completes. */
 static void print_completion(void) {
+  static char name[] = "--help-completion";
+  char *const words[] = {name, NULL};
+  petra_log_kept unsaid = {.line = ""};
   for (int c = 0; c < COMMANDS; c++) {
     const petra_option *options[OPTIONS_MAX];
-    petra_completion_print(commands[c], options, options_of(commands[c], options));
+    petra_completion_print(commands[c], options, commands[c]->run ? options_of(commands[c], options) : 0);
   }
   petra_completion_print_keys();
+  fflush(stdout);
+  petra_log_keep(&unsaid);
+  petra_python_start(words); /* prints the words of its subcommands; these are missing if there is no Python */
+  petra_log_keep_end(&unsaid);
 }
 
 /* Returns true if an argument is the option, which may be abbreviated to `least` letters. */
@@ -295,7 +301,7 @@ petra_status petra_arguments_config(const petra_arguments *arguments, const char
 
 /* Refuses a command that would write and supports only one process. */
 static petra_status check_launch(const petra_command *command, const petra_arguments *arguments) {
-  const bool writes = command->writes || arguments->output || arguments->trace || arguments->chakra || arguments->csv;
+  const bool writes = command->writes || arguments->output || arguments->trace || arguments->chakra;
   if (command->ranks || !writes || arguments->cell || arguments->slurm)
     return PETRA_OK;
   petra_ranks_hold_lines();
@@ -305,7 +311,7 @@ static petra_status check_launch(const petra_command *command, const petra_argum
 }
 
 static petra_status run_command(const petra_command *command, int argc, char **argv) {
-  petra_arguments arguments = {0};
+  petra_arguments arguments = {.words = argv + 1};
   bool stop = false;
   petra_status status = join_command_line(argc, argv, false, &arguments.command_line);
   if (status == PETRA_OK)
@@ -359,6 +365,8 @@ static const petra_command *find_command(const char *name) {
 static petra_status print_help(const char *name) {
   const petra_command *command = name ? find_command(name) : NULL;
   const petra_option *options[OPTIONS_MAX];
+  if (command && !command->run)
+    return petra_python_start((char *const[]){(char *)(uintptr_t)name, (char[]){"--help"}, NULL});
   if (command)
     petra_help_print(command, options, options_of(command, options));
   else if (name && strcmp(name, "help") != 0)
@@ -426,6 +434,8 @@ int main(int argc, char **argv) {
   const petra_command *command = find_command(argv[1]);
   if (!command)
     return petra_status_exit_code(fail_command(argv[1]));
+  if (!command->run)
+    return petra_status_exit_code(petra_python_start(argv + 1));
   if (command->lasting) /* so that writing into a closed pipe is not fatal */
     signal(SIGPIPE, SIG_IGN);
   return petra_status_exit_code(close_stdout(run_command(command, argc, argv), command->lasting));

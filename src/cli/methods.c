@@ -3,8 +3,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "cli/command.h"
+#include "cli/rows.h"
 #include "setup/describe.h"
 #include "search/candidate.h"
 
@@ -13,109 +13,69 @@
 #include <stdio.h>
 #include <string.h>
 
-static json_t *method_json(const petra_method *m) {
-  return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:s, s:i, s:s}", "name", m->name, "program",
-                   m->program->name, "forward_weights", petra_weights_name(m->forward_weights), "backward_weights",
-                   petra_weights_name(m->backward_weights), "invert_weights", petra_weights_name(m->invert_weights),
-                   "keep", petra_keep_name(m->keep), "inverts", m->inverts, "recomputes", m->recomputes, "head",
-                   m->split_head ? "split" : "fused", "chunks", (int)m->chunks, "help", m->help);
+static void add_method(petra_rows *rows, const petra_method *m) {
+  const char *inverts = petra_weights_name(m->invert_weights);
+  petra_rows_next(rows);
+  petra_row_text(rows, "method", "name", m->name);
+  petra_row_text(rows, "program", "program", m->program->name);
+  petra_row_text(rows, "F reads", "forward_weights", petra_weights_name(m->forward_weights));
+  petra_row_text(rows, "B reads", "backward_weights", petra_weights_name(m->backward_weights));
+  petra_row_text(rows, "inverts with", NULL, m->inverts ? inverts : "-");
+  petra_row_text(rows, NULL, "invert_weights", inverts);
+  petra_row_text(rows, "kept", "keep", petra_keep_name(m->keep));
+  petra_row_choice(rows, NULL, "inverts", m->inverts, "yes", "no");
+  petra_row_choice(rows, "recomputes", "recomputes", m->recomputes, "yes", "no");
+  petra_row_text(rows, "head", "head", m->split_head ? "split" : "fused");
+  petra_row_integer(rows, NULL, "chunks", m->chunks);
+  petra_row_text(rows, "what it is", "help", m->help);
 }
 
-static petra_status print_json(void) {
-  json_t *list = json_array();
+static petra_status print_methods(bool json) {
+  petra_rows *rows;
+  PETRA_TRY(petra_rows_create(json, &rows));
   for (int i = 0; i < petra_method_count(); i++) {
     const petra_method method = petra_method_get(i);
-    petra_json_append(&list, method_json(&method));
+    add_method(rows, &method);
   }
-  return petra_json_print_new(json_pack("{s:o}", "methods", list));
-}
-
-enum { COLUMNS = 9 };
-
-static petra_status print_table(void) {
-  static const petra_table_column columns[COLUMNS] = {
-      {"method", PETRA_TABLE_LEFT},     {"program", PETRA_TABLE_LEFT},      {"F reads", PETRA_TABLE_LEFT},
-      {"B reads", PETRA_TABLE_LEFT},    {"inverts with", PETRA_TABLE_LEFT}, {"kept", PETRA_TABLE_LEFT},
-      {"recomputes", PETRA_TABLE_LEFT}, {"head", PETRA_TABLE_LEFT},         {"what it is", PETRA_TABLE_LEFT}};
-  petra_table *table;
-  PETRA_TRY(petra_table_create(columns, COLUMNS, &table));
-  for (int i = 0; i < petra_method_count(); i++) {
-    const petra_method method = petra_method_get(i), *m = &method;
-    const char *const cells[COLUMNS] = {m->name,
-                                        m->program->name,
-                                        petra_weights_name(m->forward_weights),
-                                        petra_weights_name(m->backward_weights),
-                                        m->inverts ? petra_weights_name(m->invert_weights) : "-",
-                                        petra_keep_name(m->keep),
-                                        m->recomputes ? "yes" : "no",
-                                        m->split_head ? "split" : "fused",
-                                        m->help};
-    for (int c = 0; c < COLUMNS; c++)
-      petra_table_cell(table, "%s", cells[c]);
-  }
-  return petra_table_print(table, stdout);
+  return json ? petra_json_print_new(
+                    json_pack("{s:i, s:o}", "schema", PETRA_SCHEMA_METHODS, "methods", petra_rows_list(rows)))
+              : petra_rows_print(rows);
 }
 
 /* --- with a config: what every method would cost --- */
 
-static json_t *figures_json(const petra_method_figures *f) {
-  const bool runs = !*f->found.reason;
-  return json_pack(
-      "{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:b, s:s?}", "name", f->method.name, "program",
-      f->method.program->name, "devices", (int)f->devices, "stages", (int)f->stages, "time_per_microbatch_s",
-      petra_json_real(f->found.time_per_microbatch_s), "bubble_fraction", petra_json_real(f->found.bubble_fraction),
-      "peak_bytes", f->found.peak_bytes < 0 ? json_null() : json_integer(f->found.peak_bytes), "kept_max",
-      runs ? json_integer(f->found.kept_max) : json_null(), "device_kept_max",
-      runs ? petra_json_real(f->found.device_kept_max) : json_null(), "keep", petra_keep_name(f->found.keep), "lag_max",
-      runs ? json_integer(f->found.lag_max) : json_null(), "exact", f->exact, "reason", runs ? NULL : f->found.reason);
-}
-
-static petra_status figures_print_json(const petra_config *config, const petra_method_figures *rows, int32_t devices,
-                                       int32_t stages) {
-  json_t *list = json_array();
-  for (int i = 0; i < petra_method_count(); i++)
-    petra_json_append(&list, figures_json(&rows[i]));
-  return petra_json_print_new(json_pack("{s:i, s:i, s:I, s:o}", "devices", (int)devices, "stages", (int)stages,
-                                        "accumulate", (json_int_t)config->method.accumulate, "methods", list));
-}
-
-/* Prints what was found and what was expected, without the explanation between them. */
-static void add_reason(petra_table *table, const petra_method_figures *f) {
-  const char *end = strchr(f->found.reason, ';'), *expected = strstr(f->found.reason, "expected");
+/* Adds what was found and what was expected, without the explanation between them. */
+static void add_reason(petra_rows *rows, const petra_method_figures *f) {
+  const char *reason = f->found.reason, *end = strchr(reason, ';'), *expected = strstr(reason, "expected");
   if (end && expected && expected > end)
-    petra_table_cell(table, "%.*s; %s", (int)(end - f->found.reason), f->found.reason, expected);
-  else if (isnan(f->found.time_per_microbatch_s) && !*f->found.reason)
-    petra_table_cell(table, "too few microbatches for a steady state");
+    petra_row_cell(rows, "", PETRA_TABLE_LEFT, "%.*s; %s", (int)(end - reason), reason, expected);
+  else if (isnan(f->found.time_per_microbatch_s) && !*reason)
+    petra_row_text(rows, "", NULL, "too few microbatches for a steady state");
   else
-    petra_table_cell(table, "%s", f->found.reason);
+    petra_row_text(rows, "", NULL, reason);
+  petra_row_member(rows, "reason", *reason ? json_string(reason) : json_null());
 }
 
-static void add_figures(petra_table *table, const petra_method_figures *f) {
-  petra_table_cell(table, "%s", f->method.name);
-  petra_table_cell(table, "%d", f->stages);
-  for (int c = 0; *f->found.reason && c < 6; c++)
-    petra_table_cell(table, "-");
-  if (!*f->found.reason) {
-    petra_table_cell(table, isnan(f->found.time_per_microbatch_s) ? "-" : "%.6g", f->found.time_per_microbatch_s);
-    petra_table_cell(table, "%.4f", f->found.bubble_fraction);
-    petra_table_cell(table, f->found.peak_bytes < 0 ? "-" : "%.3f", 1e-6 * (double)f->found.peak_bytes);
-    petra_table_cell(table, "%lld", (long long)f->found.kept_max);
-    petra_table_cell(table, "%.4g", f->found.device_kept_max);
-    petra_table_cell(table, "%lld", (long long)f->found.lag_max);
-  }
-  petra_table_cell(table, "%s", petra_keep_name(f->found.keep));
-  petra_table_cell(table, "%s", f->exact ? "exact" : f->method.program->local ? "local" : "delayed");
-  add_reason(table, f);
+static void add_figures(petra_rows *rows, const petra_method_figures *f) {
+  const bool runs = !*f->found.reason;
+  petra_rows_next(rows);
+  petra_row_text(rows, "method", "name", f->method.name);
+  petra_row_text(rows, NULL, "program", f->method.program->name);
+  petra_row_integer(rows, NULL, "devices", f->devices);
+  petra_row_integer(rows, "stages", "stages", f->stages);
+  petra_row_significant(rows, "s/microbatch", "time_per_microbatch_s", f->found.time_per_microbatch_s, 6);
+  petra_row_real(rows, "bubble", "bubble_fraction", f->found.bubble_fraction, 1, 4);
+  petra_row_megabytes(rows, "peak MB", "peak_bytes", f->found.peak_bytes);
+  petra_row_integer(rows, "by stage", "kept_max", runs ? f->found.kept_max : PETRA_ROW_NONE);
+  petra_row_significant(rows, "by device", "device_kept_max", runs ? f->found.device_kept_max : NAN, 4);
+  petra_row_text(rows, NULL, "keep", petra_keep_name(f->found.keep));
+  petra_row_integer(rows, "lag max", "lag_max", runs ? f->found.lag_max : PETRA_ROW_NONE);
+  petra_row_text(rows, "keeps", NULL, petra_keep_name(f->found.keep));
+  petra_row_choice(rows, "gradients", "exact", f->exact, "exact", f->method.program->local ? "local" : "delayed");
+  add_reason(rows, f);
 }
 
-static petra_status figures_print_table(const petra_config *config, const petra_method_figures *rows, int32_t devices,
-                                        int32_t stages) {
-  static const petra_table_column columns[] = {
-      {"method", PETRA_TABLE_LEFT},     {"stages", PETRA_TABLE_RIGHT},  {"s/microbatch", PETRA_TABLE_RIGHT},
-      {"bubble", PETRA_TABLE_RIGHT},    {"peak MB", PETRA_TABLE_RIGHT}, {"by stage", PETRA_TABLE_RIGHT},
-      {"by device", PETRA_TABLE_RIGHT}, {"lag max", PETRA_TABLE_RIGHT}, {"keeps", PETRA_TABLE_LEFT},
-      {"gradients", PETRA_TABLE_LEFT},  {"", PETRA_TABLE_LEFT}};
-  petra_table *table;
+static petra_status print_figures(const petra_config *config, petra_rows *rows, int32_t devices, int32_t stages) {
   fputs("network  ", stdout);
   petra_describe_network(config, stdout);
   printf(", %d stage%s\ndevices  %d for each method, k = %lld, %lld engine%s per device\ncosts    ", stages,
@@ -125,10 +85,7 @@ static petra_status figures_print_table(const petra_config *config, const petra_
   fputs("\nlinks    ", stdout);
   petra_describe_links(config, false, stdout);
   fputs("\n\n", stdout);
-  PETRA_TRY(petra_table_create(columns, sizeof columns / sizeof *columns, &table));
-  for (int i = 0; i < petra_method_count(); i++)
-    add_figures(table, &rows[i]);
-  PETRA_TRY(petra_table_print(table, stdout));
+  PETRA_TRY(petra_rows_print(rows));
   printf(
       "\ns/microbatch: seconds per microbatch of the whole network; bubble: share of the run in which a device is "
       "idle\n"
@@ -144,16 +101,24 @@ static petra_status figures_print_table(const petra_config *config, const petra_
 
 static petra_status compare(const petra_arguments *arguments) {
   petra_config *config;
-  petra_method_figures *rows = NULL;
+  petra_method_figures *figures = NULL;
+  petra_rows *rows;
   int32_t devices, stages;
   petra_status status;
   PETRA_TRY(petra_arguments_config(arguments, "methods", &config));
-  PETRA_TRY_GOTO(status, petra_allocate(&rows, (size_t)petra_method_count(), sizeof *rows), done);
-  PETRA_TRY_GOTO(status, petra_compare_methods(config, rows, &devices, &stages), done);
-  status = arguments->json ? figures_print_json(config, rows, devices, stages)
-                           : figures_print_table(config, rows, devices, stages);
+  PETRA_TRY_GOTO(status, petra_allocate(&figures, (size_t)petra_method_count(), sizeof *figures), done);
+  PETRA_TRY_GOTO(status, petra_compare_methods(config, figures, &devices, &stages), done);
+  PETRA_TRY_GOTO(status, petra_rows_create(arguments->json, &rows), done);
+  for (int i = 0; i < petra_method_count(); i++)
+    add_figures(rows, &figures[i]);
+  if (arguments->json)
+    status = petra_json_print_new(json_pack("{s:i, s:i, s:i, s:I, s:o}", "schema", PETRA_SCHEMA_METHODS, "devices",
+                                            (int)devices, "stages", (int)stages, "accumulate",
+                                            (json_int_t)config->method.accumulate, "methods", petra_rows_list(rows)));
+  else
+    status = print_figures(config, rows, devices, stages);
 done:
-  petra_free(rows);
+  petra_free(figures);
   petra_config_destroy(config);
   return status;
 }
@@ -163,7 +128,7 @@ static petra_status run(const petra_arguments *arguments) {
     return compare(arguments);
   if (arguments->set_count > 0)
     return petra_fail(PETRA_USAGE, "petra methods: --set without a config; expected CONFIG.yaml as well");
-  return arguments->json ? print_json() : print_table();
+  return print_methods(arguments->json);
 }
 
 const petra_command petra_command_methods = {

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "cli/command.h"
+#include "cli/rows.h"
 #include "setup/describe.h"
 #include "search/search.h"
 
@@ -112,52 +113,61 @@ static petra_status append_setting(void *context, const char *setting) {
 
 /* --- output --- */
 
-static petra_status point_json(const planning *p, const petra_point *point, json_t **out) {
+/* Adds the point as row `number`, from 1. */
+static petra_status add_point(petra_rows *rows, const planning *p, int number) {
+  const petra_point *point = &p->result.points.point[number - 1];
   const petra_candidate *candidate = &point->candidate;
   const bool model = p->config->cluster.stages == 0;
-  json_t *settings = json_array(), *blocks = json_array();
+  const char *keep = petra_keep_name(point->found.keep);
+  petra_rows_next(rows);
+  petra_row_integer(rows, "row", NULL, number);
+  petra_row_text(rows, "method", "method", candidate->method.name);
+  petra_row_text(rows, NULL, "program", candidate->method.program->name);
+  petra_row_integer(rows, "stages", "stages", candidate->stages);
+  petra_row_integer(rows, "k", "accumulate", accumulate_of(p, point));
+  petra_row_cell(rows, "keeps", PETRA_TABLE_LEFT, "%s%s", keep, candidate->early_recompute ? ", early" : "");
+  petra_row_text(rows, NULL, "keep", keep);
+  petra_row_choice(rows, NULL, "early_recompute", candidate->early_recompute, "yes", "no");
+  if (p->arguments->json) {
+    json_t *blocks = json_array();
+    for (int32_t j = 0; point->blocks && j < candidate->stages; j++)
+      petra_json_append(&blocks, json_integer(point->blocks[j]));
+    petra_row_member(rows, "blocks", blocks);
+  }
+  petra_row_significant(rows, model ? "s/sample" : "s/microbatch", NULL, point->seconds, 6);
+  petra_row_significant(rows, NULL, "seconds_per_sample", model ? point->seconds : NAN, 6);
+  petra_row_significant(rows, NULL, "time_per_microbatch_s", point->found.time_per_microbatch_s, 6);
+  petra_row_real(rows, "bubble", "bubble_fraction", point->found.bubble_fraction, 1, 4);
+  petra_row_megabytes(rows, "peak MB", "peak_bytes", point->found.peak_bytes);
+  petra_row_integer(rows, "lag max", "lag_max", point->found.lag_max);
+  petra_row_choice(rows, "gradients", "exact", point->exact, "exact", "delayed");
+  if (!p->arguments->json)
+    return PETRA_OK;
+  json_t *settings = json_array();
   PETRA_TRY(petra_candidate_settings(p->candidates, candidate, append_setting, &settings));
-  for (int32_t j = 0; point->blocks && j < candidate->stages; j++)
-    petra_json_append(&blocks, json_integer(point->blocks[j]));
-  *out = json_pack("{s:s, s:s, s:i, s:I, s:s, s:b, s:o, s:o, s:o, s:o, s:o, s:I, s:b, s:o}", "method",
-                   candidate->method.name, "program", candidate->method.program->name, "stages", (int)candidate->stages,
-                   "accumulate", (json_int_t)accumulate_of(p, point), "keep", petra_keep_name(point->found.keep),
-                   "early_recompute", candidate->early_recompute, "blocks", blocks, "seconds_per_sample",
-                   model ? petra_json_real(point->seconds) : json_null(), "time_per_microbatch_s",
-                   petra_json_real(point->found.time_per_microbatch_s), "bubble_fraction",
-                   petra_json_real(point->found.bubble_fraction), "peak_bytes",
-                   point->found.peak_bytes < 0 ? json_null() : json_integer(point->found.peak_bytes), "lag_max",
-                   (json_int_t)point->found.lag_max, "exact", point->exact, "set", settings);
+  petra_row_member(rows, "set", settings);
+  return PETRA_OK;
+}
+
+/* `shown`: the rows to add; NULL: all. */
+static petra_status make_rows(const planning *p, const bool *shown, petra_rows **out) {
+  PETRA_TRY(petra_rows_create(p->arguments->json, out));
+  for (int i = 1; i <= p->result.points.count; i++)
+    if (!shown || shown[i - 1])
+      PETRA_TRY(add_point(*out, p, i));
   return PETRA_OK;
 }
 
 static petra_status print_json(const planning *p) {
-  json_t *list = json_array(), *one;
-  for (int64_t i = 0; i < p->result.points.count; i++) {
-    PETRA_TRY(point_json(p, &p->result.points.point[i], &one));
-    petra_json_append(&list, one);
-  }
+  petra_rows *rows;
+  PETRA_TRY(make_rows(p, NULL, &rows));
   return petra_json_print_new(json_pack(
-      "{s:i, s:o, s:b, s:o, s:I, s:I, s:I, s:o}", "devices", (int)p->candidates->devices, "memory_bytes",
+      "{s:i, s:i, s:o, s:b, s:o, s:I, s:I, s:I, s:o}", "schema", PETRA_SCHEMA_PLAN, "devices",
+      (int)p->candidates->devices, "memory_bytes",
       p->options.memory_bytes > 0 ? json_integer(p->options.memory_bytes) : json_null(), "exact", p->options.exact,
       "lag_at_most", p->options.lag_max < 0 ? json_null() : json_integer(p->options.lag_max), "samples_per_update",
       (json_int_t)(p->config->data.batch * p->config->method.accumulate * p->config->cluster.replicas), "simulated",
-      (json_int_t)p->result.simulated, "excluded", (json_int_t)p->result.excluded, "points", list));
-}
-
-static void add_row(petra_table *table, const planning *p, int number) {
-  const petra_point *point = &p->result.points.point[number - 1];
-  petra_table_cell(table, "%d", number);
-  petra_table_cell(table, "%s", point->candidate.method.name);
-  petra_table_cell(table, "%d", point->candidate.stages);
-  petra_table_cell(table, "%lld", (long long)accumulate_of(p, point));
-  petra_table_cell(table, "%s%s", petra_keep_name(point->found.keep),
-                   point->candidate.early_recompute ? ", early" : "");
-  petra_table_cell(table, "%.6g", point->seconds);
-  petra_table_cell(table, "%.4f", point->found.bubble_fraction);
-  petra_table_cell(table, point->found.peak_bytes < 0 ? "-" : "%.3f", 1e-6 * (double)point->found.peak_bytes);
-  petra_table_cell(table, "%lld", (long long)point->found.lag_max);
-  petra_table_cell(table, "%s", point->exact ? "exact" : "delayed");
+      (json_int_t)p->result.simulated, "excluded", (json_int_t)p->result.excluded, "points", petra_rows_list(rows)));
 }
 
 /* Chooses the rows to print: not those for which a printed row of the same method is faster, has no larger lag and needs
@@ -176,22 +186,6 @@ static int64_t choose_rows(planning *p) {
   return others;
 }
 
-static petra_status print_rows(const planning *p) {
-  const bool model = p->config->cluster.stages == 0;
-  const petra_table_column columns[] = {
-      {"row", PETRA_TABLE_RIGHT},     {"method", PETRA_TABLE_LEFT},
-      {"stages", PETRA_TABLE_RIGHT},  {"k", PETRA_TABLE_RIGHT},
-      {"keeps", PETRA_TABLE_LEFT},    {model ? "s/sample" : "s/microbatch", PETRA_TABLE_RIGHT},
-      {"bubble", PETRA_TABLE_RIGHT},  {"peak MB", PETRA_TABLE_RIGHT},
-      {"lag max", PETRA_TABLE_RIGHT}, {"gradients", PETRA_TABLE_LEFT}};
-  petra_table *table;
-  PETRA_TRY(petra_table_create(columns, sizeof columns / sizeof *columns, &table));
-  for (int i = 1; i <= p->result.points.count; i++)
-    if (p->shown[i - 1])
-      add_row(table, p, i);
-  return petra_table_print(table, stdout);
-}
-
 static petra_status print_settings(const planning *p) {
   for (int i = 1; i <= p->result.points.count; i++) {
     if (!p->shown[i - 1])
@@ -208,6 +202,7 @@ static petra_status print_table(planning *p) {
   const int64_t samples = config->data.batch * config->method.accumulate * config->cluster.replicas;
   PETRA_TRY(petra_allocate(&p->shown, (size_t)p->result.points.count, sizeof *p->shown));
   const int64_t others = choose_rows(p);
+  petra_rows *rows;
   fputs("network  ", stdout);
   petra_describe_network(config, stdout);
   printf("\ndevices  %d, %lld engine%s per device", p->candidates->devices, (long long)config->cluster.engines,
@@ -220,7 +215,8 @@ static petra_status print_table(planning *p) {
   petra_describe_links(config, false, stdout);
   printf("\nsearch   %lld candidates simulated, %lld excluded by bounds\n\n", (long long)p->result.simulated,
          (long long)p->result.excluded);
-  PETRA_TRY(print_rows(p));
+  PETRA_TRY(make_rows(p, p->shown, &rows));
+  PETRA_TRY(petra_rows_print(rows));
   printf("\nNo other candidate that was considered is as fast as a row with as little memory and lag.\n");
   if (others > 0)
     printf("%lld more row%s (--all): a printed row of the same method is faster, with no larger lag and at most 10 %% "

@@ -6,14 +6,14 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/utf8.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "cli/command.h"
+#include "cli/rows.h"
 #include "setup/describe.h"
 #include "run/folder.h"
 #include "record/run_h5.h"
 #include "profile/profile.h"
-#include "profile/profile_fit.h"
-#include "group/launcher.h"
+#include "group/ranks.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -91,6 +91,15 @@ static petra_status prepare(profiling *p) {
   return petra_network_backend(&p->plan, NULL, &p->backend);
 }
 
+/* Adds the members of a spread after its mean. */
+static void add_spread(petra_rows *rows, const petra_spread *spread) {
+  petra_row_real(rows, NULL, "median_s", spread->median, 1, 0);
+  petra_row_real(rows, NULL, "min_s", spread->min, 1, 0);
+  petra_row_real(rows, NULL, "quartile1_s", spread->quartile1, 1, 0);
+  petra_row_real(rows, NULL, "quartile3_s", spread->quartile3, 1, 0);
+  petra_row_real(rows, NULL, "max_s", spread->max, 1, 0);
+}
+
 static json_t *spread_json(const petra_spread *spread) {
   return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "mean_s", petra_json_real(spread->mean), "median_s",
                    petra_json_real(spread->median), "min_s", petra_json_real(spread->min), "quartile1_s",
@@ -98,32 +107,62 @@ static json_t *spread_json(const petra_spread *spread) {
                    petra_json_real(spread->max));
 }
 
-static json_t *part_json(const profiling *p, const petra_profile_stage *stage, int part) {
+/* Returns the interquartile range over the median, in percent; 0 if nothing was measured. */
+static double spread_percent(const petra_spread *spread) {
+  return spread->median > 0 ? 100 * (spread->quartile3 - spread->quartile1) / spread->median : 0;
+}
+
+/* Adds a part of a stage: its mean is in the table in milliseconds. */
+static void add_part(petra_rows *rows, const profiling *p, const petra_profile_stage *stage, int part) {
+  static const char *const headings[PETRA_PROFILE_PARTS] = {"forward", "backward", "reconstruct", "weight gradient",
+                                                            "update"};
+  petra_row_real(rows, headings[part], NULL, stage->part[part].mean, 1e3, 3);
+  if (!p->arguments->json)
+    return;
   json_t *object = spread_json(&stage->part[part]);
   petra_json_set(&object, "alone_s", p->profile.has_alone ? petra_json_real(stage->alone_s[part]) : json_null());
-  return object;
+  petra_row_member(rows, petra_profile_part_name((petra_profile_part)part), object);
 }
 
-static json_t *stage_json(const profiling *p, int j) {
-  const petra_profile_stage *stage = &p->profile.stage[j];
-  petra_stage_summary summary;
-  petra_plan_stage_summary(&p->plan, j, &summary);
-  json_t *object =
-      json_pack("{s:i, s:s, s:i, s:I, s:I}", "stage", j + 1, "name", summary.name, "blocks", (int)stage->blocks,
-                "forward_bytes", (json_int_t)stage->forward_bytes, "backward_bytes", (json_int_t)stage->backward_bytes);
-  for (int part = 0; part < PETRA_PROFILE_PARTS; part++)
-    petra_json_set(&object, petra_profile_part_name((petra_profile_part)part), part_json(p, stage, part));
-  return object;
+static petra_status make_stages(const profiling *p, petra_rows **out) {
+  PETRA_TRY(petra_rows_create(p->arguments->json, out));
+  for (int j = 0; j < p->profile.stages; j++) {
+    const petra_profile_stage *stage = &p->profile.stage[j];
+    petra_stage_summary summary;
+    petra_plan_stage_summary(&p->plan, j, &summary);
+    petra_rows_next(*out);
+    petra_row_integer(*out, "stage", "stage", j + 1);
+    petra_row_text(*out, "name", "name", summary.name);
+    petra_row_integer(*out, NULL, "blocks", stage->blocks);
+    petra_row_integer(*out, NULL, "forward_bytes", stage->forward_bytes);
+    petra_row_integer(*out, NULL, "backward_bytes", stage->backward_bytes);
+    for (int part = 0; part < PETRA_PROFILE_PARTS; part++)
+      add_part(*out, p, stage, part);
+    petra_row_cell(*out, "spread F", PETRA_TABLE_RIGHT, "%.1f%%", spread_percent(&stage->part[PETRA_PROFILE_FORWARD]));
+    petra_row_cell(*out, "spread B", PETRA_TABLE_RIGHT, "%.1f%%", spread_percent(&stage->part[PETRA_PROFILE_BACKWARD]));
+  }
+  return PETRA_OK;
 }
 
-static json_t *message_json(const petra_profile_message *message) {
-  json_t *object = spread_json(&message->time);
-  petra_json_set(&object, "alone", spread_json(&message->alone));
-  petra_json_set(&object, "bytes", json_integer(message->bytes));
-  petra_json_set(&object, "pack_s", petra_json_real(message->pack_s));
-  petra_json_set(&object, "unpack_s", petra_json_real(message->unpack_s));
-  petra_json_set(&object, "carry_s", petra_json_real(message->carry_s));
-  return object;
+static petra_status make_messages(const profiling *p, petra_rows **out) {
+  PETRA_TRY(petra_rows_create(p->arguments->json, out));
+  for (int i = 0; i < p->profile.messages; i++) {
+    const petra_profile_message *m = &p->profile.message[i];
+    petra_rows_next(*out);
+    petra_row_integer(*out, "bytes", NULL, m->bytes);
+    petra_row_real(*out, "one way ms", NULL, m->alone.mean, 1e3, 4);
+    petra_row_real(*out, "both ways", "mean_s", m->time.mean, 1e3, 4);
+    petra_row_cell(*out, "quartiles", PETRA_TABLE_RIGHT, "%.4f .. %.4f", 1e3 * m->time.quartile1,
+                   1e3 * m->time.quartile3);
+    petra_row_real(*out, "MB/s", NULL, m->time.mean > 0 ? 1e-6 * (double)m->bytes / m->time.mean : 0, 1, 1);
+    add_spread(*out, &m->time);
+    petra_row_member(*out, "alone", spread_json(&m->alone));
+    petra_row_integer(*out, NULL, "bytes", m->bytes);
+    petra_row_real(*out, "pack", "pack_s", m->pack_s, 1e3, 4);
+    petra_row_real(*out, "unpack", "unpack_s", m->unpack_s, 1e3, 4);
+    petra_row_real(*out, "carry", "carry_s", m->carry_s, 1e3, 4);
+  }
+  return PETRA_OK;
 }
 
 /* Returns null if nothing was fitted. */
@@ -143,37 +182,16 @@ static json_t *fit_json(const petra_kernel_fit *fit) {
 
 static petra_status print_json(const profiling *p, const petra_profile_about *about) {
   char format[PETRA_DESCRIBE_MESSAGES];
-  json_t *stages = json_array(), *link = json_array();
-  for (int i = 0; i < p->profile.messages; i++)
-    petra_json_append(&link, message_json(&p->profile.message[i]));
-  for (int j = 0; j < p->profile.stages; j++)
-    petra_json_append(&stages, stage_json(p, j));
+  petra_rows *stages, *link;
+  PETRA_TRY(make_stages(p, &stages));
+  PETRA_TRY(make_messages(p, &link));
   return petra_json_print_new(
       json_pack("{s:o, s:o, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s?, s:o, s:o, s:o}", "profile",
                 petra_json_string(p->path), "backend", petra_json_string(about->backend), "precision",
                 p->profile.precision, "method", about->method, "threads", (int)about->threads, "batch",
                 (int)p->profile.batch, "warmup", (int)about->warmup, "repetitions", (int)about->repetitions, "ranks",
                 (int)p->profile.ranks, "message_precision", petra_describe_message_precision(p->config, format), "link",
-                link, "kernels", fit_json(&p->fit), "stages", stages));
-}
-
-/* Returns the interquartile range over the median, in percent; 0 if nothing was measured. */
-static double spread_percent(const petra_spread *spread) {
-  return spread->median > 0 ? 100 * (spread->quartile3 - spread->quartile1) / spread->median : 0;
-}
-
-static void add_rows(const profiling *p, petra_table *table) {
-  for (int j = 0; j < p->profile.stages; j++) {
-    const petra_spread *parts = p->profile.stage[j].part;
-    petra_stage_summary summary;
-    petra_plan_stage_summary(&p->plan, j, &summary);
-    petra_table_cell(table, "%d", j + 1);
-    petra_table_cell(table, "%s", summary.name);
-    for (int part = 0; part < PETRA_PROFILE_PARTS; part++)
-      petra_table_cell(table, "%.3f", 1e3 * parts[part].mean);
-    petra_table_cell(table, "%.1f%%", spread_percent(&parts[PETRA_PROFILE_FORWARD]));
-    petra_table_cell(table, "%.1f%%", spread_percent(&parts[PETRA_PROFILE_BACKWARD]));
-  }
+                petra_rows_list(link), "kernels", fit_json(&p->fit), "stages", petra_rows_list(stages)));
 }
 
 /* Returns F and B of all stages alone, divided by the same while all ranks compute; NaN: nothing was measured. */
@@ -187,34 +205,22 @@ static double alone_ratio(const petra_profile *profile) {
   return together_s > 0 ? alone_s / together_s : NAN;
 }
 
-/* Prints the times of messages between ranks; `messages`: their number format, or NULL. */
-static petra_status print_link(const petra_profile *profile, const char *messages) {
-  static const petra_table_column columns[] = {{"bytes", PETRA_TABLE_RIGHT},     {"one way ms", PETRA_TABLE_RIGHT},
-                                               {"both ways", PETRA_TABLE_RIGHT}, {"quartiles", PETRA_TABLE_RIGHT},
-                                               {"MB/s", PETRA_TABLE_RIGHT},      {"pack", PETRA_TABLE_RIGHT},
-                                               {"unpack", PETRA_TABLE_RIGHT},    {"carry", PETRA_TABLE_RIGHT}};
-  petra_table *table;
+/* Prints the times of messages between ranks. */
+static petra_status print_link(const profiling *p) {
+  char format[PETRA_DESCRIBE_MESSAGES];
+  const char *messages = petra_describe_messages(p->config, format);
+  const petra_profile *profile = &p->profile;
+  petra_rows *rows;
   if (profile->messages == 0)
     return PETRA_OK;
-  PETRA_TRY(petra_table_create(columns, sizeof columns / sizeof *columns, &table));
-  for (int i = 0; i < profile->messages; i++) {
-    const petra_profile_message *m = &profile->message[i];
-    petra_table_cell(table, "%lld", (long long)m->bytes);
-    petra_table_cell(table, "%.4f", 1e3 * m->alone.mean);
-    petra_table_cell(table, "%.4f", 1e3 * m->time.mean);
-    petra_table_cell(table, "%.4f .. %.4f", 1e3 * m->time.quartile1, 1e3 * m->time.quartile3);
-    petra_table_cell(table, "%.1f", m->time.mean > 0 ? 1e-6 * (double)m->bytes / m->time.mean : 0);
-    petra_table_cell(table, "%.4f", 1e3 * m->pack_s);
-    petra_table_cell(table, "%.4f", 1e3 * m->unpack_s);
-    petra_table_cell(table, "%.4f", 1e3 * m->carry_s);
-  }
+  PETRA_TRY(make_messages(p, &rows));
   printf("\nwhile one process computes and the others wait, the stages take %.2f times as long\n",
          alone_ratio(profile));
   printf("\nmessages between %d processes, which measured the stages at the same time; both ways: with a message of "
          "the same size in the other direction; pack, unpack: conversion from and to tensors; carry: time that a "
          "computing process loses meanwhile%s%s\n",
          (int)profile->ranks, messages ? "; messages " : "", messages ? messages : "");
-  return petra_table_print(table, stdout);
+  return petra_rows_print(rows);
 }
 
 /* Prints the result as keys of a config. */
@@ -233,17 +239,11 @@ static void print_fit(const petra_kernel_fit *fit) {
 }
 
 static petra_status print_table(const profiling *p, const petra_profile_about *about) {
-  static const petra_table_column columns[] = {
-      {"stage", PETRA_TABLE_RIGHT},    {"name", PETRA_TABLE_LEFT},         {"forward", PETRA_TABLE_RIGHT},
-      {"backward", PETRA_TABLE_RIGHT}, {"reconstruct", PETRA_TABLE_RIGHT}, {"weight gradient", PETRA_TABLE_RIGHT},
-      {"update", PETRA_TABLE_RIGHT},   {"spread F", PETRA_TABLE_RIGHT},    {"spread B", PETRA_TABLE_RIGHT}};
-  char format[PETRA_DESCRIBE_MESSAGES];
-  petra_table *table;
-  PETRA_TRY(petra_table_create(columns, sizeof columns / sizeof *columns, &table));
-  add_rows(p, table);
-  PETRA_TRY(petra_table_print(table, stdout));
+  petra_rows *rows;
+  PETRA_TRY(make_stages(p, &rows));
+  PETRA_TRY(petra_rows_print(rows));
   print_fit(&p->fit);
-  PETRA_TRY(print_link(&p->profile, petra_describe_messages(p->config, format)));
+  PETRA_TRY(print_link(p));
   printf("\nMilliseconds per microbatch of %d %s: means of %d repetitions%s; spread: interquartile range / median.\n",
          (int)p->profile.batch, petra_sample_words_of(petra_sample_kind_of(p->config))->samples,
          (int)about->repetitions, p->profile.ranks > 1 ? " of each process" : "");

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra schedule: the orders of a method's actions, or those of a file, as text, as a chart or as JSON. The orders of a
- * file are checked first. */
+/* petra schedule: the orders of a method's actions, or the orders of a file, as text, as a chart or as JSON. The orders
+ * of a file are checked first. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/progress.h"
 #include "cli/command.h"
-#include "cli/schedule_json.h"
+#include "record/replay.h"
 #include "setup/plan.h"
 #include "setup/schedule_file.h"
 #include "run/simulation.h"

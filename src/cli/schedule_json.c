@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The JSON of petra schedule: the plan of a training, written as it is computed, because a million actions do not fit
  * into an object of jansson. */
-#include "cli/schedule_json.h"
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/version.h"
+#include "base/release.h"
+#include "cli/command.h"
 #include "run/folder.h"
+#include "record/replay.h"
 
 #include <jansson.h>
 #include <string.h>
-
-/* Version of docs/plan-format.md. */
-enum { PLAN_VERSION = 1 };
 
 static petra_status put_member(const char *key, json_t *value, FILE *out) {
   fprintf(out, "\"%s\": ", key);
@@ -100,7 +98,7 @@ static petra_status put_texts(const petra_replay *replay, FILE *out) {
   char *config;
   size_t size;
   PETRA_TRY(put_member("format", json_string("petra-plan"), out));
-  PETRA_TRY(put_integer("version", PLAN_VERSION, out));
+  PETRA_TRY(put_integer("version", PETRA_SCHEMA_SCHEDULE, out));
   PETRA_TRY(put_member("petra_version", json_string(petra_version()), out));
   PETRA_TRY(petra_folder_expand_config(replay->config, &config, &size));
   petra_status status = put_member("config", petra_json_string(config), out);

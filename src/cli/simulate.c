@@ -2,87 +2,19 @@
 /* petra simulate: the cost of a method on the modelled cluster; no tensor is touched. */
 #include "base/json.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/stop.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "cli/command.h"
-#include "cli/run_facts.h"
+#include "cli/requests.h"
+#include "cli/rows.h"
 #include "setup/describe.h"
-#include "profile/fit.h"
 #include "run/simulation.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-
-/* --- the result of petra simulate --fit, as a table or as JSON --- */
-
-static void join(const petra_fit_measurement *one, char *text, size_t size) {
-  size_t used = 0;
-  text[0] = 0;
-  for (int i = 0; i < one->count && used < size; i++)
-    used += (size_t)snprintf(text + used, size - used, "%s%s", i ? ", " : "", one->settings[i]);
-}
-
-static petra_status fit_print(const petra_fit *fit) {
-  static const petra_table_column columns[] = {{"measurement", PETRA_TABLE_LEFT},
-                                               {"measured ms", PETRA_TABLE_RIGHT},
-                                               {"simulated ms", PETRA_TABLE_RIGHT},
-                                               {"ratio", PETRA_TABLE_RIGHT}};
-  petra_table *table;
-  PETRA_TRY(petra_table_create(columns, sizeof columns / sizeof *columns, &table));
-  for (int i = 0; i < fit->measurements; i++) {
-    const petra_fit_measurement *one = &fit->measurement[i];
-    char text[512];
-    join(one, text, sizeof text);
-    petra_table_cell(table, "%s", text);
-    petra_table_cell(table, "%.4g", 1e3 * one->measured_s);
-    petra_table_cell(table, "%.4g", 1e3 * one->simulated_s);
-    petra_table_cell(table, "%.4f", one->simulated_s / one->measured_s);
-  }
-  PETRA_TRY(petra_table_print(table, stdout));
-  putchar('\n');
-  for (int i = 0; i < fit->factors; i++) {
-    const petra_fit_factor *factor = &fit->factor[i];
-    for (int k = 0; k < factor->count; k++)
-      petra_utf8_print(stdout, "%s: %.6g (%.6g times %.6g)\n", factor->keys[k], factor->start[k] * factor->factor,
-                       factor->start[k], factor->factor);
-    if (factor->undetermined)
-      printf("  the measurements do not determine it: half the value and twice the value fit as well\n");
-  }
-  printf("%d factor%s fitted to %d measurement%s: times are %.1f %% off (root mean square), %.1f %% at most\n",
-         fit->factors, fit->factors == 1 ? "" : "s", fit->measurements, fit->measurements == 1 ? "" : "s",
-         100 * expm1(fit->rms), 100 * expm1(fit->worst));
-  if (fit->factors >= fit->measurements)
-    printf("there are no more measurements than factors, so a good fit is no evidence\n");
-  return PETRA_OK;
-}
-
-static json_t *factor_json(const petra_fit_factor *factor) {
-  json_t *values = json_object();
-  for (int k = 0; k < factor->count; k++)
-    petra_json_set(&values, factor->keys[k], petra_json_real(factor->start[k] * factor->factor));
-  return json_pack("{s:o, s:o, s:b}", "factor", petra_json_real(factor->factor), "values", values, "undetermined",
-                   factor->undetermined);
-}
-
-static petra_status fit_print_json(const petra_fit *fit) {
-  json_t *factors = json_array(), *measurements = json_array();
-  for (int i = 0; i < fit->factors; i++)
-    petra_json_append(&factors, factor_json(&fit->factor[i]));
-  for (int i = 0; i < fit->measurements; i++) {
-    const petra_fit_measurement *one = &fit->measurement[i];
-    json_t *settings = json_array();
-    for (int k = 0; k < one->count; k++)
-      petra_json_append(&settings, petra_json_string(one->settings[k]));
-    petra_json_append(&measurements,
-                      json_pack("{s:o, s:o, s:o}", "settings", settings, "measured_s", petra_json_real(one->measured_s),
-                                "simulated_s", petra_json_real(one->simulated_s)));
-  }
-  return petra_json_print_new(json_pack("{s:o, s:o, s:o, s:o}", "factors", factors, "measurements", measurements,
-                                        "rms_log", petra_json_real(fit->rms), "worst_log",
-                                        petra_json_real(fit->worst)));
-}
 
 /* With more stages than this the table shows only the first and the last few. */
 enum { MAX_ROWS = 40, END_ROWS = 10 };
@@ -95,22 +27,40 @@ static json_t *critical_json(const petra_simulated *result) {
                    (json_int_t)result->path.messages);
 }
 
-static json_t *stage_json(const petra_simulated *result, int32_t j) {
-  const petra_run_h5_simulation *f = &result->figures;
-  const petra_account *account = result->accounts ? &result->accounts[j] : NULL;
-  json_t *object = json_pack("{s:i, s:i, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "stage", (int)j + 1, "device",
-                             (int)petra_program_device(&result->plan->program, j + 1), "utilization",
-                             petra_json_real(f->utilization[j]), "lag_mean", petra_json_real(f->lag_mean[j]), "lag_max",
-                             (json_int_t)f->lag_max[j], "in_flight_max", (json_int_t)f->in_flight_max[j], "kept_max",
-                             (json_int_t)f->kept_max[j], "bytes_up", (json_int_t)f->bytes_up[j], "bytes_down",
-                             (json_int_t)f->bytes_down[j]);
-  if (f->bytes_exchanged)
-    petra_json_set(&object, "bytes_exchanged", json_integer(f->bytes_exchanged[j]));
-  if (f->critical_kinds)
-    petra_json_set(&object, "critical_ns", json_integer(f->critical_stage_ns[j]));
-  petra_json_set(&object, "peak_bytes",
-                 account ? petra_peaks_json(account->peak_bytes, account->total_peak_bytes) : json_object());
+/* Returns the peaks of a stage: one per category, and all together. */
+static json_t *peaks_json(const int64_t bytes[PETRA_MEMORY_CATEGORIES], int64_t total) {
+  json_t *object = json_object();
+  for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+    petra_json_set(&object, petra_memory_category_name((petra_memory_category)c), json_integer(bytes[c]));
+  petra_json_set(&object, "total", json_integer(total));
   return object;
+}
+
+/* Adds stage j, from 0. The table has a column of devices only if a device has several stages. */
+static void add_stage(petra_rows *rows, const petra_simulated *result, int32_t j) {
+  const petra_run_h5_simulation *f = &result->figures;
+  const petra_program_options *program = &result->plan->program;
+  const petra_account *account = result->accounts ? &result->accounts[j] : NULL;
+  const bool shared = petra_program_devices(program) < program->stages;
+  const int32_t device = petra_program_device(program, j + 1);
+  petra_rows_next(rows);
+  petra_row_integer(rows, shared ? "device" : NULL, NULL, device);
+  petra_row_integer(rows, "stage", "stage", j + 1);
+  petra_row_integer(rows, NULL, "device", device);
+  petra_row_real(rows, "busy", "utilization", f->utilization[j], 1, 4);
+  petra_row_real(rows, "lag mean", "lag_mean", f->lag_mean[j], 1, 4);
+  petra_row_integer(rows, "lag max", "lag_max", f->lag_max[j]);
+  petra_row_integer(rows, "in flight", "in_flight_max", f->in_flight_max[j]);
+  petra_row_integer(rows, "kept", "kept_max", f->kept_max[j]);
+  petra_row_megabytes(rows, "up MB", "bytes_up", f->bytes_up[j]);
+  petra_row_megabytes(rows, "down MB", "bytes_down", f->bytes_down[j]);
+  if (f->bytes_exchanged)
+    petra_row_integer(rows, NULL, "bytes_exchanged", f->bytes_exchanged[j]);
+  if (f->critical_kinds)
+    petra_row_integer(rows, NULL, "critical_ns", f->critical_stage_ns[j]);
+  petra_row_megabytes(rows, account ? "peak MB" : NULL, NULL, account ? account->total_peak_bytes : 0);
+  petra_row_member(rows, "peak_bytes",
+                   account ? peaks_json(account->peak_bytes, account->total_peak_bytes) : json_object());
 }
 
 /* Returns where the times of messages between ranks come from; NULL: there are no ranks. */
@@ -161,18 +111,22 @@ static double labels_per_s(const petra_simulated *result) {
   return none ? NAN : (double)labels / result->figures.time_per_microbatch_s;
 }
 
-static petra_status print_json(const petra_simulated *result) {
+json_t *petra_simulate_json(const petra_run *simulation) {
+  const petra_simulated *result = petra_run_simulated(simulation);
   const petra_plan *plan = result->plan;
   char format[PETRA_DESCRIBE_MESSAGES];
   const petra_run_h5_simulation *f = &result->figures;
-  json_t *stages = json_array();
+  petra_rows *stages;
+  if (petra_rows_create(true, &stages) != PETRA_OK)
+    return NULL;
   for (int32_t j = 0; j < plan->program.stages; j++)
-    petra_json_append(&stages, stage_json(result, j));
-  return petra_json_print_new(json_pack(
-      "{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:I, s:I, s:b, s:o, s:o, s:s?, s:o, "
+    add_stage(stages, result, j);
+  return json_pack(
+      "{s:i, s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:I, s:I, s:b, s:o, s:o, s:s?, "
+      "s:o, "
       "s:o, "
       "s:o, s:s?, s:o}",
-      "method", plan->method.name, "program", plan->method.program->name, "replicas",
+      "schema", PETRA_SCHEMA_SIMULATE, "method", plan->method.name, "program", plan->method.program->name, "replicas",
       (json_int_t)plan->config->cluster.replicas, "engines", (json_int_t)plan->config->cluster.engines, "microbatches",
       (json_int_t)plan->program.microbatches, "makespan_s", petra_json_real(1e-9 * (double)f->makespan_ns),
       "makespan_ns", (json_int_t)f->makespan_ns, "time_per_microbatch_s", petra_json_real(f->time_per_microbatch_s),
@@ -182,48 +136,23 @@ static petra_status print_json(const petra_simulated *result) {
       (json_int_t)result->skipped, "runaway", result->runaway >= 0, "runaway_microbatch",
       result->runaway < 0 ? json_null() : json_integer(result->runaway), "critical_path",
       f->critical_kinds ? critical_json(result) : json_null(), "accounting",
-      result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages,
-      words_of(result)->rate, petra_json_real(labels_per_s(result)), "message_precision",
-      petra_describe_message_precision(plan->config, format), "devices", devices_json(result)));
-}
-
-static void add_row(petra_table *table, int32_t j, const petra_simulated *result) {
-  const petra_run_h5_simulation *f = &result->figures;
-  const petra_program_options *program = &result->plan->program;
-  if (petra_program_devices(program) < program->stages)
-    petra_table_cell(table, "%d", petra_program_device(program, j + 1));
-  petra_table_cell(table, "%d", j + 1);
-  petra_table_cell(table, "%.4f", f->utilization[j]);
-  petra_table_cell(table, "%.4f", f->lag_mean[j]);
-  petra_table_cell(table, "%lld", (long long)f->lag_max[j]);
-  petra_table_cell(table, "%lld", (long long)f->in_flight_max[j]);
-  petra_table_cell(table, "%lld", (long long)f->kept_max[j]);
-  petra_table_cell(table, "%.3f", 1e-6 * (double)f->bytes_up[j]);
-  petra_table_cell(table, "%.3f", 1e-6 * (double)f->bytes_down[j]);
-  if (result->accounts)
-    petra_table_cell(table, "%.3f", 1e-6 * (double)result->accounts[j].total_peak_bytes);
+      result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages",
+      petra_rows_list(stages), words_of(result)->rate, petra_json_real(labels_per_s(result)), "message_precision",
+      petra_describe_message_precision(plan->config, format), "devices", devices_json(result));
 }
 
 static petra_status print_stages(const petra_simulated *result) {
-  static const petra_table_column columns[] = {
-      {"device", PETRA_TABLE_RIGHT}, /* only if a device has several stages */
-      {"stage", PETRA_TABLE_RIGHT},   {"busy", PETRA_TABLE_RIGHT},      {"lag mean", PETRA_TABLE_RIGHT},
-      {"lag max", PETRA_TABLE_RIGHT}, {"in flight", PETRA_TABLE_RIGHT}, {"kept", PETRA_TABLE_RIGHT},
-      {"up MB", PETRA_TABLE_RIGHT},   {"down MB", PETRA_TABLE_RIGHT},   {"peak MB", PETRA_TABLE_RIGHT}};
   const int32_t stages = result->plan->program.stages;
-  const bool shared = petra_program_devices(&result->plan->program) < stages;
-  const int count = (result->accounts ? 9 : 8) + shared;
-  petra_table *table;
-  PETRA_TRY(petra_table_create(columns + !shared, count, &table));
+  petra_rows *rows;
+  PETRA_TRY(petra_rows_create(false, &rows));
   for (int32_t j = 0; j < stages; j++) {
     if (stages > MAX_ROWS && j == END_ROWS) {
-      for (int c = 0; c < count; c++)
-        petra_table_cell(table, "...");
+      petra_rows_omit(rows);
       j = stages - END_ROWS;
     }
-    add_row(table, j, result);
+    add_stage(rows, result, j);
   }
-  return petra_table_print(table, stdout);
+  return petra_rows_print(rows);
 }
 
 /* Prints the parts that are not 0. */
@@ -312,18 +241,22 @@ static petra_status print_table(const petra_simulated *result) {
   return PETRA_OK;
 }
 
-static petra_status report(const petra_arguments *arguments, const petra_run *simulation) {
+void petra_simulate_warn(const petra_run *simulation) {
   const petra_simulated *result = petra_run_simulated(simulation);
   if (result->runaway >= 0)
     petra_log(PETRA_LOG_WARNING,
               "forward runs ahead of backward: from microbatch %lld on more than %lld are in flight; set method.credit "
               "to bound them",
               (long long)result->runaway, 2 * (2 * (long long)result->plan->stages - 1));
+}
+
+static petra_status report(const petra_arguments *arguments, const petra_run *simulation) {
+  petra_simulate_warn(simulation);
   if (arguments->json)
-    return print_json(result);
+    return petra_json_print_new(petra_simulate_json(simulation));
   if (arguments->quiet && petra_run_directory(simulation))
     return PETRA_OK;
-  PETRA_TRY(print_table(result));
+  PETRA_TRY(print_table(petra_run_simulated(simulation)));
   if (petra_run_directory(simulation))
     petra_utf8_print(stdout, "written: %s/{config.yaml,run.h5}\n", petra_run_directory(simulation));
   if (arguments->chakra && !arguments->quiet)
@@ -331,9 +264,10 @@ static petra_status report(const petra_arguments *arguments, const petra_run *si
   return PETRA_OK;
 }
 
-/* Runs with --fit. */
-static petra_status fit(const petra_arguments *arguments, const petra_config *config) {
-  petra_fit *found;
+/* Runs with --fit, which is written in Python, in place of this process. */
+static petra_status fit(const petra_arguments *arguments) {
+  char **words, name[] = "fit";
+  size_t count = 0;
   if (!arguments->fit || !arguments->vary)
     return petra_fail(PETRA_USAGE, "%s without %s; expected both", arguments->fit ? "--fit" : "--vary",
                       arguments->fit ? "--vary" : "--fit");
@@ -341,10 +275,36 @@ static petra_status fit(const petra_arguments *arguments, const petra_config *co
     return petra_fail(
         PETRA_USAGE,
         "--fit was given with an option of a single simulation; expected only --json or --quiet beside it");
-  PETRA_TRY(petra_fit_find(config, arguments->fit, arguments->vary, &found));
-  petra_status status = arguments->json ? fit_print_json(found) : fit_print(found);
-  petra_fit_destroy(found);
+  if (!arguments->input)
+    return petra_fail(PETRA_USAGE,
+                      "petra simulate needs a config file ('-' for standard input); see petra simulate --help");
+  while (arguments->words[count])
+    count++;
+  PETRA_TRY(petra_allocate(&words, count + 1, sizeof *words));
+  words[0] = name;
+  for (size_t i = 1; i < count; i++)
+    words[i] = arguments->words[i];
+  const petra_status status = petra_python_start(words);
+  petra_free(words);
   return status;
+}
+
+/* The arguments of the writer of --chakra, which is written in Python; a run has one. */
+static char *chakra_words[6];
+
+static petra_status start_chakra(FILE **out) {
+  return petra_python_open(chakra_words, out);
+}
+
+static void name_chakra(const petra_arguments *arguments) {
+  static char name[] = "chakra", output[] = "--output", overwrite[] = "--overwrite";
+  int count = 0;
+  chakra_words[count++] = name;
+  chakra_words[count++] = output;
+  chakra_words[count++] = (char *)(uintptr_t)arguments->chakra;
+  if (arguments->overwrite)
+    chakra_words[count++] = overwrite;
+  chakra_words[count] = NULL;
 }
 
 static petra_status run(const petra_arguments *arguments) {
@@ -352,22 +312,25 @@ static petra_status run(const petra_arguments *arguments) {
                                      .files = arguments->output != NULL,
                                      .output = arguments->output,
                                      .trace = arguments->trace,
-                                     .chakra = arguments->chakra,
+                                     .read_actions = arguments->chakra ? start_chakra : NULL,
+                                     .end_actions = petra_python_end,
                                      .command_line = arguments->command_line,
                                      .overwrite = arguments->overwrite,
                                      .memory = arguments->memory,
                                      .critical_path = arguments->critical_path};
   petra_config *config;
   petra_run *simulation = NULL;
-  petra_status status;
+  petra_status status, ended;
+  if (arguments->requests)
+    return petra_requests_simulate(arguments);
+  if (arguments->fit || arguments->vary)
+    return fit(arguments);
+  if (arguments->chakra)
+    name_chakra(arguments);
   PETRA_TRY(petra_arguments_config(arguments, "simulate", &config));
   if (arguments->overwrite && arguments->output) {
     petra_stop_catch();
     petra_stop_say("stopped; a simulation cannot be resumed");
-  }
-  if (arguments->fit || arguments->vary) {
-    status = fit(arguments, config);
-    goto done;
   }
   PETRA_TRY_GOTO(status, petra_run_open(config, &options, &simulation), done);
   PETRA_TRY_GOTO(status, petra_run_go(simulation), done);
@@ -375,6 +338,9 @@ static petra_status run(const petra_arguments *arguments) {
   status = report(arguments, simulation);
 done:
   petra_run_destroy(simulation);
+  ended = petra_python_end();
+  if (status == PETRA_CHILD && ended != PETRA_OK)
+    status = ended;
   if (status == PETRA_STOPPED)
     petra_stop_report();
   petra_config_destroy(config);
@@ -417,7 +383,7 @@ const petra_command petra_command_simulate = {
             PETRA_OPTION("chakra", "DIR", chakra,
                          "writes MLCommons Chakra execution traces, the workloads of ASTRA-sim: DIR/petra.N.et for "
                          "device N, counted from 0 (docs/formats.md). Existing files of these names are an error; "
-                         "--overwrite replaces them. Needs a build with protobuf-c."),
+                         "--overwrite replaces them."),
             PETRA_OPTION("critical-path", NULL, critical_path,
                          "prints the actions and messages that determine the makespan; stores every action in memory. "
                          "It prints the nanoseconds of forward, backward, weight gradient, update, and of "
@@ -428,5 +394,8 @@ const petra_command petra_command_simulate = {
                          "allocate; paper counts as table 3 of the paper does; strict counts every stream."),
             PETRA_OPTION("fit", "FILE", fit, "the measured times to fit the config to"),
             PETRA_OPTION("vary", "KEYS", vary, "the keys whose numbers --fit changes"),
+            PETRA_OPTION("requests", "FILE", requests,
+                         "answers the requests of another program, one JSON object a line (docs/requests.md), instead "
+                         "of a config; - reads them from standard input"),
             {0}},
     .run = run};

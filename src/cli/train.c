@@ -6,14 +6,26 @@
 #include "base/stop.h"
 #include "base/utf8.h"
 #include "cli/command.h"
-#include "cli/run_facts.h"
+#include "record/run_h5_columns.h"
 #include "run/folder.h"
 #include "run/run.h"
-#include "group/launcher.h"
+#include "group/ranks.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Returns a row of /epoch; `recalibrated`: with the columns of a recalibration. */
+static json_t *epoch_json(const petra_run_h5_epoch *row, petra_sample_kind samples, bool recalibrated) {
+  const petra_column_group *group = petra_run_h5_epoch_group(samples, recalibrated);
+  json_t *object = json_object();
+  for (int c = 0; c < group->count; c++)
+    petra_json_set(&object, group->columns[c].name,
+                   group->columns[c].type == PETRA_COLUMN_I32
+                       ? json_integer(row->epoch)
+                       : petra_json_real(petra_column_real(&group->columns[c], row)));
+  return object;
+}
 
 static petra_status print_json(petra_run *run) {
   const petra_plan *plan = petra_run_plan(run);
@@ -22,8 +34,8 @@ static petra_status print_json(petra_run *run) {
   const petra_run_h5_epoch *rows = petra_training_log_epochs(petra_run_log(run), &count);
   double mean_loss = petra_training_log_mean_loss(petra_run_log(run), &losses);
   for (int64_t e = 0; e < count; e++)
-    petra_json_append(
-        &epochs, petra_epoch_json(&rows[e], petra_sample_kind_of(plan->config), plan->config->data.recalibrate > 0));
+    petra_json_append(&epochs,
+                      epoch_json(&rows[e], petra_sample_kind_of(plan->config), plan->config->data.recalibrate > 0));
   return petra_json_print_new(json_pack(
       "{s:o, s:s, s:i, s:I, s:I, s:o, s:o, s:o}", "output", petra_json_string(petra_run_directory(run)), "method",
       plan->method.name, "stages", (int)plan->program.stages, "microbatches", (json_int_t)plan->program.microbatches,

@@ -4,9 +4,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "config/document.h"
 #include "config/optimiser.h"
-#include "config/value.h"
+#include "config/config_private.h"
 
 #include <string.h>
 #include <yaml.h>
@@ -145,7 +144,7 @@ static petra_status load_value(petra_config *config, const petra_config_origin *
 static petra_status load_file(petra_config *config, const petra_config_text *text, const petra_config_file *from) {
   const petra_config_file file = {text->path, from};
   const bool is_stdin = strcmp(text->path, "-") == 0;
-  const petra_config_origin origin = {is_stdin ? "standard input" : text->path, NULL};
+  const petra_config_origin origin = {.file = is_stdin ? "standard input" : text->path};
   yaml_document_t document;
   char *read = NULL;
   size_t size = text->size;
@@ -153,7 +152,8 @@ static petra_status load_file(petra_config *config, const petra_config_text *tex
   if (!text->text)
     PETRA_TRY(petra_config_read(text->path, &origin, &read, &size));
   for (int i = 0; !from && i < petra_config_key_count; i++) /* line 0: keys that are in no file keep their defaults */
-    PETRA_TRY_GOTO(status, petra_config_remember(config, i, &origin, 0), done);
+    if (!config->labels[i])
+      PETRA_TRY_GOTO(status, petra_config_remember(config, i, &origin, 0), done);
   PETRA_TRY_GOTO(status, petra_config_document_load(&origin, read ? read : text->text, size, &document), done);
   const petra_config_loader in = {config, &origin, &document};
   const yaml_node_t *root = yaml_document_get_root_node(&document);
@@ -189,8 +189,8 @@ static petra_status share_label(petra_config *config, int from, int to) {
   return PETRA_OK;
 }
 
-/* Handles a layer that sets another optimiser: those of its keys that the layer does not set get the defaults of that
- * optimiser. */
+/* Handles a layer that sets another optimiser: the keys of the optimiser that the layer does not set get their
+ * defaults. */
 static petra_status apply_optimiser(petra_config *config) {
   const petra_optimiser_kind kind = petra_optimiser_find(config->optim.name);
   const int name = petra_config_key_find("optim.name"), lr = petra_config_key_find("optim.lr");
@@ -203,11 +203,11 @@ static petra_status apply_optimiser(petra_config *config) {
         config->optim.name);
   for (int i = 0; i < petra_config_key_count; i++) {
     const petra_config_key *key = &petra_config_keys[i];
-    bool some;
-    const char *value = petra_optimiser_default(kind, key->path, &some);
-    if (config->fresh[i] || (!some && i != lr))
+    bool known;
+    const char *value = petra_optimiser_default(kind, key->path, &known);
+    if (config->fresh[i] || (!known && i != lr))
       continue;
-    PETRA_TRY(load_value(config, &(petra_config_origin){"default", NULL}, i, value ? value : key->default_value));
+    PETRA_TRY(load_value(config, &(petra_config_origin){.file = "default"}, i, value ? value : key->default_value));
     PETRA_TRY(share_label(config, name, i));
   }
   config->optimiser = (int)kind;
@@ -217,7 +217,7 @@ static petra_status apply_optimiser(petra_config *config) {
 /* Handles a layer that changes the kind of samples: tokens have no augmentation, images the default one, unless the
  * layer sets it. */
 static petra_status end_layer_augment(petra_config *config) {
-  const petra_config_origin origin = {"default", NULL};
+  const petra_config_origin origin = {.file = "default"};
   const int set = petra_config_key_find("data.set"), augment = petra_config_key_find("data.augment");
   const bool tokens = petra_sample_kind_of(config) == PETRA_SAMPLE_TOKENS;
   if (tokens == config->of_tokens)
@@ -276,7 +276,7 @@ petra_status petra_config_end_layer(petra_config *config) {
 }
 
 static petra_status load_defaults(petra_config *config) {
-  const petra_config_origin origin = {"default", NULL};
+  const petra_config_origin origin = {.file = "default"};
   for (int i = 0; i < petra_config_key_count; i++) {
     PETRA_TRY(load_value(config, &origin, i, petra_config_keys[i].default_value));
     petra_free(config->labels[i]); /* a default was not set in any file */
@@ -297,7 +297,7 @@ petra_status petra_config_resolve(const petra_config_origin *origin, int line, c
     return petra_config_fail_at(origin, line, path, "a section; expected a key in it, one of %s",
                                 petra_config_children(path, names, sizeof names));
   }
-  if (index < 0) { /* the names to choose from are those of the innermost section that exists */
+  if (index < 0) { /* the names to choose from are the names in the innermost section that exists */
     snprintf(section, sizeof section, "%s", path);
     do {
       char *dot = strrchr(section, '.');
@@ -309,8 +309,20 @@ petra_status petra_config_resolve(const petra_config_origin *origin, int line, c
   return PETRA_OK;
 }
 
+/* Loads the value of a key in a line of a file that is no config. A set without "=" is only a key, which is looked
+ * for. */
+static petra_status apply_line(petra_config *config, const char *file, int line, const char *set) {
+  const petra_config_origin origin = {.file = file, .before = line - 1};
+  const char *equals = strchr(set, '=');
+  char path[PATH_BYTES];
+  int index = 0;
+  petra_utf8_show(path, sizeof path, set, equals ? (size_t)(equals - set) : strlen(set));
+  PETRA_TRY(petra_config_resolve(&origin, 1, path, &index));
+  return equals ? load_value(config, &origin, index, equals + 1) : PETRA_OK;
+}
+
 static petra_status apply_set(petra_config *config, const char *where, const char *set) {
-  const petra_config_origin origin = {where, set};
+  const petra_config_origin origin = {.file = where, .set = set};
   const char *equals = strchr(set, '=');
   char path[PATH_BYTES];
   int index = 0;
@@ -327,14 +339,32 @@ static petra_status apply_set(petra_config *config, const char *where, const cha
   return load_value(config, &origin, index, equals + 1);
 }
 
-static petra_status apply_layer(petra_config *config, const petra_config_sets *layer) {
+static petra_status apply_all(petra_config *config, const petra_config_sets *layer) {
   for (int i = 0; i < layer->count; i++)
-    PETRA_TRY(apply_set(config, layer->where, layer->sets[i]));
+    PETRA_TRY(layer->lines ? apply_line(config, layer->where, (int)layer->lines[i], layer->sets[i])
+                           : apply_set(config, layer->where, layer->sets[i]));
+  return PETRA_OK;
+}
+
+petra_status petra_config_apply_sets(petra_config *config, const petra_config_sets *layer) {
+  PETRA_TRY(apply_all(config, layer));
   return petra_config_end_layer(config);
 }
 
-petra_status petra_config_apply_sets(petra_config *config, const char *const *sets, int count) {
-  return apply_layer(config, &(petra_config_sets){NULL, sets, count});
+petra_status petra_config_check_sets(const petra_config_sets *sets) {
+  petra_config *config;
+  PETRA_TRY(petra_config_create(&config));
+  petra_status status = apply_all(config, sets);
+  petra_config_destroy(config);
+  return status;
+}
+
+petra_status petra_config_check_yaml(const petra_config_text *text) {
+  const petra_config_origin origin = {.file = strcmp(text->path, "-") == 0 ? "standard input" : text->path};
+  yaml_document_t document;
+  PETRA_TRY(petra_config_document_load(&origin, text->text, text->size, &document));
+  yaml_document_delete(&document);
+  return PETRA_OK;
 }
 
 /* All zeros, which are never a config in use. */
@@ -367,7 +397,7 @@ petra_status petra_config_changed(const petra_config *config, const char *path, 
   const petra_config_key *key = &petra_config_keys[index];
   petra_config *plain;
   PETRA_TRY(create_empty(&plain));
-  petra_status status = load_value(plain, &(petra_config_origin){"default", NULL}, index, key->default_value);
+  petra_status status = load_value(plain, &(petra_config_origin){.file = "default"}, index, key->default_value);
   if (status == PETRA_OK)
     *out = petra_config_compare_value(key, config, plain) != 0;
   petra_config_destroy(plain);
@@ -380,7 +410,7 @@ petra_status petra_config_load(const char *path, const char *const *sets, int se
 
 petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
                                     petra_config **out) {
-  return petra_config_load_layers(text, &(petra_config_sets){NULL, sets, set_count}, 1, out);
+  return petra_config_load_layers(text, &(petra_config_sets){.sets = sets, .count = set_count}, 1, out);
 }
 
 petra_status petra_config_load_layers(const petra_config_text *text, const petra_config_sets *layers, int count,
@@ -391,7 +421,7 @@ petra_status petra_config_load_layers(const petra_config_text *text, const petra
   if (text->path)
     PETRA_TRY_GOTO(status, petra_config_apply_text(config, text), fail);
   for (int i = 0; i < count; i++)
-    PETRA_TRY_GOTO(status, apply_layer(config, &layers[i]), fail);
+    PETRA_TRY_GOTO(status, petra_config_apply_sets(config, &layers[i]), fail);
   *out = config;
   return PETRA_OK;
 fail:
@@ -462,7 +492,7 @@ static bool takes_all(const char *key) {
   return true;
 }
 
-/* Labels of keys that a file does not set are those of line 0. */
+/* A key that a file does not set has the label of line 0. */
 static bool is_set(const petra_config *config, int key) {
   static const char ending[] = " (default)";
   const char *label = config->labels[key];
@@ -497,7 +527,7 @@ static petra_status check_part(const petra_config *alone, const petra_config_par
 }
 
 /* Checks all keys of the file by loading it alone, too. */
-static petra_status apply_part(petra_config *config, const petra_config_part *part) {
+petra_status petra_config_apply_part(petra_config *config, const petra_config_part *part) {
   const petra_config_text text = {.path = part->path};
   petra_config *alone;
   config->takes = part->takes;
@@ -519,8 +549,8 @@ petra_status petra_config_load_parts(const petra_config_text *text, const petra_
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_config_load_text(text, NULL, 0, &config));
   for (int i = 0; i < part_count; i++)
-    PETRA_TRY_GOTO(status, apply_part(config, &parts[i]), fail);
-  PETRA_TRY_GOTO(status, apply_layer(config, sets), fail);
+    PETRA_TRY_GOTO(status, petra_config_apply_part(config, &parts[i]), fail);
+  PETRA_TRY_GOTO(status, petra_config_apply_sets(config, sets), fail);
   *out = config;
   return PETRA_OK;
 fail:
@@ -547,9 +577,9 @@ void petra_config_destroy(petra_config *config) {
   petra_free(config);
 }
 
-/* Bandwidths are those of the standard or the data sheet, in each direction, not what a program achieves. No vendor
+/* Bandwidths are from the standard or the data sheet, in each direction, not what a program achieves. No vendor
  * states the latency from program to program, so that latencies without a source are assumptions, in round numbers. The
- * order is that of the key's choices (keys.c). */
+ * order is the order of the key's choices (keys.c). */
 static const char assumed[] = "assumption";
 static const petra_link_preset presets[] = {
     {"none", 0, 0, "ideal", "ideal"},

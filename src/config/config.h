@@ -95,7 +95,7 @@ PETRA_CHOICE(petra_cost_arithmetic, PETRA_COST_ARITHMETIC_CHOICES);
 enum { PETRA_COST_ARITHMETICS = PETRA_COST_BF16 + 1 };
 #define PETRA_HEAD_CHOICES(X) X(PETRA_HEAD_PRESET, "preset") X(PETRA_HEAD_FUSED, "fused") X(PETRA_HEAD_SPLIT, "split")
 PETRA_CHOICE(petra_head_choice, PETRA_HEAD_CHOICES); /* method.head */
-/* The weights that a pass reads (explained in schedule/method.h). PRESET: those of method.name. */
+/* The weights that a pass reads (explained in schedule/method.h). PRESET: the weights that method.name names. */
 #define PETRA_PASS_WEIGHTS(X) \
   X(PETRA_WEIGHTS_PRESET, "preset") X(PETRA_WEIGHTS_LATEST, "latest") X(PETRA_WEIGHTS_STASHED, "stashed") \
   X(PETRA_WEIGHTS_DOUBLE_BUFFER, "double_buffer")
@@ -128,6 +128,15 @@ PETRA_CHOICE(petra_jitter_model, PETRA_JITTER_MODEL_CHOICES);
 PETRA_CHOICE(petra_prediction, PETRA_PREDICTION_CHOICES);
 /* clang-format on */
 typedef enum { PETRA_AUGMENT_CROP = 1, PETRA_AUGMENT_FLIP = 2 } petra_augment_flag; /* bits of data.augment */
+
+/* What augmentation does to an image before it is normalised. data/sampler.h chooses and applies it, or a backend
+ * applies it instead (backend/backend.h, petra_images).
+ * Pixel (y, x) of the result is pixel (y + shift_y, x' + shift_x) of the image if that lies inside it, else 0; x' is
+ * width - 1 - x if `flip` is set, else x. */
+typedef struct petra_augment_choice {
+  int32_t shift_y, shift_x; /* offset of the crop - PETRA_AUGMENT_PADDING; 0 without crop */
+  bool flip;
+} petra_augment_choice;
 
 /* A list of integers. The config owns `values`. */
 typedef struct petra_int_list {
@@ -359,7 +368,7 @@ typedef struct petra_config {
  * "FILE:LINE: key: what is wrong, what was expected" or "--set key=...: ...") or PETRA_NO_MEMORY. */
 petra_status petra_config_load(const char *path, const char *const *sets, int set_count, petra_config **out);
 
-/* A config file whose bytes were read already, such as those of a pipe. If `text` is NULL, the file is read. */
+/* A config file whose bytes were read already, such as a pipe. If `text` is NULL, the file is read. */
 typedef struct petra_config_text {
   const char *path;
   const char *text;
@@ -370,19 +379,21 @@ typedef struct petra_config_text {
 petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
                                     petra_config **out);
 
-/* Settings "key.path=value". `where` is their origin, with which messages begin; NULL: they are arguments of --set. */
+/* Settings "key.path=value". `where` is their origin, with which messages begin; NULL: they are arguments of --set. With
+ * `lines` they are values of keys in these lines of the file `where`, such as a grid; one without "=" is only a key. */
 typedef struct petra_config_sets {
   const char *where;
   const char *const *sets;
   int count;
+  const int64_t *lines;
 } petra_config_sets;
 
 /* Loads a config with settings from several places, each of which overrides the ones before it. */
 petra_status petra_config_load_layers(const petra_config_text *text, const petra_config_sets *layers, int count,
                                       petra_config **out);
 
-/* The keys of a file that replace those of another config: those that `takes` accepts, among the keys that the file or
- * its bases set. */
+/* The keys of a file that replace the keys of another config: the keys that `takes` accepts, among the keys that the
+ * file or its bases set. */
 typedef struct petra_config_part {
   const char *path;
   bool (*takes)(const char *key);
@@ -436,25 +447,28 @@ int petra_config_compare(const petra_config *a, const petra_config *b, petra_con
                          petra_config_difference *difference);
 
 /* Compares like petra_config_compare with the text of a config that was found in `path`. Keys that are newer than the
- * text have their defaults. *order is the result of the comparison. Errors: those of petra_config_load. */
+ * text have their defaults. *order is the result of the comparison. Errors: as for petra_config_load. */
 petra_status petra_config_compare_text(const char *path, const char *text, const petra_config *b,
                                        petra_config_role last, int *order, petra_config_difference *difference);
 
 /* Calls `report` for each key whose value differs between any of the `count` configs, in the order of the keys.
- * values[i], as YAML, is that of configs[i]. Stops if `report` does not return PETRA_OK, and returns its status.
+ * values[i], as YAML, is the value in configs[i]. Stops if `report` does not return PETRA_OK, and returns its status.
  * Errors: PETRA_NO_MEMORY. */
 typedef petra_status (*petra_config_reporter)(void *context, const char *key, petra_config_role role,
                                               char *const *values);
 petra_status petra_config_report_differences(const petra_config *const *configs, int count,
                                              petra_config_reporter report, void *context);
 
+/* Creates a config of defaults, with the optimiser of `config` and the defaults of this optimiser. */
+petra_status petra_config_plain(const petra_config *config, petra_config **out);
+
 /* Calls `report` for each key that the config's file (or its base) or a --set sets, in the order of the keys; `values`
  * is NULL. Returns and stops as above. */
 petra_status petra_config_report_set(const petra_config *config, petra_config_reporter report, void *context);
 
-/* Prints "method.keep: graph, method.head: split": the keys that begin with `prefix` and do not have their default
- * (that of the config's optimiser, if it has one), except those in the list (ended by NULL). Prints `before` before the
- * first; prints nothing if there is none. */
+/* Prints "method.keep: graph, method.head: split": the keys that begin with `prefix` and do not have their default (the
+ * default of the config's optimiser, if it has one), except the keys in the list (ended by NULL). Prints `before`
+ * before the first; prints nothing if there is none. */
 petra_status petra_config_print_changes(const petra_config *config, const char *prefix, const char *const *listed,
                                         const char *before, FILE *out);
 

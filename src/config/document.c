@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/document.h"
+#include "config/config_private.h"
 
 #include "base/log.h"
 #include "base/mem.h"

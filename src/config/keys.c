@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/keys.h"
+#include "config/config_private.h"
 
 #include "config/optimiser.h"
 

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# src/config: the keys of a config, files with them, grids of a sweep.
+# src/config: the keys of a config, files with them.
 libpetra_a_SOURCES += \
-	src/config/augmentation.h \
 	src/config/compare.c \
 	src/config/config.c src/config/config.h \
-	src/config/document.c src/config/document.h \
-	src/config/grid.c src/config/grid.h \
-	src/config/grid_parse.c \
-	src/config/grid_private.h \
-	src/config/idle.c \
-	src/config/keys.c src/config/keys.h \
+	src/config/config_private.h \
+	src/config/document.c \
+	src/config/keys.c \
 	src/config/optimiser.c src/config/optimiser.h \
 	src/config/print.c \
-	src/config/value.c src/config/value.h
+	src/config/value.c
 EXTRA_DIST += src/config/README.md

@@ -53,10 +53,10 @@ static const char *default_of(const petra_optimiser *optimiser, const char *path
   return NULL;
 }
 
-const char *petra_optimiser_default(petra_optimiser_kind kind, const char *path, bool *some) {
-  *some = false;
-  for (int i = 0; i < OPTIMISERS && !*some; i++)
-    *some = default_of(&optimisers[i], path) != NULL;
+const char *petra_optimiser_default(petra_optimiser_kind kind, const char *path, bool *known) {
+  *known = false;
+  for (int i = 0; i < OPTIMISERS && !*known; i++)
+    *known = default_of(&optimisers[i], path) != NULL;
   return default_of(&optimisers[kind], path);
 }
 

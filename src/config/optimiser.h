@@ -31,7 +31,8 @@ typedef struct petra_optimiser {
   const char *name;
   int states;        /* number of tensors that are kept per parameter */
   int matrix_states; /* the same for a weight that the optimiser treats as a matrix (petra_optim_takes_matrix) */
-  petra_optimiser_key keys[PETRA_OPTIMISER_KEYS]; /* its keys in addition to those of every optimiser; ended by NULL */
+  /* The keys of the optimiser in addition to the keys that every optimiser has; ended by NULL. */
+  petra_optimiser_key keys[PETRA_OPTIMISER_KEYS];
 } petra_optimiser;
 
 /* Returns the row of a kind. */
@@ -43,9 +44,9 @@ petra_optimiser_kind petra_optimiser_find(const char *name);
 /* The names, ended by NULL: the choices of optim.name. */
 extern const char *const petra_optimiser_names[];
 
-/* Returns the default of the key with optimiser `kind`; NULL if that optimiser has no such key. Sets *some to whether
- * any optimiser has it. */
-const char *petra_optimiser_default(petra_optimiser_kind kind, const char *path, bool *some);
+/* Returns the default of the key with optimiser `kind`; NULL if that optimiser has no such key. Sets *known to
+ * whether any optimiser has it. */
+const char *petra_optimiser_default(petra_optimiser_kind kind, const char *path, bool *known);
 
 /* Lists the optimisers that have the key: "sgd, muon". Returns `out`. */
 const char *petra_optimiser_owners(const char *path, char *out, size_t size);

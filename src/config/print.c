@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints the config as YAML, and the table of keys as help. */
-#include "config/value.h"
+#include "config/config_private.h"
 #include "base/log.h"
 #include "base/utf8.h"
 

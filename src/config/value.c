@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/value.h"
+#include "config/config_private.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -35,7 +35,7 @@ static char *make_label(char *out, size_t size, const petra_config_origin *origi
     else if (is_binary(origin->file))
       snprintf(out, size, "%s%s%s", file, *path ? ": " : "", shown);
     else
-      snprintf(out, size, "%s:%d%s%s", file, line, *path ? ": " : "", shown);
+      snprintf(out, size, "%s:%d%s%s", file, origin->before + line, *path ? ": " : "", shown);
   } else {
     snprintf(out, size, "default: %s", path);
   }
@@ -81,19 +81,18 @@ petra_status petra_config_remember(petra_config *config, int key, const petra_co
 }
 
 petra_status petra_config_fail(const petra_config *config, const char *key, const char *format, ...) {
-  char text[1024], label[PETRA_CONFIG_LABEL];
+  char text[1024];
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   int index = petra_config_key_find(key);
   const char *known = index >= 0 && config->labels ? config->labels[index] : NULL;
-  const petra_config_origin nowhere = {NULL, NULL};
   const size_t length = known ? strlen(known) : 0, value = strcspn(text, ":");
   const bool repeated = length > value && text[value] &&
                         known[length - value - 1] == '=' && /* --set KEY=VALUE: VALUE: */
                         memcmp(known + length - value, text, value) == 0;
-  return petra_fail(PETRA_CONFIG, "%s: %s", known ? known : make_label(label, sizeof label, &nowhere, 0, key),
+  return petra_fail(PETRA_CONFIG, "%s%s: %s", known ? "" : "default: ", known ? known : key,
                     repeated ? text + value + strlen(": ") : text);
 }
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/image_sets.h"
+#include "data/data_sets.h"
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "data/files.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -94,7 +93,7 @@ static int32_t cifar_label(const petra_dataset *set, int64_t index) {
 static const petra_dataset_ops cifar_ops = {.destroy = cifar_destroy, .read = cifar_read, .label = cifar_label};
 
 /* Sets *records to the number of records, rounded down; the size must be a whole number of them. Names a likely reason
- * if it is not: the file is that of the other set. */
+ * if it is not: the file belongs to the other set. */
 static petra_status check_size(const cifar_format *format, const char *path, int64_t bytes, int64_t *records) {
   int64_t length = record_bytes(format);
   *records = bytes / length;

@@ -4,9 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
-#include "data/hdf5_layout.h" /* circle: all sets are listed here */
-#include "data/image_sets.h"  /* circle: all sets are listed here */
-#include "data/token_sets.h"  /* circle: all sets are listed here */
+#include "data/data_sets.h" /* circle: all sets are listed here */
 
 #include <endian.h>
 #include <xxhash.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A data set, addressed by record number: labelled RGB images of one size, bytes in (3, H, W) order, or windows of
- * tokens (data/token_sets.h). */
+ * tokens (data/data_sets.h). */
 #pragma once
 
 #include "config/config.h"
@@ -63,8 +63,8 @@ typedef struct petra_dataset_shape {
  * binary files (data_batch_1..5.bin, test_batch.bin; train.bin, test.bin), of any whole number of records
  * each, or one such file, which is then the training split and has no evaluation split. shapes: generated,
  * needs no file; the seed of the images is fixed, so that runs with different run.seed see the same images.
- * Every file is checked whole before it is used. imagefolder, hdf5: data/image_sets.h;
- * there the pixels are checked when they are read. text, tokens, grammar: data/token_sets.h. Fails with PETRA_IO
+ * Every file is checked whole before it is used. imagefolder, hdf5: data/data_sets.h;
+ * there the pixels are checked when they are read. text, tokens, grammar: data/data_sets.h. Fails with PETRA_IO
  * (missing, unreadable), PETRA_DATA (empty, no multiple of the record length, label out of range: file, record, value,
  * what was expected) or PETRA_CONFIG.
  *
@@ -74,18 +74,18 @@ petra_status petra_dataset_open(const petra_config *config, petra_split split, p
 petra_status petra_dataset_open_counting(const petra_config *config, petra_split split, int64_t *problems,
                                          petra_dataset **out);
 
-/* Gets whether the set that the config names has an evaluation split. Errors: those of opening it, if the split is part
- * of a file that cannot be read. */
+/* Gets whether the set that the config names has an evaluation split. Errors: the errors of opening it, if the split is
+ * part of a file that cannot be read. */
 petra_status petra_dataset_has_eval(const petra_config *config, bool *out);
 
 /* Gets the shape of the samples that the config names. cifar10, cifar100, shapes, imagefolder, text and grammar:
- * nothing is read. hdf5, tokens: reads the head of the file; errors are those of opening it. If the file of tokens is
- * missing, data.vocabulary replaces it. */
+ * nothing is read. hdf5, tokens: reads the head of the file; errors are the errors of opening it. If the file of tokens
+ * is missing, data.vocabulary replaces it. */
 petra_status petra_dataset_shape_of(const petra_config *config, petra_dataset_shape *out);
 
-/* Gets the number of training samples of an epoch as far as it is known without the samples: that of generated sets, of
+/* Gets the number of training samples of an epoch as far as it is known without the samples: for generated sets, for
  * existing token files, and 50,000 for image sets, which is CIFAR's number; data.limit is the maximum. *out is 0 if a
- * token file is missing. Errors: those of petra_dataset_open for what exists. */
+ * token file is missing. Errors: the errors of petra_dataset_open for what exists. */
 petra_status petra_dataset_nominal_count(const petra_config *config, int64_t *out);
 
 /* For the functions that open a set: passes `status` on or, if problems are counted, counts it and returns PETRA_OK.
@@ -104,5 +104,6 @@ void petra_dataset_destroy(petra_dataset *set);
  *   images   all labels; and, of 16 records evenly spaced from the first to the last, the pixels or, if the set stores
  *            images of various sizes (imagefolder), only the size, because the decoded pixels of a JPEG depend on the
  *            library
- * Two sets that agree in all of this have the same fingerprint. It takes milliseconds. Errors are those of reading. */
+ * Two sets that agree in all of this have the same fingerprint. It takes milliseconds. Errors are the errors of
+ * reading. */
 petra_status petra_dataset_fingerprint(const petra_dataset *set, uint64_t *out);

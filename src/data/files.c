@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* d_type, qsort_r */
-#include "data/files.h"
+#include "data/data_sets.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -129,7 +129,7 @@ static petra_status walk(const char *folder, take_entry take, void *context) {
 typedef struct findings {
   petra_names *names;
   int64_t left_out, *problems;
-  char first_left_out[512]; /* cut where it is longer */
+  char first_left_out[512]; /* cut if it is longer */
 } findings;
 
 static petra_status take_class(void *context, const char *folder, const char *name, entry_kind kind) {

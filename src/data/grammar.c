@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 #include "base/mem.h"
-#include "data/token_sets.h"
+#include "data/data_sets.h"
 
 #include <math.h>
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/image_sets.h"
+#include "data/data_sets.h"
 
 #include "base/hdf5.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "data/files.h"
-#include "data/hdf5_layout.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +13,19 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+/* The position of the images in the file. */
+typedef struct image_layout {
+  int32_t height, width, classes;
+  double mean[3], deviation[3];
+  bool planes;     /* images are (N, 3, H, W); else (N, H, W, 3) */
+  int64_t count;   /* number of records of the split */
+  int64_t offset;  /* position of the first image in the file, bytes */
+  int64_t *labels; /* as they are in the file; free with petra_free */
+} image_layout;
+
+/* Reads the layout and checks that all images lie within the file. Labels are not checked. */
+static petra_status read_layout(const char *path, petra_split split, image_layout *out);
 
 typedef struct hdf5_set {
   petra_dataset base;
@@ -88,8 +99,8 @@ static petra_status check_labels(hdf5_set *self, petra_split split, int64_t *pro
 }
 
 static petra_status fill(hdf5_set *self, const char *path, petra_split split, int64_t limit, int64_t *problems) {
-  petra_hdf5_layout layout = {0};
-  PETRA_TRY(petra_hdf5_layout_read(path, split, &layout));
+  image_layout layout = {0};
+  PETRA_TRY(read_layout(path, split, &layout));
   self->labels = layout.labels;
   self->planes = layout.planes;
   self->offset = layout.offset;
@@ -118,8 +129,8 @@ petra_status petra_hdf5_set_open(const char *path, petra_split split, int64_t li
 }
 
 petra_status petra_hdf5_set_shape(const char *path, petra_dataset_shape *out) {
-  petra_hdf5_layout layout = {0};
-  PETRA_TRY(petra_hdf5_layout_read(path, PETRA_SPLIT_TRAIN, &layout));
+  image_layout layout = {0};
+  PETRA_TRY(read_layout(path, PETRA_SPLIT_TRAIN, &layout));
   *out = (petra_dataset_shape){.height = layout.height, .width = layout.width, .classes = layout.classes};
   petra_free(layout.labels);
   return PETRA_OK;
@@ -137,7 +148,7 @@ typedef struct reader {
   petra_status (*contents)(struct reader *r); /* NULL: only the existence of the split is checked */
   hid_t file;
   bool there;
-  petra_hdf5_layout layout;
+  image_layout layout;
   petra_hdf5_tokens tokens;
 } reader;
 
@@ -182,7 +193,7 @@ static petra_status read_count(const reader *r, const char *name, int32_t maximu
 }
 
 static petra_status read_head(reader *r) {
-  petra_hdf5_layout *layout = &r->layout;
+  image_layout *layout = &r->layout;
   PETRA_TRY(read_count(r, "classes", CLASSES_MAX, &layout->classes));
   PETRA_TRY(read_attribute(r, "mean", 3, true, layout->mean));
   PETRA_TRY(read_attribute(r, "deviation", 3, true, layout->deviation));
@@ -262,7 +273,7 @@ static petra_status place_of(const reader *r, hid_t set, const char *name, int64
 }
 
 static petra_status check_images(reader *r, hid_t set, const hsize_t extent[4]) {
-  petra_hdf5_layout *layout = &r->layout;
+  image_layout *layout = &r->layout;
   layout->planes = extent[1] == 3;
   hsize_t height = layout->planes ? extent[2] : extent[1], width = layout->planes ? extent[3] : extent[2];
   if (!is_unsigned(set, 1))
@@ -368,7 +379,7 @@ static const char *group_of(petra_split split) {
   return split == PETRA_SPLIT_TRAIN ? "train" : "eval";
 }
 
-petra_status petra_hdf5_layout_read(const char *path, petra_split split, petra_hdf5_layout *out) {
+static petra_status read_layout(const char *path, petra_split split, image_layout *out) {
   reader r = {.path = path, .split = group_of(split), .contents = read_image_split};
   petra_status status = read_checked(&r);
   if (status == PETRA_OK)

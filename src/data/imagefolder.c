@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/image_sets.h"
+#include "data/data_sets.h"
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "data/files.h"
 #include "data/jpeg.h"
 #include "data/resize.h"
 

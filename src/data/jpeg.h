@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decoding of JPEG images through a table of functions: a build has a decoder (jpeg_turbo.c) or none (jpeg_none.c). */
+/* Decoding of JPEG images through a table of functions: a build has a decoder or none. */
 #pragma once
 
 #include "base/status.h"

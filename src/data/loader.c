@@ -114,12 +114,12 @@ static void claim(petra_loader *loader, slot *target) {
 static petra_status fill(const petra_loader *loader, slot *target, void *scratch) {
   const petra_sampler *sampler = &loader->sampler;
   for (int64_t i = 0; i < target->batch.count; i++) {
-    const petra_sample_place place = {.values = target->values ? target->values + i * sampler->values : NULL,
-                                      .pixels = target->pixels ? target->pixels + i * sampler->values : NULL,
-                                      .choice = target->choices ? target->choices + i : NULL,
-                                      .labels = target->labels + i * sampler->labels,
-                                      .scratch = scratch};
-    PETRA_TRY(sampler->ops->read(sampler, target->epoch, target->records[i], &place));
+    const petra_sample_buffers buffers = {.values = target->values ? target->values + i * sampler->values : NULL,
+                                          .pixels = target->pixels ? target->pixels + i * sampler->values : NULL,
+                                          .choice = target->choices ? target->choices + i : NULL,
+                                          .labels = target->labels + i * sampler->labels,
+                                          .scratch = scratch};
+    PETRA_TRY(sampler->ops->read(sampler, target->epoch, target->records[i], &buffers));
   }
   return PETRA_OK;
 }

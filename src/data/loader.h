@@ -3,23 +3,23 @@
  * batch depends only on (seed, epoch, batch number), never on the number of threads. */
 #pragma once
 
-#include "config/augmentation.h"
+#include "config/config.h"
 #include "data/dataset.h"
 
 typedef struct petra_loader petra_loader;
 
 /* One batch. Of images: values (count, 3, H, W), normalised to (pixel / 255 - mean) / deviation after augmentation
  * (crop: zero padding of 4 pixels [applied before normalisation, as torchvision's RandomCrop on the image does] and a
- * window at a uniform offset; flip: horizontal, probability 1/2; imagefolder has a crop of its own: data/sampler.h).
+ * window at a uniform offset; flip: horizontal, probability 1/2; imagefolder has another crop: data/sampler.h).
  * Values are doubles: 1.2 MB for an image of 224 x 224, 77 MB for a batch of 64; a loader holds threads + 2 batches.
  * With the option `bytes`, values is NULL; the batch has the bytes as they were read and the augmentation choices, and
  * its receiver augments and normalises. Of tokens: values (count, T, 1, 1), whole numbers, and T labels a sample, in
- * the order of the positions (data/token_sets.h); `bytes` changes nothing. */
+ * the order of the positions (data/data_sets.h); `bytes` changes nothing. */
 typedef struct petra_batch {
   petra_sample_kind samples;
   int32_t shape[4];    /* shape of the tensor that it becomes */
   int32_t count;       /* number of samples; the last batch of an evaluation may be smaller */
-  int32_t label_count; /* count times those of a sample */
+  int32_t label_count; /* count times the labels of a sample */
   const double *values;
   const uint8_t *pixels;               /* (count, 3, H, W), or NULL */
   const petra_augment_choice *choices; /* of each image, with pixels */

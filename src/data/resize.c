@@ -8,7 +8,7 @@
 
 enum { WEIGHT_BITS = 22, ONE = 1 << WEIGHT_BITS, HALF = ONE / 2 };
 
-/* The weights of all pixels along one axis; those of pixel i start at weight[i * taps]. */
+/* The weights of all pixels along one axis; the weights of pixel i start at weight[i * taps]. */
 typedef struct filter {
   int32_t taps;    /* maximum number of source pixels per pixel */
   int32_t *start;  /* first source pixel of each */

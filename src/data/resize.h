@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Resizing with the triangle filter (bilinear interpolation, widened where the image becomes smaller, so that
+/* Resizing with the triangle filter (bilinear interpolation, widened if the image becomes smaller, so that
  * no pixel of the source is skipped: antialiasing). Along one axis, the interval [from, to) of the source
  * becomes `count` pixels. With s = (to - from) / count, pixel i is
  *

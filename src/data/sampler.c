@@ -2,7 +2,7 @@
 #include "data/sampler.h"
 
 #include "base/rng.h"
-#include "data/token_sets.h"
+#include "data/data_sets.h"
 
 #include <string.h>
 
@@ -29,22 +29,22 @@ static void shape_images(const petra_sampler *sampler, int32_t count, int32_t ou
 }
 
 static petra_status read_images(const petra_sampler *sampler, uint32_t epoch, int64_t record,
-                                const petra_sample_place *place) {
+                                const petra_sample_buffers *buffers) {
   const petra_dataset *set = sampler->set;
   const petra_sampler_options *options = &sampler->options;
-  uint8_t *pixels = sampler->bytes ? place->pixels : place->scratch;
+  uint8_t *pixels = sampler->bytes ? buffers->pixels : buffers->scratch;
   petra_augment_choice choice;
   if (options->labels && set->ops->label) {
-    *place->labels = set->ops->label(set, record);
+    *buffers->labels = set->ops->label(set, record);
     return PETRA_OK;
   }
   if (options->labels)
-    return set->ops->read(set, record, pixels, place->labels);
-  PETRA_TRY(petra_augment_read(set, options->augment, options->seed, epoch, record, pixels, place->labels, &choice));
+    return set->ops->read(set, record, pixels, buffers->labels);
+  PETRA_TRY(petra_augment_read(set, options->augment, options->seed, epoch, record, pixels, buffers->labels, &choice));
   if (sampler->bytes)
-    *place->choice = choice;
+    *buffers->choice = choice;
   else
-    petra_augment_apply(&choice, &sampler->table, pixels, set->height, set->width, place->values);
+    petra_augment_apply(&choice, &sampler->table, pixels, set->height, set->width, buffers->values);
   return PETRA_OK;
 }
 
@@ -66,15 +66,15 @@ static void shape_tokens(const petra_sampler *sampler, int32_t count, int32_t ou
 }
 
 static petra_status read_tokens(const petra_sampler *sampler, uint32_t epoch, int64_t record,
-                                const petra_sample_place *place) {
+                                const petra_sample_buffers *buffers) {
   const petra_dataset *set = sampler->set;
   const int32_t context = set->context;
   const int32_t offset = sampler->options.shuffle ? petra_windows_offset(sampler->options.seed, epoch, context) : 0;
-  int32_t *window = place->scratch;
+  int32_t *window = buffers->scratch;
   PETRA_TRY(set->ops->read_tokens(set, offset + record * context, context + 1, window));
   for (int32_t t = 0; t < sampler->values; t++)
-    place->values[t] = window[t];
-  memcpy(place->labels, window + 1, (size_t)context * sizeof *window);
+    buffers->values[t] = window[t];
+  memcpy(buffers->labels, window + 1, (size_t)context * sizeof *window);
   return PETRA_OK;
 }
 

@@ -3,7 +3,7 @@
  * kind of samples. */
 #pragma once
 
-#include "config/augmentation.h"
+#include "config/config.h"
 #include "data/dataset.h"
 
 /* Augmentation and normalisation of one image: crop, flip, then pixels to normalised doubles, in that order.
@@ -32,7 +32,7 @@ typedef struct petra_augment_table {
 petra_augment_choice petra_augment_choose(unsigned flags, uint64_t seed, uint32_t epoch, int64_t record);
 
 /* Reads a record and augments it as `flags` say, except for the part that *choice leaves to petra_augment_apply.
- * `pixels` has room for a record. Thread-safe; errors are those of the set. */
+ * `pixels` has room for a record. Thread-safe; errors are the errors of the set. */
 petra_status petra_augment_read(const petra_dataset *set, unsigned flags, uint64_t seed, uint32_t epoch, int64_t record,
                                 uint8_t *pixels, int32_t *label, petra_augment_choice *choice);
 
@@ -48,7 +48,7 @@ void petra_augment_apply(const petra_augment_choice *choice, const petra_augment
 typedef struct petra_sampler petra_sampler;
 
 typedef struct petra_sampler_options {
-  bool shuffle;     /* tokens: each epoch has its own offset */
+  bool shuffle;     /* tokens: each epoch has another offset */
   unsigned augment; /* images: bits of petra_augment_flag */
   bool bytes;       /* images: returned as bytes with a choice of what is left to do */
   bool labels;      /* only labels */
@@ -56,22 +56,23 @@ typedef struct petra_sampler_options {
 } petra_sampler_options;
 
 /* The destination of a sample. */
-typedef struct petra_sample_place {
+typedef struct petra_sample_buffers {
   double *values; /* or, with a sampler that returns bytes: */
   uint8_t *pixels;
   petra_augment_choice *choice;
   int32_t *labels;
   void *scratch; /* of the calling thread */
-} petra_sample_place;
+} petra_sample_buffers;
 
 typedef struct petra_sampler_ops {
   /* Sets sizes, and computes what is constant. */
   void (*init)(petra_sampler *sampler);
   /* Gets the shape of the tensor that `count` samples become. */
   void (*shape)(const petra_sampler *sampler, int32_t count, int32_t shape[4]);
-  /* Reads record `record` of epoch `epoch`; with the option `labels` only its labels. Thread-safe; errors are those of
-   * the set. */
-  petra_status (*read)(const petra_sampler *sampler, uint32_t epoch, int64_t record, const petra_sample_place *place);
+  /* Reads record `record` of epoch `epoch`; with the option `labels` only its labels. Thread-safe; errors are the
+   * errors of the set. */
+  petra_status (*read)(const petra_sampler *sampler, uint32_t epoch, int64_t record,
+                       const petra_sample_buffers *buffers);
 } petra_sampler_ops;
 
 struct petra_sampler {

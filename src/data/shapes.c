@@ -6,7 +6,7 @@
  * The geometry is computed in double, then coverage is rounded to 1/256 and all colours are mixed in
  * integers, so that the last bits of sin and cos do not show in the bytes and every machine sees the same
  * images. */
-#include "data/image_sets.h"
+#include "data/data_sets.h"
 
 #include "base/mem.h"
 #include "base/rng.h"

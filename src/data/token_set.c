@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/token_sets.h"
+#include "data/data_sets.h"
 
 #include "base/hdf5.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "data/files.h"
-#include "data/hdf5_layout.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -197,20 +195,20 @@ static const petra_dataset_ops token_set_ops = {.destroy = token_set_destroy, .r
 
 /* --- which file --- */
 
-typedef enum token_place { PLACE_FILE, PLACE_FOLDER, PLACE_HDF5 } token_place;
+typedef enum token_source { SOURCE_FILE, SOURCE_FOLDER, SOURCE_HDF5 } token_source;
 
 /* The type of data.path. */
-static petra_status place_of(const petra_config *config, token_place *out) {
+static petra_status source_of(const petra_config *config, token_source *out) {
   struct stat info;
   if (!*config->data.path)
     return petra_config_fail(config, "data.path", "is empty, expected a file of %s",
                              config->data.set == PETRA_SET_TEXT ? "text" : "tokens");
-  *out = PLACE_FILE;
+  *out = SOURCE_FILE;
   if (config->data.set == PETRA_SET_TEXT)
     return PETRA_OK;
   const bool found = stat(config->data.path, &info) == 0;
   if (found && S_ISDIR(info.st_mode)) {
-    *out = PLACE_FOLDER;
+    *out = SOURCE_FOLDER;
     return PETRA_OK;
   }
   const bool hdf5 = found && S_ISREG(info.st_mode) && petra_hdf5_is_file(config->data.path);
@@ -218,7 +216,7 @@ static petra_status place_of(const petra_config *config, token_place *out) {
     return petra_config_fail(config, "data.eval_path",
                              "%s, but data.path is an HDF5 file, which has its own evaluation split; expected \"\"",
                              config->data.eval_path);
-  *out = hdf5 ? PLACE_HDF5 : PLACE_FILE;
+  *out = hdf5 ? SOURCE_HDF5 : SOURCE_FILE;
   return PETRA_OK;
 }
 
@@ -233,14 +231,14 @@ static petra_status open_in_folder(const petra_config *config, petra_split split
 /* `alone`: the file belongs to this split only. */
 static petra_status open_file(const petra_config *config, petra_split split, petra_token_file *out, bool *alone) {
   const bool bytes = config->data.set == PETRA_SET_TEXT, beside = *config->data.eval_path != '\0';
-  token_place place = PLACE_FILE;
-  PETRA_TRY(place_of(config, &place));
-  *alone = place != PLACE_FILE || beside;
-  if (place == PLACE_HDF5)
+  token_source source = SOURCE_FILE;
+  PETRA_TRY(source_of(config, &source));
+  *alone = source != SOURCE_FILE || beside;
+  if (source == SOURCE_HDF5)
     return token_file_open_hdf5(config->data.path, split, out);
   if (split == PETRA_SPLIT_EVAL && beside)
     return token_file_open(config->data.eval_path, "data.eval_path", bytes, out);
-  if (place == PLACE_FOLDER)
+  if (source == SOURCE_FOLDER)
     return open_in_folder(config, split, out);
   return token_file_open(config->data.path, "data.path", bytes, out);
 }
@@ -283,29 +281,29 @@ petra_status petra_token_set_open(const petra_config *config, petra_split split,
 }
 
 petra_status petra_token_set_has_eval(const petra_config *config, bool *out) {
-  token_place place = PLACE_FILE;
-  PETRA_TRY(place_of(config, &place));
-  if (place == PLACE_HDF5)
+  token_source source = SOURCE_FILE;
+  PETRA_TRY(source_of(config, &source));
+  if (source == SOURCE_HDF5)
     return petra_hdf5_layout_has_eval(config->data.path, out);
-  *out = place == PLACE_FOLDER || *config->data.eval_path || config->data.eval_share > 0;
+  *out = source == SOURCE_FOLDER || *config->data.eval_path || config->data.eval_share > 0;
   return PETRA_OK;
 }
 
 petra_status petra_token_set_in_hdf5(const petra_config *config, bool *out) {
-  token_place place = PLACE_FILE;
-  PETRA_TRY(place_of(config, &place));
-  *out = place == PLACE_HDF5;
+  token_source source = SOURCE_FILE;
+  PETRA_TRY(source_of(config, &source));
+  *out = source == SOURCE_HDF5;
   return PETRA_OK;
 }
 
 petra_status petra_token_set_is_missing(const petra_config *config, bool *out) {
-  token_place place = PLACE_FILE;
+  token_source source = SOURCE_FILE;
   char *path = NULL;
   *out = access(config->data.path, F_OK) != 0;
   if (*out)
     return PETRA_OK;
-  PETRA_TRY(place_of(config, &place));
-  if (place != PLACE_FOLDER)
+  PETRA_TRY(source_of(config, &source));
+  if (source != SOURCE_FOLDER)
     return PETRA_OK;
   PETRA_TRY(petra_folder_path(config->data.path, "train.bin", NULL, &path));
   *out = access(path, F_OK) != 0;

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "base/seal.h"
 #include "data/sampler.h"
 
@@ -25,7 +25,7 @@ static void print_about(const char *name, const petra_dataset *set, FILE *out) {
 
 /* Hashes the samples, each with its labels. */
 static petra_status hash_samples(const petra_dataset *set, const petra_sampler *sampler, XXH64_state_t *hash) {
-  petra_sample_place place = {0};
+  petra_sample_buffers place = {0};
   petra_status status;
   PETRA_TRY_GOTO(status, petra_allocate(&place.values, (size_t)sampler->values, sizeof *place.values), done);
   PETRA_TRY_GOTO(status, petra_allocate(&place.labels, (size_t)sampler->labels, sizeof *place.labels), done);

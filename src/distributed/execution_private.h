@@ -3,7 +3,7 @@
  * executor of a rank. */
 #pragma once
 
-#include "backend/peers.h"
+#include "backend/backend.h"
 #include "distributed/execution.h"
 #include "sim/worker_cost.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "backend/journal.h"
+#include "backend/tensor.h"
 #include "exec/feed.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The stages' parameters and statistics as the named tensors of a weights file. Stages elsewhere have no tensors. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/network.h"

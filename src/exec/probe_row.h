@@ -2,7 +2,7 @@
 /* What a probe of gradient fidelity finds (probe/probe.h), for who records it. */
 #pragma once
 
-#include "nn/graph.h"
+#include "nn/block.h"
 
 /* X(NAME, name in files, meaning) */
 #define PETRA_GRADIENT_LIST(X)                                                                                         \

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "exec/evaluation.h"
-#include "schedule/observer.h"
+#include "schedule/executor.h"
 #include "stage/stage.h"
 
 typedef struct petra_stage_observer petra_stage_observer;

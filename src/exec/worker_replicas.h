@@ -17,7 +17,7 @@
 #pragma once
 
 #include "exec/stages.h"
-#include "schedule/worker.h"
+#include "schedule/executor.h"
 #include "group/progress_thread.h"
 
 typedef struct petra_worker_replicas_options {

@@ -7,8 +7,8 @@
 
 #include "data/loader.h"
 #include "exec/stage_observer.h"
-#include "schedule/worker.h"
-#include "nn/rate.h"
+#include "schedule/executor.h"
+#include "nn/optim.h"
 #include "schedule/method.h"
 
 typedef struct petra_worker_stage_options {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/threads.h"
-#include "backend/journal.h"
+#include "backend/tensor.h"
 #include "exec/feed.h"
 #include "exec/worker_stage.h"
 

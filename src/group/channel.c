@@ -146,13 +146,17 @@ typedef struct room {
   int64_t done;
 } room;
 
+/* Returns the first slot whose message is not being sent any more; SLOTS if there is none. */
+static int free_slot(const petra_channel *channel) {
+  int slot = 0;
+  while (slot < SLOTS && channel->sending[slot] != PETRA_WIRE_NONE)
+    slot++;
+  return slot;
+}
+
 static bool has_room(void *context) {
   const room *r = context;
-  petra_channel *channel = r->channel;
-  for (channel->filled = 0; channel->filled < SLOTS; channel->filled++)
-    if (channel->sending[channel->filled] == PETRA_WIRE_NONE)
-      return channel->done >= r->done;
-  return false;
+  return r->channel->done >= r->done && free_slot(r->channel) < SLOTS;
 }
 
 bool petra_channel_has_room(petra_channel *channel, int64_t done) {
@@ -163,8 +167,9 @@ bool petra_channel_has_room(petra_channel *channel, int64_t done) {
   return has;
 }
 
-/* Returns the free slot that has_room found. */
+/* Chooses the free slot, which has_room has found, for the next message. */
 static petra_status give_slot(petra_channel *channel, void **out) {
+  channel->filled = free_slot(channel);
   buffer **slot = &channel->slot[channel->filled];
   if (!*slot)
     PETRA_TRY(take_buffer(channel, slot));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* setenv, environ */
-#include "group/launcher.h"
+#include "group/ranks.h"
 
 #include <stddef.h>
 #include <stdlib.h>

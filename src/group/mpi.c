@@ -1,9 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Bytes between processes by MPI. Compiled with PETRA_WITHOUT_MPI, it only says that this petra has no MPI. */
 #include "config.h"
 
 #include "base/log.h"
-#include "base/mem.h"
 #include "group/wire.h"
+
+#ifdef PETRA_WITHOUT_MPI
+
+petra_status petra_wire_mpi_create(petra_wire **out) {
+  (void)out;
+  return petra_fail(PETRA_UNSUPPORTED, "run.mode: execute: this petra was built without MPI; install an MPI library "
+                                       "(Debian: libopenmpi-dev) and run ./configure --with-mpi=yes");
+}
+
+const char *petra_wire_mpi_version(void) {
+  return NULL;
+}
+
+#else
+
+#include "base/mem.h"
 
 #include <limits.h>
 #include <mpi.h>
@@ -53,8 +69,8 @@ static petra_status grow(wire_mpi *wire) {
   return PETRA_OK;
 }
 
-/* Finds a place for a request that is about to begin. */
-static petra_status place(wire_mpi *wire, request_state state, int *out) {
+/* Takes a free number for a request that is about to begin. */
+static petra_status take_request(wire_mpi *wire, request_state state, int *out) {
   int i = 0;
   while (i < wire->count && wire->state[i] != FREE)
     i++;
@@ -77,7 +93,7 @@ static void count_received(wire_mpi *wire, const MPI_Status *status, int bytes) 
 static petra_status begin_send(petra_wire *base, int to, int tag, const void *data, size_t size, int *request) {
   wire_mpi *wire = (wire_mpi *)base;
   PETRA_TRY(check_size(size));
-  PETRA_TRY(place(wire, SENDING, request));
+  PETRA_TRY(take_request(wire, SENDING, request));
   wire->sent[to] += size <= SMALL;
   return check(MPI_Isend(data, (int)size, MPI_BYTE, to, tag, wire->world, &wire->requests[*request]), "MPI_Isend");
 }
@@ -85,7 +101,7 @@ static petra_status begin_send(petra_wire *base, int to, int tag, const void *da
 static petra_status begin_receive(petra_wire *base, int from, int tag, void *data, size_t capacity, int *request) {
   wire_mpi *wire = (wire_mpi *)base;
   PETRA_TRY(check_size(capacity));
-  PETRA_TRY(place(wire, RECEIVING, request));
+  PETRA_TRY(take_request(wire, RECEIVING, request));
   return check(MPI_Irecv(data, (int)capacity, MPI_BYTE, from, tag, wire->world, &wire->requests[*request]),
                "MPI_Irecv");
 }
@@ -242,3 +258,5 @@ const char *petra_wire_mpi_version(void) {
   first_words(text);
   return *text ? text : "MPI";
 }
+
+#endif

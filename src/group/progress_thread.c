@@ -496,7 +496,7 @@ petra_status petra_progress_thread_call(petra_progress_thread *progress, petra_s
 }
 
 void petra_progress_thread_abort(petra_progress_thread *progress, int code) {
-  petra_watchdog_start(ABORT_S, ""); /* also if the library hangs under the lock, because nobody answers it */
+  petra_watchdog_start(ABORT_S, ""); /* also if the library hangs under the lock */
   petra_progress_thread_lock(progress);
   progress->options.wire->ops->abort(progress->options.wire, code);
   petra_progress_thread_unlock(progress, PETRA_OK);
@@ -566,7 +566,7 @@ fail:
 void petra_progress_thread_rename(petra_progress_thread *progress, const char *name) {
   petra_progress_thread_lock(progress);
   snprintf(progress->name, sizeof progress->name, "%s", name);
-  progress->beat_ns = 0; /* others receive it at once */
+  progress->beat_ns = 0; /* others receive it immediately */
   petra_progress_thread_unlock(progress, PETRA_OK);
 }
 

@@ -179,5 +179,5 @@ petra_status petra_progress_thread_check(petra_progress_thread *progress, const 
 /* Reports to rank 0, or from rank 0 to another rank, that this rank failed, with its status and line. */
 petra_status petra_progress_thread_fail(petra_progress_thread *progress, int to, petra_status failed, const char *line);
 
-/* Ends every process of the run at once, with the exit status `code`. */
+/* Ends every process of the run immediately, with the exit status `code`. */
 void petra_progress_thread_abort(petra_progress_thread *progress, int code);

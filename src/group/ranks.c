@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
-#include "group/launcher.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -34,10 +33,10 @@ static void write_first(void *context, petra_log_level level, const char *line) 
   static bool failed;
   (void)context;
   pthread_mutex_lock(&held_lock);
-  const bool again = failed && level == PETRA_LOG_ERROR;
+  const bool repeats = failed && level == PETRA_LOG_ERROR;
   failed = failed || level == PETRA_LOG_ERROR;
   pthread_mutex_unlock(&held_lock);
-  if (!again)
+  if (!repeats)
     petra_log_write(level, line);
 }
 
@@ -138,7 +137,7 @@ petra_status petra_ranks_open(double timeout_s, petra_status before, petra_ranks
   petra_ranks *ranks;
   if (before != PETRA_OK && petra_launcher_size(NULL) == 1)
     return before;
-  if (before != PETRA_OK) /* rank 0 has written its own line, and one is enough */
+  if (before != PETRA_OK) /* rank 0 has written a line, and one is enough */
     petra_log_set_sink(hold, NULL);
   const bool silent = petra_launcher_rank() == 0 || !petra_launcher_ends_all(); /* before MPI changes the variables */
   petra_status status = create(timeout_s, &ranks);

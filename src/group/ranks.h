@@ -11,6 +11,8 @@
 #include "config/config.h"
 #include "group/progress_thread.h"
 
+#include <stdbool.h>
+
 enum { PETRA_RANKS_TIMEOUT_S = 60 }; /* default of cluster.timeout_s, if there is no config */
 
 typedef struct petra_ranks {
@@ -59,7 +61,7 @@ petra_status petra_ranks_open(double timeout_s, petra_status before, petra_ranks
  * ranks, else PETRA_CONFIG, with the first line that differs. */
 petra_status petra_ranks_agree(petra_ranks *ranks, petra_status status, const char *text);
 
-/* Rank 0 receives the bytes of every rank, also its own, in the order of ranks: each(context, rank, data, size). */
+/* Rank 0 receives the bytes of every rank, including rank 0, in the order of ranks: each(context, rank, data, size). */
 petra_status petra_ranks_gather(petra_ranks *ranks, const void *data, size_t size,
                                 petra_status (*each)(void *context, int rank, const void *data, size_t size),
                                 void *context);
@@ -109,3 +111,36 @@ bool petra_ranks_end_together(petra_ranks *ranks, petra_status *status);
 /* Ends all ranks together if `status` is PETRA_OK on all of them; else rank 0 logs its line and ends them all. NULL is
  * allowed. Returns the status that the program ends with. */
 petra_status petra_ranks_close(petra_ranks *ranks, petra_status status);
+
+/* Reads from the environment how mpirun, mpiexec or srun launched this process: how many processes there are, and which
+ * one this is. This works before an MPI library starts, and if petra was built without one. */
+
+/* Returns how many processes were launched together; 1 if no launcher says more. *name (may be NULL) is set to the
+ * variable that says so, or to NULL. */
+int petra_launcher_size(const char **name);
+
+/* Returns the number of this process among them, from 0. */
+int petra_launcher_rank(void);
+
+/* Stores what all launchers say. It is read before MPI starts, because an MPI library sets such variables itself. */
+enum { PETRA_LAUNCHER_SIZES = 6 };
+typedef struct petra_launch {
+  int size;         /* result of petra_launcher_size */
+  const char *name; /* its *name */
+  int said[PETRA_LAUNCHER_SIZES];
+} petra_launch;
+petra_launch petra_launcher_look(void);
+
+/* Returns true if a world of `world` processes can be this launch, false if the launcher started more. */
+bool petra_launcher_fits(const petra_launch *launch, int world);
+
+/* Returns true if srun launched this process in a step of several tasks without PMI, which they need to find each
+ * other. */
+bool petra_launcher_lacks_pmi(void);
+
+/* Returns true if the launcher ends all processes as soon as one of them fails. Open MPI's does; Hydra and srun do only
+ * on request. */
+bool petra_launcher_ends_all(void);
+
+/* Removes the launcher's variables from the environment, for processes that this one starts. */
+void petra_launcher_forget(void);

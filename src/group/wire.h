@@ -27,7 +27,7 @@ typedef struct petra_wire_ops {
   bool (*done)(petra_wire *wire, int *request, size_t *size);
   /* Cancels a receive; PETRA_WIRE_NONE is allowed. */
   void (*cancel)(petra_wire *wire, int *request);
-  /* Ends every process of the run at once, also this one, with the exit status `code`. */
+  /* Ends every process of the run immediately, including this one, with the exit status `code`. */
   void (*abort)(petra_wire *wire, int code);
   /* Ends the use of the library; every rank must call this. */
   void (*destroy)(petra_wire *wire);
@@ -36,7 +36,7 @@ typedef struct petra_wire_ops {
 struct petra_wire {
   const petra_wire_ops *ops;
   int rank, ranks; /* this process, from 0; the number of processes */
-  int local;       /* its number, from 0, among those of its host */
+  int local;       /* its number, from 0, among the processes of its host */
   int tags;        /* tags are 0 .. tags - 1 */
   bool cuda;       /* `data` of send and receive may be memory of a CUDA device */
 };

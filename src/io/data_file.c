@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "io/file.h"
 #include "io/hdf5_file.h"
 
@@ -21,9 +21,9 @@ enum { SCHEMA_VERSION = 1, LABEL_BYTES = 4, TOKEN_BYTES = 2, AT_ONCE = 1024 };
 static const char *const split_names[PETRA_DATA_FILE_SPLITS] = {"train", "eval"};
 
 /* Where a split's data sets lie, bytes from the start of the file. */
-typedef struct place {
+typedef struct position {
   haddr_t records, labels; /* images or tokens; labels of images */
-} place;
+} position;
 
 struct petra_data_file {
   char *path, *temporary;
@@ -32,7 +32,7 @@ struct petra_data_file {
   int fd;
   int64_t record_bytes;
   int64_t records[PETRA_DATA_FILE_SPLITS];
-  place places[PETRA_DATA_FILE_SPLITS];
+  position positions[PETRA_DATA_FILE_SPLITS];
 };
 
 /* --- layout, by HDF5 --- */
@@ -77,7 +77,8 @@ static bool put_class_names(hid_t file, const petra_data_file_about *about, cons
   return done;
 }
 
-/* A data set in one piece, whose space is taken at once and not filled; its place in the file, or HADDR_UNDEF. */
+/* A data set in one piece, whose space is taken immediately and not filled; its position in the file, or
+ * HADDR_UNDEF. */
 static haddr_t lay_out_set(hid_t group, const petra_hdf5_set *what) {
   hid_t list = petra_hdf5_untimed(H5P_DATASET_CREATE);
   if (H5Pset_layout(list, H5D_CONTIGUOUS) < 0 || H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) < 0 ||
@@ -99,7 +100,7 @@ static bool lay_out_images(hid_t group, int split, const petra_data_file_about *
                         .extent = {self->records[split], 3, about->height, about->width},
                         .units = "1",
                         .dimensions = dimensions};
-  place *at = &self->places[split];
+  position *at = &self->positions[split];
   at->labels = lay_out_set(group, &set);
   set.name = "images";
   set.type = H5T_STD_U8LE;
@@ -116,8 +117,8 @@ static bool lay_out_tokens(hid_t group, int split, petra_data_file *self) {
                               .extent = {self->records[split]},
                               .units = "1",
                               .dimensions = &dimension};
-  self->places[split].records = lay_out_set(group, &set);
-  return self->places[split].records != HADDR_UNDEF;
+  self->positions[split].records = lay_out_set(group, &set);
+  return self->positions[split].records != HADDR_UNDEF;
 }
 
 static bool lay_out_split(hid_t file, int split, const petra_data_file_about *about, petra_data_file *self) {
@@ -166,24 +167,25 @@ static petra_status write_integers(const petra_data_file *file, const int32_t *v
                                    int64_t offset) {
   uint8_t bytes[AT_ONCE * LABEL_BYTES];
   for (int64_t i = 0; i < count; i += AT_ONCE) {
-    int64_t some = count - i < AT_ONCE ? count - i : AT_ONCE;
-    for (int64_t k = 0; k < some * size; k++)
+    int64_t chunk = count - i < AT_ONCE ? count - i : AT_ONCE;
+    for (int64_t k = 0; k < chunk * size; k++)
       bytes[k] = (uint8_t)((uint32_t)values[i + k / size] >> 8 * (k % size));
-    PETRA_TRY(write_at(file, bytes, some * size, offset + i * size));
+    PETRA_TRY(write_at(file, bytes, chunk * size, offset + i * size));
   }
   return PETRA_OK;
 }
 
 petra_status petra_data_file_put(petra_data_file *file, int split, int64_t first, int64_t count, const uint8_t *pixels,
                                  const int32_t *labels) {
-  const place *at = &file->places[split];
+  const position *at = &file->positions[split];
   PETRA_TRY(write_at(file, pixels, count * file->record_bytes, (int64_t)at->records + first * file->record_bytes));
   return write_integers(file, labels, count, LABEL_BYTES, (int64_t)at->labels + first * LABEL_BYTES);
 }
 
 petra_status petra_data_file_put_tokens(petra_data_file *file, int split, int64_t first, int64_t count,
                                         const int32_t *tokens) {
-  return write_integers(file, tokens, count, TOKEN_BYTES, (int64_t)file->places[split].records + first * TOKEN_BYTES);
+  return write_integers(file, tokens, count, TOKEN_BYTES,
+                        (int64_t)file->positions[split].records + first * TOKEN_BYTES);
 }
 
 /* --- life --- */
@@ -227,14 +229,14 @@ petra_status petra_data_file_create(const char *path, const petra_data_file_abou
   return status;
 }
 
-/* Seals the file; the records, in the order in which they lie in it, are parts of their own. */
+/* Seals the file; the records, in their order in the file, are separate parts. */
 static int seal(const petra_data_file *file) {
   petra_seal_part parts[PETRA_DATA_FILE_SPLITS];
   int count = 0;
   for (int split = 0; split < PETRA_DATA_FILE_SPLITS; split++)
     if (file->records[split] > 0)
       parts[count++] =
-          (petra_seal_part){(int64_t)file->places[split].records, file->records[split] * file->record_bytes};
+          (petra_seal_part){(int64_t)file->positions[split].records, file->records[split] * file->record_bytes};
   if (count == 2 && parts[0].offset > parts[1].offset) {
     petra_seal_part first = parts[1];
     parts[1] = parts[0];

@@ -59,8 +59,8 @@ static int open_temporary(const char *name) {
   return open(name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
 }
 
-/* Creates `name` with these bytes, synced, in the space of a file of this name. 0 or an errno value, the file then being
- * removed. */
+/* Creates `name` with these bytes, synced, in the space of a file of this name. 0 or an errno value, the file then
+ * being removed. */
 static int write_synced(const char *name, const void *bytes, size_t size) {
   int fd = open_temporary(name);
   if (fd < 0)

@@ -219,7 +219,7 @@ int petra_hdf5_put_u64(int64_t object, const char *name, uint64_t value) {
 
 enum { TEXT_MOST_BYTES = 1 << 24 };
 
-/* Opens a scalar attribute of this class; negative where there is none. */
+/* Opens a scalar attribute of this class; negative if there is none. */
 static hid_t open_scalar(int64_t object, const char *name, H5T_class_t expected, hid_t *type) {
   if (H5Aexists(object, name) <= 0)
     return -1;

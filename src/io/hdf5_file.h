@@ -21,7 +21,7 @@ typedef struct petra_hdf5_errors {
 void petra_hdf5_begin(petra_hdf5_errors *errors);
 void petra_hdf5_end(void);
 
-/* The reason: the operating system's words where it was the operating system ("No space left on device"),
+/* The reason: the operating system's words if the operating system refused ("No space left on device"),
  * else HDF5's innermost message. */
 const char *petra_hdf5_reason(const petra_hdf5_errors *errors);
 
@@ -51,12 +51,14 @@ typedef struct petra_hdf5_file {
 } petra_hdf5_file;
 
 /* Opens file->path for reading, trusting what is in it, between petra_hdf5_begin and petra_hdf5_end. Its data sets are
- * opened by petra_hdf5_open_set. Errors: those of petra_hdf5_open_file; PETRA_DATA if a link leads to another file. */
+ * opened by petra_hdf5_open_set. Errors: the errors of petra_hdf5_open_file; PETRA_DATA if a link leads to another
+ * file. */
 petra_status petra_hdf5_open(petra_hdf5_file *file);
 
 /* Opens the file for `read`, between petra_hdf5_begin and petra_hdf5_end, and closes it. The seal is checked before
- * HDF5 sees the file (base/seal.h); one without a digest is read in a process of its own first (base/hdf5.h). Errors
- * are those of petra_hdf5_open, of the seal check and the guarded read (base/seal.h, base/hdf5.h), and of `read`. */
+ * HDF5 sees the file (base/seal.h); one without a digest is read in a child process first (base/hdf5.h). Errors
+ * are the errors of petra_hdf5_open, of the seal check and the guarded read (base/seal.h, base/hdf5.h), and of
+ * `read`. */
 typedef petra_status (*petra_hdf5_reader)(void *context, const petra_hdf5_file *file);
 petra_status petra_hdf5_read(const char *path, petra_hdf5_reader read, void *context);
 
@@ -97,8 +99,8 @@ int64_t petra_hdf5_create_set(int64_t folder, const petra_hdf5_set *set, int64_t
 /* Creates it with its values. */
 int64_t petra_hdf5_write_set(int64_t folder, const petra_hdf5_set *set);
 
-/* Creates a data set without rows that can grow along its first dimension; `extent` is that of one row. Rows that are
- * announced but not yet written read as NaN or -1. Chunks of `chunk_rows` rows; `compressed` where HDF5 can. */
+/* Creates a data set without rows that can grow along its first dimension; `extent` is the extent of one row. Rows that
+ * are announced but not yet written read as NaN or -1. Chunks of `chunk_rows` rows; `compressed` where HDF5 can. */
 int64_t petra_hdf5_create_growing(int64_t folder, const petra_hdf5_set *set, int chunk_rows, bool compressed);
 
 /* Creates it with its values and closes it; false on failure. */
@@ -141,7 +143,7 @@ int64_t petra_hdf5_image_create(void);
 petra_status petra_hdf5_image_copy(int64_t file, const char *path, const petra_hdf5_errors *errors, char **out,
                                    size_t *size);
 
-/* Writes these bytes to file->path. Errors: those of petra_file_write_atomically. */
+/* Writes these bytes to file->path. Errors: the errors of petra_file_write_atomically. */
 petra_status petra_hdf5_image_put(const petra_hdf5_file *file);
 
 /* Creates a file at `path` whose content `write` writes from `what`, about `bytes` bytes in total. On failure, which is

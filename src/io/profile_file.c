@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/version.h"
+#include "base/release.h"
 #include "config.h"
 #include "io/hdf5_file.h"
 
@@ -121,17 +121,17 @@ _Static_assert(sizeof(petra_spread) == (SPREAD + 1) * sizeof(double) &&
 /* Moves the values of a column between the rows and a list, in which integers are int64_t. */
 static void move(const column *c, const table *t, void *rows, int64_t row, void *list, bool to_list) {
   const size_t bytes = 8 * (size_t)c->width;
-  char *member = (char *)rows + (size_t)row * t->stride + c->offset, *place = (char *)list + (size_t)row * bytes;
+  char *member = (char *)rows + (size_t)row * t->stride + c->offset, *item = (char *)list + (size_t)row * bytes;
   int64_t integer = 0;
   int32_t narrow;
   if (c->type != H5T_STD_I32LE) {
-    memcpy(to_list ? place : member, to_list ? member : place, bytes);
+    memcpy(to_list ? item : member, to_list ? member : item, bytes);
   } else if (to_list) {
     memcpy(&narrow, member, sizeof narrow);
     integer = narrow;
-    memcpy(place, &integer, sizeof integer);
+    memcpy(item, &integer, sizeof integer);
   } else {
-    memcpy(&integer, place, sizeof integer);
+    memcpy(&integer, item, sizeof integer);
     narrow = (int32_t)integer;
     memcpy(member, &narrow, sizeof narrow);
   }
@@ -276,7 +276,7 @@ petra_status petra_profile_write(const char *path, const petra_profile *profile,
 typedef struct reader {
   const petra_hdf5_file *file;
   petra_profile *profile;
-  void *values; /* room for those of a data set */
+  void *values; /* room for the values of a data set */
 } reader;
 
 static petra_status read_name(const reader *r, const attribute *name) {

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The parts of a stage's work for one microbatch, those of petra_stage_cost. */
+/* The parts of a stage's work for one microbatch, as in petra_stage_cost. */
 typedef enum petra_profile_part {
   PETRA_PROFILE_FORWARD,         /* F */
   PETRA_PROFILE_BACKWARD,        /* B without reconstruction or recomputation */
@@ -50,7 +50,8 @@ typedef struct petra_profile {
   char family[16], stem[16], shape[16], bottleneck[16], downsample[16], coupling[16], precision[16];
   int32_t depth, width, classes, batch;
   int32_t image_height, image_width; /* 0 of tokens */
-  /* for transformers: context for tokens, patch for images, kv_heads and hidden for Llamas; else 0, and not in the file */
+  /* for transformers: context for tokens, patch for images, kv_heads and hidden for Llamas; else 0, and not in the
+   * file */
   int32_t context, heads, kv_heads, hidden, patch;
   int32_t stages;
   petra_profile_stage *stage; /* `stages` of them; owned */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights.h5: named tensors as data sets /parameters/SS/NAME, and /auxiliary/SS/NAME of the auxiliary heads, in an HDF5 file that is written whole (built in memory by
- * the core driver, written aside, synced, renamed), so that a good file is never replaced by half of one. */
+/* weights.h5: named tensors as data sets /parameters/SS/NAME, and /auxiliary/SS/NAME of the auxiliary heads, in an HDF5
+ * file that is written whole (built in memory by the core driver, written aside, synced, renamed), so that a good file
+ * is never replaced by half of one. */
 #pragma once
 
 #include "base/status.h"
@@ -37,7 +38,7 @@ static inline bool petra_weights_moment_beats(const petra_weights_moment *moment
   return best->epoch == 0 || (moment->by_loss ? moment->value < best->value : moment->value > best->value);
 }
 
-/* Gets values of tensors that lie elsewhere: `get` sets those of weights[index]. */
+/* Gets values of tensors that lie elsewhere: `get` sets the values of weights[index]. */
 typedef struct petra_weights_source {
   petra_status (*get)(void *context, int index, double *values);
   void *context;
@@ -46,8 +47,8 @@ typedef struct petra_weights_source {
 /* Writes all tensors; f64 data sets if `as_f64`, else f32. Each data set has the attributes `units` ("1") and dimension
  * names. `moment` (NULL: unknown) becomes two attributes of the root, `model` ("revnet-18 width 64, cifar stem, 10
  * classes") one. If `values` of a tensor is NULL, `source` provides them when they are due, so that memory holds the
- * file twice and one tensor. Errors: PETRA_IO, with the path and the reason; those of `get`. A file at `path` is then
- * untouched. */
+ * file twice and one tensor. Errors: PETRA_IO, with the path and the reason; the errors of `get`. A file at `path` is
+ * then untouched. */
 petra_status petra_weights_write(const char *path, const char *model, const petra_weight *weights, int count,
                                  bool as_f64, const petra_weights_moment *moment, const petra_weights_source *source);
 
@@ -62,18 +63,3 @@ petra_status petra_weights_read_model(const char *path, char **out);
  * opened or read; PETRA_DATA: not an HDF5 file, no /parameters; a tensor is missing or has another shape
  * (file, tensor, found, expected), the file holds a tensor that is not asked for, a value is not finite. */
 petra_status petra_weights_read(const char *path, petra_weight *weights, int count);
-
-/* Two files of weights, tensor by tensor and bit by bit. */
-
-typedef struct petra_weights_difference {
-  int64_t tensors;   /* of the first file */
-  int64_t differing; /* of these: the second file has another type, shape or other bits, or has none of this name */
-  int64_t shapes; /* of those that differ: the second file has another shape, or none of this name; not in `largest` */
-  int64_t more;   /* tensors that the second file alone has */
-  char first[64]; /* name of the first one that differs, "02/conv1/weight"; "" where none does */
-  double largest; /* of |a - b| over tensors of equal shape; not finite where a value is not */
-} petra_weights_difference;
-
-/* Compares the values of /parameters of `a` and `b`. Two files are bit-identical in their values if differing = more =
- * 0. PETRA_IO: cannot be opened or read; PETRA_DATA: no file of weights. */
-petra_status petra_weights_compare(const char *a, const char *b, petra_weights_difference *out);

@@ -1,7 +1,127 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "nn/block.h"
 
+#include "backend/backend.h"
+#include "base/rng.h"
+
 #include <assert.h>
+#include <math.h>
+
+/* --- graphs and sets of tensors --- */
+
+petra_status petra_compute_tensor(const petra_compute *compute, petra_tensor_kind kind, const int32_t shape[4],
+                                  petra_memory_category category, petra_tensor **out) {
+  return petra_tensor_create(compute->backend, kind, shape, compute->account, category, out);
+}
+
+petra_status petra_compute_like(const petra_compute *compute, const petra_tensor *like, petra_memory_category category,
+                                petra_tensor **out) {
+  return petra_compute_tensor(compute, like->kind, like->shape, category, out);
+}
+
+void petra_streams_release(petra_streams *streams) {
+  petra_tensor_release(&streams->tensor[0]);
+  petra_tensor_release(&streams->tensor[1]);
+}
+
+petra_streams petra_streams_retain(const petra_streams *streams) {
+  return (petra_streams){{petra_tensor_retain(streams->tensor[0]), petra_tensor_retain(streams->tensor[1])}};
+}
+
+void petra_streams_charge(const petra_streams *streams, petra_account *account, petra_memory_category category) {
+  for (int i = 0; i < 2; i++)
+    if (streams->tensor[i])
+      petra_tensor_charge(streams->tensor[i], account, category);
+}
+
+void petra_block_graph_places(petra_block_graph *graph, petra_tensor **places[PETRA_GRAPH_TENSORS]) {
+  int n = 0;
+  for (int u = 0; u < PETRA_BLOCK_UNITS; u++) {
+    petra_unit_graph *unit = &graph->units[u];
+    places[n++] = &unit->x;
+    places[n++] = &unit->conv;
+    places[n++] = &unit->mean;
+    places[n++] = &unit->variance;
+    places[n++] = &unit->dconv;
+  }
+  for (int i = 0; i < PETRA_GRAPH_OWN; i++)
+    places[n++] = &graph->own[i];
+}
+
+void petra_block_graph_release(petra_block_graph *graph) {
+  petra_tensor **places[PETRA_GRAPH_TENSORS];
+  petra_block_graph_places(graph, places);
+  for (int i = 0; i < PETRA_GRAPH_TENSORS; i++)
+    petra_tensor_release(places[i]);
+  graph->defer = false;
+}
+
+void petra_block_graph_keep_deferred(petra_block_graph *graph) {
+  petra_block_graph kept = {.defer = graph->defer};
+  for (int u = 0; u < PETRA_BLOCK_UNITS; u++)
+    if (graph->units[u].dconv) {
+      kept.units[u].x = petra_tensor_retain(graph->units[u].x);
+      kept.units[u].dconv = petra_tensor_retain(graph->units[u].dconv);
+    }
+  petra_block_graph_release(graph);
+  *graph = kept;
+}
+
+petra_status petra_tensor_set_create(const petra_compute *compute, const petra_model *model, const petra_block *block,
+                                     bool statistics, petra_memory_category category, petra_tensor_set *out) {
+  petra_tensor_set set = {.count =
+                              statistics ? petra_block_statistic_count(block) : petra_block_parameter_count(block)};
+  petra_status status = PETRA_OK;
+  for (int i = 0; i < set.count; i++) {
+    petra_tensor_spec spec;
+    if (statistics)
+      petra_block_statistic(block, i, &spec);
+    else
+      petra_block_parameter(model, block, i, &spec);
+    PETRA_TRY_GOTO(status, petra_compute_tensor(compute, spec.kind, spec.shape, category, &set.tensor[i]), fail);
+    PETRA_TRY_GOTO(status, petra_op_fill(compute->backend, set.tensor[i], 0), fail);
+  }
+  *out = set;
+  return PETRA_OK;
+fail:
+  petra_tensor_set_release(&set);
+  return status;
+}
+
+petra_status petra_tensor_set_clone(const petra_compute *compute, const petra_tensor_set *set,
+                                    petra_memory_category category, petra_tensor_set *out) {
+  petra_tensor_set clone = {.count = set->count};
+  petra_status status = PETRA_OK;
+  for (int i = 0; i < set->count; i++) {
+    PETRA_TRY_GOTO(status, petra_compute_like(compute, set->tensor[i], category, &clone.tensor[i]), fail);
+    PETRA_TRY_GOTO(status, petra_op_copy(compute->backend, set->tensor[i], clone.tensor[i]), fail);
+  }
+  *out = clone;
+  return PETRA_OK;
+fail:
+  petra_tensor_set_release(&clone);
+  return status;
+}
+
+void petra_tensor_set_release(petra_tensor_set *set) {
+  for (int i = 0; i < set->count; i++)
+    petra_tensor_release(&set->tensor[i]);
+  set->count = 0;
+}
+
+void petra_initial_values(const petra_tensor_spec *spec, uint64_t seed, const petra_block *block, int index,
+                          double *values) {
+  int64_t elements = (int64_t)spec->shape[0] * spec->shape[1] * spec->shape[2] * spec->shape[3];
+  petra_rng rng;
+  petra_rng_init(&rng, seed, PETRA_RNG_INIT, 0, (uint64_t)block->number * 256 + (uint64_t)index);
+  double bound = spec->fan_in > 0 ? 1 / sqrt(spec->fan_in) : 0;
+  for (int64_t i = 0; i < elements; i++)
+    values[i] = spec->deviation > 0 ? (float)(spec->deviation * petra_rng_normal(&rng))
+                : spec->fan_in > 0  ? (float)(bound * (2 * petra_rng_uniform(&rng) - 1))
+                                    : spec->initial;
+}
+
+/* --- passes --- */
 
 /* Releases the results of a failed pass. */
 static petra_status finish(petra_status status, petra_block_graph *graph, petra_streams *out) {

@@ -1,11 +1,93 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A block of the network: forward, inversion, backward, evaluation. `parameters` are the block's tensors in the order
- * of petra_block_parameter, `statistics` in that of petra_block_statistic. Output streams are new references and may be
- * the same tensors as input streams (y2 = x1): tensors are never changed after they were made. petra_block_ops defines
- * a kind of block. */
+/* A block of the network: its graph, its passes, and the interface of a kind of block. Source of the rules:
+ * docs/semantics. */
 #pragma once
 
-#include "nn/graph.h"
+#include "nn/model.h"
+
+/* The backend and the account with which a computation allocates tensors. */
+typedef struct petra_compute {
+  petra_backend *backend;
+  petra_account *account; /* may be NULL */
+  bool losses_later;      /* the head need not wait for its loss (petra_loss.ticket) */
+} petra_compute;
+
+/* Create a new tensor of the computation, and one of the kind and shape of another. */
+petra_status petra_compute_tensor(const petra_compute *compute, petra_tensor_kind kind, const int32_t shape[4],
+                                  petra_memory_category category, petra_tensor **out);
+petra_status petra_compute_like(const petra_compute *compute, const petra_tensor *like, petra_memory_category category,
+                                petra_tensor **out);
+
+/* One or two tensors that travel together: (x1, x2), or x alone. */
+typedef struct petra_streams {
+  petra_tensor *tensor[2];
+} petra_streams;
+
+void petra_streams_release(petra_streams *streams);
+petra_streams petra_streams_retain(const petra_streams *streams);
+/* Moves both to another account and category. */
+void petra_streams_charge(const petra_streams *streams, petra_account *account, petra_memory_category category);
+
+/* --- the graph of a block: what a forward pass or an inversion keeps for its backward pass. All tensors are references
+ * that the graph owns. --- */
+
+/* The graph of a unit or, after the units, of a layer. */
+typedef struct petra_unit_graph {
+  petra_tensor *x;    /* input of the convolution or the linear map */
+  petra_tensor *conv; /* input of the norm: the convolution's output; the input of a layer */
+  /* Statistics of the norm; in a layer norm `variance` is the deviation (layer_norm_forward). */
+  petra_tensor *mean, *variance;
+  /* After a backward that omitted the weight's gradient: the gradient of the convolution's or the linear map's
+   * output. */
+  petra_tensor *dconv;
+} petra_unit_graph;
+
+/* A checkpoint holds these tensors in this order. */
+enum { PETRA_GRAPH_OWN = 4, PETRA_GRAPH_TENSORS = 5 * PETRA_BLOCK_UNITS + PETRA_GRAPH_OWN };
+typedef struct petra_block_graph {
+  petra_unit_graph units[PETRA_BLOCK_UNITS];
+  petra_tensor *own[PETRA_GRAPH_OWN]; /* tensors of the kind in addition to its units; numbered in its file */
+  bool defer;                         /* backward leaves gradients to petra_block_weight_gradients */
+} petra_block_graph;
+
+/* Gets the places of all tensors of a graph. */
+void petra_block_graph_places(petra_block_graph *graph, petra_tensor **places[PETRA_GRAPH_TENSORS]);
+
+/* Releases the tensors that the omitted gradients do not need: all except `x` and `dconv` of units and layers that have
+ * one. */
+void petra_block_graph_keep_deferred(petra_block_graph *graph);
+
+/* Releases every tensor; the structure is empty afterwards. */
+void petra_block_graph_release(petra_block_graph *graph);
+
+/* A set with the tensors of a block: parameters, their gradients or velocities, or running statistics. */
+
+typedef struct petra_tensor_set {
+  int count;
+  petra_tensor *tensor[PETRA_BLOCK_TENSORS];
+} petra_tensor_set;
+
+/* Creates a set with the shapes of the block's parameters (or statistics), filled with zeros. */
+petra_status petra_tensor_set_create(const petra_compute *compute, const petra_model *model, const petra_block *block,
+                                     bool statistics, petra_memory_category category, petra_tensor_set *out);
+
+/* Creates a set with the same shapes and content, counted under another account and category. */
+petra_status petra_tensor_set_clone(const petra_compute *compute, const petra_tensor_set *set,
+                                    petra_memory_category category, petra_tensor_set *out);
+
+void petra_tensor_set_release(petra_tensor_set *set);
+
+/* The initial value of a parameter (statistics: of a statistic): U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for weights and the
+ * head's bias (Kaiming-uniform with a = sqrt 5); N(0, deviation^2) if the spec has a deviation; else the constant of
+ * the spec. `values` has spec.elements entries, each representable as a float. A function of (seed, block, index)
+ * alone. */
+void petra_initial_values(const petra_tensor_spec *spec, uint64_t seed, const petra_block *block, int index,
+                          double *values);
+
+/* --- the passes: forward, inversion, backward, evaluation. `parameters` are the block's tensors in the order
+ * of petra_block_parameter, `statistics` in the order of petra_block_statistic. Output streams are new references and
+ * may be the same tensors as input streams (y2 = x1): tensors are never changed after they were made. petra_block_ops
+ * defines a kind of block. --- */
 
 /* The result that a block with a loss reports for one microbatch. */
 typedef struct petra_loss {
@@ -23,19 +105,20 @@ typedef struct petra_target {
 } petra_target;
 
 /* Computes out = block(in) with the statistics of the batch. Fills `graph`, which is empty, or NULL if no backward will
- * follow. A block with a loss leaves `out` empty, an auxiliary head makes it `in`; for others `target` may be NULL. If `out` is NULL, only the graph is
- * filled, with the same numbers; what is needed for the output alone is not computed. */
+ * follow. A block with a loss leaves `out` empty, an auxiliary head makes it `in`; for others `target` may be NULL. If
+ * `out` is NULL, only the graph is filled, with the same numbers; what is needed for the output alone is not
+ * computed. */
 petra_status petra_block_forward(const petra_compute *compute, const petra_block *block,
                                  petra_tensor *const *parameters, const petra_streams *in, const petra_target *target,
                                  petra_block_graph *graph, petra_streams *out);
 
-/* The same with the running statistics; a loss is computed like that of a forward without a graph. */
+/* The same with the running statistics; a loss is computed as in a forward without a graph. */
 petra_status petra_block_evaluate(const petra_compute *compute, const petra_block *block,
                                   petra_tensor *const *parameters, petra_tensor *const *statistics,
                                   const petra_streams *in, const petra_target *target, petra_streams *out);
 
-/* petra_block_forward without a graph, for a block without a loss. `statistics` move by `share` towards those of the
- * batch (1: become them), as running statistics do: the mean and the unbiased variance. */
+/* petra_block_forward without a graph, for a block without a loss. `statistics` move by `share` towards the statistics
+ * of the batch (1: become them), as running statistics do: the mean and the unbiased variance. */
 petra_status petra_block_estimate(const petra_compute *compute, const petra_block *block,
                                   petra_tensor *const *parameters, double share, petra_tensor *const *statistics,
                                   const petra_streams *in, petra_streams *out);
@@ -66,17 +149,17 @@ typedef struct petra_pass {
   const petra_compute *compute;
   const petra_block *block;
   petra_tensor *const *parameters;
-  petra_tensor *const *statistics; /* evaluation: running statistics; NULL: those of the batch */
+  petra_tensor *const *statistics; /* evaluation: running statistics; NULL: statistics of the batch */
   petra_block_graph *graph;        /* NULL: none is kept */
   const petra_target *target;
-  petra_tensor *const *estimates; /* statistics that move by `share` towards those of the batch; NULL: none */
+  petra_tensor *const *estimates; /* statistics that move by `share` towards the batch's; NULL: none */
   double share;
 } petra_pass;
 
-/* A kind of block: one file each, listed in nn/blocks.h. Its parameters and statistics are those of its units (weight,
+/* A kind of block: one file each, listed in nn/blocks.h. It has the parameters and statistics of its units (weight,
  * scale, shift of each; running mean, running variance of each), of its layers (scale and shift of the norm, weight,
  * bias of each, if present), and `own_parameters` more. Passes begin with empty outputs; if they fail, their caller
- * releases these and the graph. `kernels` adds all kernels except those of the update. */
+ * releases these and the graph. `kernels` adds all kernels except the kernels of the update. */
 struct petra_block_ops {
   const char *name;
   bool reads_data; /* its input comes from the data set, and has no gradient */

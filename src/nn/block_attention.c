@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention between the layers of F: layer 0 computes queries, keys and values side by side. Queries and keys may be rotated by their
- * positions (Su et al. 2021, arXiv:2104.09864), and several heads may share keys and values (Ainslie et al. 2023, arXiv:2305.13245). */
-#include "backend/ops.h"
+/* Attention between the layers of F: layer 0 computes queries, keys and values side by side. Queries and keys may be
+ * rotated by their positions (Su et al. 2021, arXiv:2104.09864), and several heads may share keys and values (Ainslie
+ * et al. 2023, arXiv:2305.13245). */
+#include "backend/backend.h"
 #include "nn/blocks.h"
 
 /* The graph's own tensors. The output of attention is kept as the input of layer 1. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The embedding of tokens: a row of a table for each token and, unless attention knows the positions, one for its position.
- * Two streams begin as the same tensor. */
-#include "backend/ops.h"
+/* The embedding of tokens: a row of a table for each token and, unless attention knows the positions, one for its
+ * position. Two streams begin as the same tensor. */
+#include "backend/backend.h"
 #include "nn/blocks.h"
 
 /* The graph's own tensors. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The head: the streams side by side along channels, global average pool, fully connected layer, softmax
  * cross-entropy. An auxiliary head has a unit for each stream, which comes before the pool. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "nn/blocks.h"
 
 /* The graph's own tensors: pooled features (N, C), and the gradient of the mean loss with respect to the logits. */
@@ -75,7 +75,7 @@ done:
   return status;
 }
 
-/* Computes *dx, the gradient of stream `i`, from that of the features. */
+/* Computes *dx, the gradient of stream `i`, from the gradient of the features. */
 static petra_status pool_backward(const petra_pass *pass, int i, const petra_tensor *dfeatures,
                                   petra_tensor *const *gradients, petra_tensor **dx) {
   const petra_block *block = pass->block;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions between the two layers of an MLP: GELU, or SwiGLU (Shazeer 2020, arXiv:2002.05202), of which layer 0 computes the gate and
- * the factor side by side. */
-#include "backend/ops.h"
+/* The functions between the two layers of an MLP: GELU, or SwiGLU (Shazeer 2020, arXiv:2002.05202), of which layer 0
+ * computes the gate and the factor side by side. */
+#include "backend/backend.h"
 #include "nn/blocks.h"
 
 /* The graph's own tensors: the input of the function. Its output is kept as the input of layer 1. */

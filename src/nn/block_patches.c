@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The embedding of images (ViT): a linear map of the pixels of each patch, and a row of a table for its position. Two
  * streams begin as the same tensor. The position rows are the embedding of equal tokens in a table of zeros. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "nn/blocks.h"
 
 /* Creates tokens 0 for `samples` samples, and a table with one row of zeros. */

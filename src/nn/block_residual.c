@@ -1,7 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A half of an ordinary transformer block, with the norm before F (GPT-2, ViT): y = x + F(x). */
-#include "backend/ops.h"
+/* A half of an ordinary transformer block, with the norm before F (GPT-2, ViT): y = x + F(x); and F itself, which
+ * block_reversible.c joins to two streams: norm and linear map, a function in between (block_attention.c, block_mlp.c),
+ * and a linear map. */
+#include "backend/backend.h"
 #include "nn/blocks.h"
+
+petra_status petra_function_forward(const petra_pass *pass, petra_tensor *x, petra_join join,
+                                    const petra_tensor *addend, petra_tensor **y) {
+  petra_tensor *n = NULL, *inner = NULL, *between = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_layer_normalise(pass, 0, x, &n), done);
+  PETRA_TRY_GOTO(status, petra_layer_map(pass, 0, n, PETRA_JOIN_NONE, NULL, PETRA_UNIT_INNER, &inner), done);
+  petra_tensor_release(&n);
+  PETRA_TRY_GOTO(status, pass->block->middle->forward(pass, inner, &between), done);
+  petra_tensor_release(&inner);
+  status = petra_layer_map(pass, 1, between, join, addend, PETRA_UNIT_STREAM, y);
+done:
+  petra_tensor_release(&between);
+  petra_tensor_release(&inner);
+  petra_tensor_release(&n);
+  return status;
+}
+
+petra_status petra_function_backward(const petra_pass *pass, petra_tensor *dy, petra_tensor *const *gradients,
+                                     petra_tensor **dx) {
+  petra_tensor *own = NULL, *between = NULL, *inner = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_stream_gradient(pass, &(petra_streams){{dy, NULL}}, &own), done);
+  PETRA_TRY_GOTO(status, petra_layer_map_backward(pass, 1, own, gradients, &between), done);
+  petra_tensor_release(&own);
+  PETRA_TRY_GOTO(status, pass->block->middle->backward(pass, between, &inner), done);
+  petra_tensor_release(&between);
+  PETRA_TRY_GOTO(status, petra_layer_map_backward(pass, 0, inner, gradients, dx), done);
+  petra_tensor_release(&inner);
+  status = petra_layer_normalise_backward(pass, 0, *dx, gradients);
+done:
+  petra_tensor_release(&inner);
+  petra_tensor_release(&between);
+  petra_tensor_release(&own);
+  return status;
+}
 
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   if (!out)

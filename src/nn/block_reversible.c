@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reversible block: additive, y1 = x2 + F(x1), y2 = x1 (Gomez et al. 2017, in the paper's form), or leapfrog, y1 = 2 x1 - x2 + F(x1), y2 = x1
- * (Chang et al. 2018). */
-#include "backend/ops.h"
+/* The reversible block: additive, y1 = x2 + F(x1), y2 = x1 (Gomez et al. 2017, in the paper's form), or leapfrog, y1 =
+ * 2 x1 - x2 + F(x1), y2 = x1 (Chang et al. 2018). */
+#include "backend/backend.h"
 #include "nn/blocks.h"
 
 static bool leaps(const petra_pass *pass) {
   return pass->block->coupling == PETRA_COUPLING_LEAPFROG;
 }
 
-/* With the leapfrog coupling: *y = 2 x - other + F(x). It is both the forward and the inversion: of x1, x2 it makes y1, of
- * y2, y1 it makes x2. */
+/* With the leapfrog coupling: *y = 2 x - other + F(x). It is both the forward and the inversion: of x1, x2 it makes y1,
+ * of y2, y1 it makes x2. */
 static petra_status leap(const petra_pass *pass, petra_tensor *x, const petra_tensor *other, petra_tensor **y) {
   petra_backend *backend = pass->compute->backend;
   petra_tensor *addend = NULL;

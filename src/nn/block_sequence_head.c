@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The head of a transformer: the mean of the streams, layer norm, mean over the positions (ViT), linear map, and
  * softmax cross-entropy of each position or of each sample. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "nn/blocks.h"
 
 /* *out = (a + b) / 2; b NULL: a / 2. */
@@ -38,7 +38,7 @@ done:
 }
 
 /* There are no running statistics, so that training and evaluation compute the same. The graph keeps the gradient of
- * the mean loss with respect to the logits as that of the layer's output. */
+ * the mean loss with respect to the logits as the gradient of the layer's output. */
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   (void)out;
   const petra_memory_category category = petra_pass_kept(pass);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The stem: convolution, batch norm, ReLU, (ImageNet) max-pool, (RevNet) split along channels into two streams. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "nn/blocks.h"
 
 /* The graph's own tensors. */

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "nn/block.h"
+#include "nn/model.h"
 
 /* X(kind): petra_KIND_ops, in KIND.c. */
 #define PETRA_BLOCK_LIST(X)                                                                                            \
@@ -54,7 +55,7 @@ petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, c
                                  petra_tensor *const *gradients, petra_unit_output input, const petra_tensor *addend,
                                  petra_tensor **dx);
 
-/* The same with its own ReLU, if the backend divides streams: from the gradients of the two streams that
+/* The same with the ReLU of the unit, if the backend divides streams: from the gradients of the two streams that
  * petra_pass_unit_streams made; no dx. */
 petra_status petra_unit_backward_streams(const petra_pass *pass, int index, const petra_streams *dy,
                                          petra_tensor *const *gradients);
@@ -73,7 +74,7 @@ petra_status petra_pass_loss(const petra_pass *pass, const petra_tensor *logits,
 enum { PETRA_UNIT_PARAMETERS = 3, PETRA_UNIT_STATISTICS = 2 };
 
 /* The norm and the linear map of layer `layer` are separate, since there may be something in between. Its graph is
- * graph->units[unit_count + layer] (nn/graph.h). */
+ * graph->units[unit_count + layer] (nn/block.h). */
 
 /* *n = norm (x), an inner tensor; in a head it has the kind of x. */
 petra_status petra_layer_normalise(const petra_pass *pass, int layer, petra_tensor *x, petra_tensor **n);
@@ -90,7 +91,7 @@ petra_status petra_layer_map(const petra_pass *pass, int layer, petra_tensor *x,
 petra_status petra_layer_map_backward(const petra_pass *pass, int layer, petra_tensor *dy,
                                       petra_tensor *const *gradients, petra_tensor **dx);
 
-/* Turns dn, the gradient of the norm's output, into that of its input, and computes the gradients of scale and
+/* Turns dn, the gradient of the norm's output, into the gradient of its input, and computes the gradients of scale and
  * shift. */
 petra_status petra_layer_normalise_backward(const petra_pass *pass, int layer, petra_tensor *dn,
                                             petra_tensor *const *gradients);

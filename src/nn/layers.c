@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Layers: linear maps of rows of features, some with a layer norm or an RMS norm before them. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "nn/blocks.h"
 
 petra_memory_category petra_pass_kept(const petra_pass *pass) {

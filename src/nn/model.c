@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The common parts of models of all families. */
+#include "nn/model.h"
+
 #include "base/mem.h"
 #include "nn/block.h" /* circle: a model is a table of blocks */
-#include "nn/model_private.h"
 
 #include <string.h>
 

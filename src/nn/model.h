@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Networks as tables: RevNet and ResNet (model_resnet.c), GPT, Llama and ViT, reversible or not (model_transformer.c). A model
- * is a list of blocks from the stem or embedding (number 1) to the head. A block of images is a list of units
- * (convolution, batch norm, perhaps ReLU), one of sequences a list of layers (perhaps a norm, linear map). Nothing
- * here holds tensors. Source: docs/semantics/networks.md. */
+/* Networks as tables: RevNet and ResNet (model_resnet.c), GPT, Llama and ViT, reversible or not (model_transformer.c).
+ * A model is a list of blocks from the stem or embedding (number 1) to the head. A block of images is a list of units
+ * (convolution, batch norm, perhaps ReLU), one of sequences a list of layers (perhaps a norm, linear map). Nothing here
+ * holds tensors. Source: docs/semantics/networks.md. */
 #pragma once
 
 #include "backend/backend.h"
@@ -38,7 +38,7 @@ typedef struct petra_layer {
   int32_t rows;              /* rows of one sample: its positions, or 1 */
   bool bias;
   bool deferred; /* W computes the gradients of its weight and bias if it is split from B */
-  /* Initial weights are N(0, deviation^2), the bias is 0; 0: both as petra_initial_values sets those of units. */
+  /* Initial weights are N(0, deviation^2), the bias is 0; 0: petra_initial_values sets both as for units. */
   double deviation;
 } petra_layer;
 
@@ -118,17 +118,17 @@ typedef struct petra_model {
   petra_block *blocks;
 } petra_model;
 
-/* Builds the table for samples of the given shape. `vocabulary` is that of a token set and is ignored for images.
- * Errors: PETRA_CONFIG: images that are too small for the strides or not a whole number of patches, samples of another
- * kind than the family reads, a key that the family does not have; PETRA_UNSUPPORTED: an unavailable precision;
- * PETRA_NO_MEMORY. After a failure nothing has to be released. */
+/* Builds the table for samples of the given shape. `vocabulary` is the size of the vocabulary of a token set and is
+ * ignored for images. Errors: PETRA_CONFIG: images that are too small for the strides or not a whole number of patches,
+ * samples of another kind than the family reads, a key that the family does not have; PETRA_UNSUPPORTED: an unavailable
+ * precision; PETRA_NO_MEMORY. After a failure nothing has to be released. */
 petra_status petra_model_init(petra_model *model, const petra_config *config, const petra_stream_shape *input,
                               int32_t vocabulary);
 void petra_model_fini(petra_model *model);
 
 /* Adds the auxiliary heads of local learning: blocks[block_count + j] reads the output streams of the last block of
- * stage j, from 0, for every stage except the last. `first` is that of a partition into `stages` stages
- * (nn/partition.h). Pointers to blocks become invalid. A head of images has a convolution (3x3, stride 2, as many
+ * stage j, from 0, for every stage except the last. `first` belongs to a partition into `stages` stages
+ * (petra_partition). Pointers to blocks become invalid. A head of images has a convolution (3x3, stride 2, as many
  * outputs as the stage's last block has channels within F), a batch norm and a ReLU for each stream, then average pool
  * and linear map; one of sequences is a copy of the network's head. Errors: PETRA_NO_MEMORY. */
 petra_status petra_model_add_auxiliary(petra_model *model, int stages, const int *first);
@@ -182,7 +182,7 @@ int64_t petra_block_parameters(const petra_model *model, const petra_block *bloc
 /* The kernels of a block for one microbatch. */
 typedef struct petra_kernel_list {
   int64_t samples, element_bytes; /* of a microbatch; bytes of an element of every tensor */
-  bool again;                     /* the forward is repeated when its graph is rebuilt: counted whole */
+  bool rebuilt;                   /* the forward is repeated when its graph is rebuilt: counted whole */
   int count;
   petra_kernel kernel[PETRA_BLOCK_KERNELS];
 } petra_kernel_list;
@@ -228,11 +228,11 @@ void petra_kernels_add(petra_kernel_list *kernels, petra_kernel_part part, bool 
 int64_t petra_block_flops(const petra_block *block);
 
 /* Returns the work by which blocks are compared when they are divided (partitions, placements, groups): these FLOPs
- * and, since it takes time as well, those of attention's softmax. *flops, unless it is NULL, is the work without
+ * and, since it takes time as well, the FLOPs of attention's softmax. *flops, unless it is NULL, is the work without
  * them. */
 int64_t petra_block_work(const petra_block *block, int64_t *flops);
 
-/* Returns the shape of the tensor of one input stream of `samples` samples; its kind is that of block->shape_in. */
+/* Returns the shape of the tensor of one input stream of `samples` samples; its kind is the kind of block->shape_in. */
 void petra_block_input_shape(const petra_block *block, int32_t samples, int32_t shape[4]);
 
 /* Returns the number of labels of one sample. */
@@ -249,3 +249,53 @@ int64_t petra_block_input_elements(const petra_block *block);
  * do the same to the stream itself. After the last downsampling block the stream reaches the head, and nothing is 0.
  * The structure alone decides. */
 bool petra_block_parameter_is_invariant(const petra_model *model, const petra_block *block, int index);
+
+/* The partition of blocks into stages: one block per stage, an explicit list, or balanced by FLOPs. */
+
+typedef struct petra_partition {
+  int stages;
+  int *first; /* stages + 1: stage j (from 0) holds blocks first[j] .. first[j + 1] - 1 (from 0) */
+} petra_partition;
+
+/* Makes the partition. `balanced` minimises the FLOPs (petra_block_work) of the most expensive stage over all
+ * contiguous partitions into stages.count stages (dynamic programming; among equals the one whose later stages have the
+ * most work). Errors: PETRA_CONFIG, with the key: more stages than blocks, a list whose sum is not the number of
+ * blocks, ...; PETRA_NO_MEMORY. After a failure nothing has to be released. */
+petra_status petra_partition_init(petra_partition *partition, const petra_config *config, const petra_model *model);
+void petra_partition_fini(petra_partition *partition);
+
+/* Makes the partition `balanced` with `costs` (0 or more, one per block, their sum far below 2^63) instead of FLOPs;
+ * NULL: FLOPs. */
+petra_status petra_partition_balance(petra_partition *partition, const petra_config *config, const petra_model *model,
+                                     const int64_t *costs);
+
+/* Cuts a sequence of `count` items into `parts` parts of at least one item, so that the largest sum of costs (0 or
+ * more, their sum far below 2^63) is minimal: part p has items first[p] .. first[p + 1] - 1. Among equals chooses the
+ * cut whose later parts have the largest sums. Errors: PETRA_NO_MEMORY. */
+petra_status petra_balanced_cut(const int64_t *costs, int count, int parts, int *first);
+
+/* --- for model*.c alone: the families of models, one file each, and their common parts --- */
+
+/* Make the blocks of a model whose family, depth, width and input are set. Errors: the errors of petra_model_init; the
+ * caller releases blocks that exist after a failure. */
+petra_status petra_resnet_make(petra_model *model, const petra_config *config);
+petra_status petra_transformer_make(petra_model *model, const petra_config *config, int32_t vocabulary);
+
+/* Returns true for llama and revllama. */
+bool petra_family_is_llama(petra_family family);
+
+/* Sets the members of a Llama's model that follow from the config: kv_heads, hidden, rotary_base. */
+void petra_llama_set(petra_model *model, const petra_config *config);
+
+/* Make the auxiliary head that reads the output of `last`; number and name are set. */
+void petra_resnet_make_auxiliary(const petra_model *model, petra_block *block, const petra_block *last);
+void petra_transformer_make_auxiliary(const petra_model *model, petra_block *block, const petra_block *last);
+
+/* Returns the next block of the table, which has room for it. */
+petra_block *petra_model_next_block(petra_model *model);
+
+void petra_block_set_kind(petra_block *block, const petra_block_ops *ops);
+
+/* Returns PETRA_CONFIG for the first of `keys` (ended by NULL) that does not have its default: the family does not use
+ * it. */
+petra_status petra_model_refuse_keys(const petra_config *config, const char *const *keys);

@@ -3,7 +3,6 @@
  * number of blocks. */
 #include "base/mem.h"
 #include "nn/blocks.h"
-#include "nn/model_private.h"
 
 #include <stdio.h>
 

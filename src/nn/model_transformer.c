@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPT, Llama and ViT, ordinary (the norm before F) or reversible (Reformer's two streams): an embedding, halves of transformer
- * blocks with attention and with an MLP in turn, a head. */
+/* GPT, Llama and ViT, ordinary (the norm before F) or reversible (Reformer's two streams): an embedding, halves of
+ * transformer blocks with attention and with an MLP in turn, a head. */
 #include "base/mem.h"
 #include "nn/blocks.h"
-#include "nn/model_private.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -74,9 +73,9 @@ static petra_stream_shape make_embedding(petra_model *model, int32_t vocabulary)
   return block->shape_out;
 }
 
-/* Returns the deviation of the initial weights of the second layer of F. They are smaller than others, because the network
- * adds up the outputs of its n functions F (GPT-2). With the leapfrog coupling the last stream contains the output of
- * function j, from 0, n - j times. */
+/* Returns the deviation of the initial weights of the second layer of F. They are smaller than others, because the
+ * network adds up the outputs of its n functions F (GPT-2). With the leapfrog coupling the last stream contains the
+ * output of function j, from 0, n - j times. */
 static double second_deviation(const petra_model *model) {
   const double n = 2.0 * model->depth;
   const double squares = model->coupling == PETRA_COUPLING_LEAPFROG ? n * (n + 1) * (2 * n + 1) / 6 : n;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Muon's step of one matrix (optim.h). */
-#include "backend/ops.h"
-#include "nn/optim_private.h"
+#include "backend/backend.h"
+#include "nn/optim.h"
 
 #include <math.h>
 

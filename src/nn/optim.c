@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "nn/optim.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "nn/blocks.h"
-#include "nn/optim_private.h"
 
 #include <math.h>
 #include <string.h>
@@ -11,9 +10,9 @@
 /* Refuses the keys of `other` that `kind` does not have. */
 static petra_status check_keys(const petra_config *config, petra_optimiser_kind kind, const petra_optimiser *other) {
   for (const petra_optimiser_key *key = other->keys; key->path; key++) {
-    bool some, changed;
+    bool common, changed;
     char names[64];
-    if (petra_optimiser_default(kind, key->path, &some))
+    if (petra_optimiser_default(kind, key->path, &common))
       continue;
     PETRA_TRY(petra_config_changed(config, key->path, &changed));
     if (changed)
@@ -59,8 +58,11 @@ bool petra_optim_takes_matrix(const petra_optim *optim, const petra_block *block
          (spec->kind == PETRA_TENSOR_MATRIX && !block->is_loss && !block->reads_data);
 }
 
-bool petra_optim_keeps(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec, int state,
-                       int32_t shape[4]) {
+/* Returns true if the optimiser keeps tensor `state` of the parameter, and gets that tensor's shape (4 numbers). 0: the
+ * average of gradients, or velocity; 1: the average of squares, both with the parameter's shape; 2, 3: A and B of basis
+ * rotation; 4, 5: its P and Q. */
+static bool keeps_state(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec, int state,
+                        int32_t shape[4]) {
   const petra_optimiser *optimiser = petra_optimiser_of(optim->kind);
   memcpy(shape, spec->shape, sizeof spec->shape);
   if (state >= (petra_optim_takes_matrix(optim, block, spec) ? optimiser->matrix_states : optimiser->states))
@@ -81,7 +83,7 @@ petra_status petra_optim_state_create(const petra_optim *optim, const petra_comp
     petra_tensor_spec spec;
     int32_t shape[4];
     petra_block_parameter(model, block, i, &spec);
-    if (!petra_optim_keeps(optim, block, &spec, state, shape))
+    if (!keeps_state(optim, block, &spec, state, shape))
       continue;
     any = true;
     PETRA_TRY_GOTO(status, petra_compute_tensor(compute, spec.kind, shape, PETRA_MEMORY_MOMENTUM, &set.tensor[i]),
@@ -158,8 +160,9 @@ static petra_status adam_step(const petra_optim *optim, const petra_compute *com
   return petra_op_adam_step(compute->backend, &step);
 }
 
-petra_status petra_optim_decayed(const petra_compute *compute, const petra_optim_tensors *t, int i,
-                                 petra_tensor **out) {
+/* Creates a copy of gradient `i` to which the weight is added, times its decay. */
+static petra_status decayed_gradient(const petra_compute *compute, const petra_optim_tensors *t, int i,
+                                     petra_tensor **out) {
   petra_tensor *decayed = NULL;
   petra_status status;
   PETRA_TRY(petra_compute_like(compute, t->gradients[i], PETRA_MEMORY_WORKSPACE, &decayed));
@@ -173,6 +176,47 @@ fail:
   return status;
 }
 
+/* --- LARS, from the norms of each tensor and the step of SGD --- */
+
+/* Gets `a` of the formula, or 0 if it is not defined because one of the norms is 0. */
+static petra_status find_ratio(const petra_optim *optim, petra_backend *backend, const petra_optim_tensors *t, int i,
+                               double lr, double *out) {
+  double weight, gradient;
+  PETRA_TRY(petra_op_dot(backend, t->parameters[i], t->parameters[i], &weight));
+  PETRA_TRY(petra_op_dot(backend, t->gradients[i], t->gradients[i], &gradient));
+  weight = sqrt(weight);
+  gradient = sqrt(gradient);
+  const double rate = optim->trust_coefficient * weight / (gradient + t->decay[i] * weight + optim->epsilon);
+  *out = weight == 0 || gradient == 0 ? 0 : fmin(rate / lr, 1);
+  return PETRA_OK;
+}
+
+/* Updates tensor `i`. `scaled`: its gradient and decay, to be multiplied by the ratio. */
+static petra_status lars_step_of(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *t,
+                                 int i, petra_tensor *scaled, double lr, int64_t steps) {
+  const petra_optim_tensors one = {
+      .count = 1, .parameters = {t->parameters[i]}, .gradients = {scaled}, .states = {{t->states[0][i]}}};
+  double ratio;
+  PETRA_TRY(find_ratio(optim, compute->backend, t, i, lr, &ratio));
+  if (ratio == 0)
+    PETRA_TRY(petra_op_copy(compute->backend, t->gradients[i], scaled)); /* without decay, as in the release */
+  else
+    PETRA_TRY(petra_op_scale(compute->backend, ratio, scaled));
+  return sgd_step(optim, compute, &one, lr, steps);
+}
+
+static petra_status lars_step(const petra_optim *optim, const petra_compute *compute,
+                              const petra_optim_tensors *tensors, double lr, int64_t steps) {
+  petra_status status = PETRA_OK;
+  for (int i = 0; i < tensors->count && status == PETRA_OK; i++) {
+    petra_tensor *scaled;
+    PETRA_TRY(decayed_gradient(compute, tensors, i, &scaled));
+    status = lars_step_of(optim, compute, tensors, i, scaled, lr, steps);
+    petra_tensor_release(&scaled);
+  }
+  return status;
+}
+
 /* Adam whose weight decay is a part of the gradient: the step of AdamW, without decay, of such gradients. */
 static petra_status coupled_adam_step(const petra_optim *optim, const petra_compute *compute,
                                       const petra_optim_tensors *t, double lr, int64_t steps) {
@@ -182,7 +226,7 @@ static petra_status coupled_adam_step(const petra_optim *optim, const petra_comp
   for (int i = 0; i < t->count && status == PETRA_OK; i++) {
     if (t->decay[i] == 0)
       continue;
-    status = petra_optim_decayed(compute, t, i, &decayed[i]);
+    status = decayed_gradient(compute, t, i, &decayed[i]);
     coupled.gradients[i] = decayed[i];
     coupled.decay[i] = 0;
   }
@@ -193,7 +237,7 @@ static petra_status coupled_adam_step(const petra_optim *optim, const petra_comp
   return status;
 }
 
-/* Muon and basis rotation: each matrix on its own, the other parameters with AdamW. */
+/* Muon and basis rotation: each matrix alone, the other parameters with AdamW. */
 static petra_status matrix_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *t,
                                 double lr, int64_t steps) {
   petra_optim_tensors others = {0};
@@ -236,7 +280,7 @@ petra_status petra_optim_step(const petra_optim *optim, const petra_compute *com
   case PETRA_OPTIMISER_LION:
     return adam_step(optim, compute, &t, lr, steps);
   case PETRA_OPTIMISER_LARS:
-    return petra_lars_step(optim, compute, &t, lr, steps);
+    return lars_step(optim, compute, &t, lr, steps);
   case PETRA_OPTIMISER_ADAM:
     return coupled_adam_step(optim, compute, &t, lr, steps);
   case PETRA_OPTIMISER_MUON:

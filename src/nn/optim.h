@@ -40,13 +40,15 @@
  *  adam    g += d w; then the step of adamw without decay. Kingma and Ba, Adam: A Method for Stochastic Optimization
  *          (arXiv 1412.6980), in PyTorch's form, which that release calls.
  *
- * The formulas of adamw, nadamw, muon and adam are those of PyTorch 2.15's programs, which
- * tests/reference/make_optimisers.py runs; that of lars was read in the release. The papers of lion, of the rms factor
- * and of lars were not at hand. */
+ * The formulas of adamw, nadamw, muon and adam come from PyTorch 2.15's programs, which
+ * tests/reference/make_optimisers.py runs; the formula of lars was read in the release. The papers of lion, of the rms
+ * factor and of lars were not at hand. */
 #pragma once
 
+#include "base/status.h"
+#include "config/config.h"
 #include "config/optimiser.h"
-#include "nn/graph.h"
+#include "nn/block.h"
 
 typedef struct petra_optim {
   petra_optimiser_kind kind;
@@ -71,16 +73,10 @@ petra_optim petra_optim_from_config(const petra_config *config);
 /* Returns the weight decay of the block's parameter `index`. */
 double petra_optim_decay(const petra_optim *optim, const petra_model *model, const petra_block *block, int index);
 
-/* Returns true if Muon or basis rotation updates this parameter of the block as a matrix: matrices, except those of a
- * block that ends in the loss or reads the data, which are the head's weight and tables of embeddings; with Muon also
- * all filters (O rows). */
+/* Returns true if Muon or basis rotation updates this parameter of the block as a matrix: matrices, except the matrices
+ * of a block that ends in the loss or reads the data, which are the head's weight and tables of embeddings; with Muon
+ * also all filters (O rows). */
 bool petra_optim_takes_matrix(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec);
-
-/* Returns true if the optimiser keeps tensor `state` of the parameter, and gets that tensor's shape (4 numbers). 0: the
- * average of gradients, or velocity; 1: the average of squares, both with the parameter's shape; 2, 3: A and B of basis
- * rotation; 4, 5: its P and Q. */
-bool petra_optim_keeps(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec, int state,
-                       int32_t shape[4]);
 
 /* Creates tensor set `state` of a block, with zeros. Tensors that are not kept are NULL; the set is empty if none is
  * kept. */
@@ -95,3 +91,65 @@ petra_status petra_optim_step(const petra_optim *optim, const petra_compute *com
 /* Adds the kernels of a step of the block to its list (model.h). */
 void petra_optim_kernels(const petra_optim *optim, const petra_model *model, const petra_block *block,
                          petra_kernel_list *kernels);
+
+/* --- for optim.c, muon.c and rotation.c --- */
+
+/* The first of the optimiser's states that do not have the parameter's shape: averages of G G^T and G^T G, then the
+ * bases. */
+enum { PETRA_ROTATION_AVERAGES = 2, PETRA_ROTATION_BASES = 4 };
+
+/* The tensors of one step, parameter by parameter. Those that an optimiser does not keep are NULL. */
+typedef struct petra_optim_tensors {
+  int count;
+  petra_tensor *parameters[PETRA_BLOCK_TENSORS], *gradients[PETRA_BLOCK_TENSORS];
+  petra_tensor *states[PETRA_OPTIMISER_STATES][PETRA_BLOCK_TENSORS];
+  double decay[PETRA_BLOCK_TENSORS];
+} petra_optim_tensors;
+
+/* Updates a weight that Muon treats as a matrix (index `i` of the tensors) with its rate. */
+petra_status petra_muon_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *tensors,
+                             int i, double lr);
+
+/* Updates a weight that basis rotation treats as a matrix, after `steps` steps. */
+petra_status petra_rotation_step(const petra_optim *optim, const petra_compute *compute,
+                                 const petra_optim_tensors *tensors, int i, double lr, int64_t steps);
+
+/* Returns true if basis rotation rotates a side of a matrix: 0, the side of its rows, or 1, the side of its columns. */
+bool petra_rotation_has(const petra_optim *optim, int64_t rows, int64_t columns, int side);
+
+/* Adds the cost of a step of basis rotation: FLOPs of products, and elements that they read and write. */
+void petra_rotation_cost(const petra_optim *optim, const petra_tensor_spec *spec, double *flops, double *passes);
+
+/* Adds the cost of Muon's step: FLOPs of its products and the elements that they read and write. Its other passes (18
+ * over the matrix) count as the elements for which AdamW, with 7 passes, would take as long. */
+void petra_muon_cost(const petra_tensor_spec *spec, double *flops, double *passes, double *elements);
+
+/* --- learning_rate.c --- */
+
+/* The learning rate as a function of an index: the global tick in lockstep programs, the microbatch in others. */
+typedef struct petra_lr {
+  double base;     /* after scaling */
+  int64_t batches; /* microbatches per epoch */
+  int64_t warmup;  /* indices of the linear warm-up: warmup_epochs * batches */
+  petra_lr_schedule schedule;
+  petra_int_list milestones; /* step: epochs; borrowed from the config */
+  double factor;             /* step */
+  /* Cosine, wsd: indices of the whole schedule, and the last of these, in which the rate falls. */
+  int64_t end, decay;
+  double final; /* cosine, wsd: share of the rate at the end */
+} petra_lr;
+
+/* Returns PETRA_CONFIG, logged, if keys of `lr` contradict each other or do not belong to its schedule. */
+petra_status petra_lr_check(const petra_config *config);
+
+/* Gets the rate from the config. The base rate is lr, times r * batch * k / 256 (r replicas) with lr_scaling: goyal
+ * (Goyal et al. 2017). */
+petra_lr petra_lr_from_config(const petra_config *config, int64_t batches_per_epoch);
+
+/* Returns base * (index + 1) / warmup while index < warmup, else base, multiplied according to the schedule:
+ *  step    times factor for every milestone that the epoch floor(index / batches) has reached;
+ *  cosine, wsd  times final + (1 - final) f(x), where x = (index - (end - decay)) / decay, limited to 0 .. 1:
+ *          cosine f = (1 + cos(pi x)) / 2, decay being all that follows the warm-up (Loshchilov and Hutter, SGDR, arXiv
+ *          1608.03983, without restarts); wsd f = 1 - sqrt(x) (Haegele et al., Scaling Laws and Compute-Optimal
+ *          Training Beyond Fixed Training Durations, arXiv 2405.18392, whose text was not at hand). */
+double petra_lr_at(const petra_lr *lr, int64_t index);

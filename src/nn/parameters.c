@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parameters and statistics of a block: those of its units, of its layers, and its own; and the weight gradients
- * that W computes. */
-#include "backend/ops.h"
+/* The parameters and statistics of a block (of its units, of its layers, and of the block itself); and the weight
+ * gradients that W computes. */
+#include "backend/backend.h"
 #include "nn/blocks.h"
 #include "nn/model.h"
 
@@ -13,7 +13,7 @@ int petra_layer_norm_parameters(const petra_layer *layer) {
   return !*layer->norm ? 0 : layer->rms ? 1 : 2;
 }
 
-/* Parameters of a layer: those of its norm, weight, bias. */
+/* Returns the number of parameters of a layer: of its norm, weight, bias. */
 static int layer_parameters(const petra_layer *layer) {
   return petra_layer_norm_parameters(layer) + 1 + layer->bias;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "nn/partition.h"
+#include "nn/model.h"
 
 #include "base/mem.h"
 
@@ -40,7 +40,7 @@ static petra_status by_list(petra_partition *partition, const petra_config *conf
   return PETRA_OK;
 }
 
-/* The first b items cut into j parts: the minimal maximum, and where the last of these parts begins. */
+/* The first b items cut into j parts: the minimal maximum, and the beginning of the last of these parts. */
 typedef struct choice {
   int64_t maximum;
   int cut;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The step of basis rotation for one matrix (optim.h): in double on the host, with GSL. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "nn/optim_private.h"
+#include "nn/optim.h"
 
 #include <gsl/gsl_blas.h>
 #include <gsl/gsl_eigen.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Units, and the common parts of block kinds that consist of them: passes and statistics. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "nn/blocks.h"
 
 enum { PARAMETERS = PETRA_UNIT_PARAMETERS, STATISTICS = PETRA_UNIT_STATISTICS };

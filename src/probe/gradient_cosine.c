@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "probe/probe.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/log.h"
 #include "base/mem.h"
 

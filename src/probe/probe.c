@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "probe/probe.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/worker_stage.h"
 #include "probe/probe_private.h"
-#include "schedule/version.h"
+#include "schedule/method.h"
 
 #include <string.h>
 

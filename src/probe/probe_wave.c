@@ -5,7 +5,7 @@
  * in between. The waves of a process go back in the order in which they were begun, so the sums have a fixed order. */
 #include "probe/probe_private.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/mem.h"
 
 #include <string.h>

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures the costs of a plan's stages on its backend. */
+/* Measures the costs of a plan's stages on its backend, and fits the cost model `kernels` to them. */
 #pragma once
 
 #include "exec/network.h"
+#include "sim/cost.h"
+
+/* --- what is measured --- */
 
 /* Measures the parts of every stage of the plan on `backend`, as config->profile says, with random images. Microbatches
  * go through two sets of stages in turn. In one set stages keep their graphs; in the other one they keep none, so that
  * reversible blocks are inverted on the way back and others are recomputed from their input. The difference of the two
  * B is reconstruction. The set that works like the method has as many microbatches under way as a method with delays,
- * so that each stage finds its tensors in the same caches as in a training (profile_pipeline.h). Nothing is trained:
+ * so that each stage finds its tensors in the same caches as in a training. Nothing is trained:
  * the learning rate is 0. Fills the `part`s of `out`, one per stage. `ranks` (NULL: none) all call this at the same
  * time, share the machine as in a run, and rank 0 receives the samples of all. */
 petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backend, petra_ranks *ranks, bool quiet,
@@ -42,3 +45,69 @@ petra_spread petra_profile_spread(double *samples, size_t count);
 /* Call this on all ranks, each with `rows` rows of `row` samples. On rank 0, each row of `pooled` gets that row's
  * samples from all ranks, one rank after the other. */
 petra_status petra_profile_pool(petra_ranks *ranks, const double *samples, size_t rows, size_t row, double *pooled);
+
+/* --- the stages that are measured (profile_pipeline.c) --- */
+
+/* A set of stages that microbatches go through, and the durations of each stage in the last tick. */
+
+typedef struct petra_profile_pipeline petra_profile_pipeline;
+
+/* Seconds for the stage's last microbatch. */
+typedef struct petra_profile_times {
+  double forward, backward, update; /* durations of actions; of the last stage `backward` is F and B together */
+} petra_profile_times;
+
+typedef struct petra_profile_pipeline_options {
+  const petra_plan *plan; /* borrowed, like the rest */
+  petra_backend *backend;
+  /* Stages keep their graphs; else reversible blocks are inverted, and others recomputed from their input. */
+  bool graph;
+  /* Every stage works on another microbatch, as in a training with delays: its inputs were computed a tick ago and
+       * have left the same caches as in a run; else a microbatch goes all the way up and down in a tick. */
+  bool flows;
+  int accumulate;
+  const double *values; /* samples for every microbatch, in logical order */
+  const int32_t *labels;
+} petra_profile_pipeline_options;
+
+/* Creates the stages with initial parameters. The learning rate is 0. */
+petra_status petra_profile_pipeline_create(const petra_profile_pipeline_options *options, petra_profile_pipeline **out);
+void petra_profile_pipeline_destroy(petra_profile_pipeline *pipeline);
+
+/* Returns the ticks from the first one until every stage has work. */
+int petra_profile_pipeline_filling(const petra_profile_pipeline *pipeline);
+
+/* Does one F, B and U of each stage that has work; `accumulate` F and B before each U. */
+petra_status petra_profile_pipeline_tick(petra_profile_pipeline *pipeline);
+
+/* Returns the durations by stage, from 0. */
+const petra_profile_times *petra_profile_pipeline_times(const petra_profile_pipeline *pipeline);
+
+/* Measures only the forward part of the last stage's action, which the tick does together with B: of all its blocks,
+ * and of those below the head, for the tick's microbatch; 0 until the pipeline is full. Works only without graphs,
+ * because a second pass finds its tensors in the cache. */
+void petra_profile_pipeline_head(const petra_profile_pipeline *pipeline, double *head_s, double *body_s);
+
+/* --- the fit (profile_fit.c) --- */
+
+/* The peak is the peak of one core of a processor; a device may have hundreds. */
+#define PETRA_FIT_MAX_SHARE 1e4
+
+enum { PETRA_FIT_LAUNCH, PETRA_FIT_MATRIX_FLOPS, PETRA_FIT_MATRIX_BYTES, PETRA_FIT_ELEMENTWISE_BYTES, PETRA_FIT_RATES };
+
+typedef struct petra_kernel_fit {
+  const char *device;              /* device of the peaks, which the efficiencies refer to; NULL: nothing was fitted */
+  petra_kernel_rates rates;        /* of peaks; at most PETRA_FIT_MAX_SHARE, at least its inverse */
+  bool unlimited[PETRA_FIT_RATES]; /* twice the efficiency fits as well */
+  int times;                       /* number of parts of stages that take time in both */
+  /* The error ln(model / measured): root mean square, weighted by the measured time; largest magnitude. */
+  double rms, worst;
+} petra_kernel_fit;
+
+/* Returns the last part of the key of a rate (PETRA_FIT_LAUNCH ...). */
+const char *petra_fit_rate_name(int rate);
+
+/* Finds the rates with the least mean square of ln(model / measured), weighted by the measured time, over the means of
+ * the profile, which must match the plan's stages. The peaks are the peaks of cluster.cost.device on a GPU, else of
+ * cpu-core. Nothing is fitted (device NULL) if the device has no peak for the precision. */
+petra_status petra_profile_fit(const petra_plan *plan, const petra_profile *profile, petra_kernel_fit *out);

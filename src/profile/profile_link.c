@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* petra profile: measures messages between two ranks as in a run: by the progress thread. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "profile/profile.h"
@@ -48,8 +48,8 @@ static petra_status copy(const copies *c, int which, double *pack_s, double *unp
   return PETRA_OK;
 }
 
-/* Measures the seconds of each repetition for tensors of `bytes` bytes in the host's order. Tensors and messages are others each time,
- * so many that in between they leave the caches that they leave in a run. */
+/* Measures the seconds of each repetition for tensors of `bytes` bytes in the host's order. Tensors and messages are
+ * others each time, so many that in between they leave the caches that they leave in a run. */
 static petra_status measure_copies(petra_backend *backend, int64_t bytes, int warmup, int repetitions, double *pack_s,
                                    double *unpack_s) {
   copies c = {.backend = backend,
@@ -277,8 +277,8 @@ static petra_status carry(measurement *m, const load *l, int repetition) {
   return PETRA_OK;
 }
 
-/* All ranks compute, as in a run where all are busy; those of a pair also exchange messages. First every second pair,
- * then the others. */
+/* All ranks compute, as in a run where all are busy; the ranks of a pair also exchange messages. First every second
+ * pair, then the others. */
 static petra_status time_carrying(measurement *m, const load *l) {
   const int rank = m->ranks->rank;
   for (int turn = 0; turn < 2 && turn + 1 < m->ranks->count; turn++) {

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* petra profile: the measurement. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/progress.h"
 #include "base/rng.h"
 #include "profile/profile.h"
-#include "profile/profile_pipeline.h"
 
 #include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics_double.h>
@@ -148,7 +147,7 @@ static petra_status time_layer(petra_backend *backend, int32_t batch, const petr
 
 /* Measures the seconds of the backend's operations that compute the gradients of the convolution filters and linear
  * layers of stage `stage` (from 0), once. Parameters of norms and embeddings are excluded, because their gradients come
- * with that of the input. */
+ * with the gradient of the input. */
 static petra_status time_weights(const measurement *m, int stage, double *seconds) {
   const petra_plan *plan = m->plan;
   int32_t batch = (int32_t)plan->config->data.batch;

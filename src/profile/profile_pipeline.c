@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "profile/profile_pipeline.h"
+#include "profile/profile.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "base/mem.h"
 
@@ -17,7 +17,7 @@ struct petra_profile_pipeline {
   int last; /* stages, from 0 */
   place *places;
   petra_profile_times *times;
-  petra_block_graph *graph; /* per block; of those of the last stage */
+  petra_block_graph *graph; /* per block of the last stage */
   double head_s, body_s;
 };
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "base/archive.h"
-#include "schedule/observer.h"
+#include "schedule/executor.h"
 #include "record/run_h5.h"
 #include "group/ranks.h"
 #include "schedule/program.h"

@@ -4,7 +4,6 @@
 
 #include "data/jpeg.h"
 #include "group/wire.h"
-#include "record/chakra_file.h"
 
 #include <gsl/gsl_version.h>
 #include <hdf5.h>
@@ -15,9 +14,9 @@
 
 void petra_libraries_describe(char *text, size_t size) {
   const petra_jpeg_decoder *jpeg = petra_jpeg_decoder_get();
-  const char *mpi = petra_wire_mpi_version(), *protobuf = petra_chakra_library();
-  snprintf(text, size, "HDF5 %d.%d.%d, libyaml %s, jansson %s, GSL %s, xxHash %d.%d.%d%s%s%s%s%s%s", H5_VERS_MAJOR,
+  const char *mpi = petra_wire_mpi_version();
+  snprintf(text, size, "HDF5 %d.%d.%d, libyaml %s, jansson %s, GSL %s, xxHash %d.%d.%d%s%s%s%s", H5_VERS_MAJOR,
            H5_VERS_MINOR, H5_VERS_RELEASE, yaml_get_version_string(), JANSSON_VERSION, gsl_version, XXH_VERSION_MAJOR,
-           XXH_VERSION_MINOR, XXH_VERSION_RELEASE, jpeg ? ", " : "", jpeg ? jpeg->name : "", protobuf ? ", " : "",
-           protobuf ? protobuf : "", mpi ? ", " : "", mpi ? mpi : "");
+           XXH_VERSION_MINOR, XXH_VERSION_RELEASE, jpeg ? ", " : "", jpeg ? jpeg->name : "", mpi ? ", " : "",
+           mpi ? mpi : "");
 }

@@ -2,8 +2,7 @@
 # src/record: what a run leaves: run.h5 and its columns, actions, traces.
 libpetra_a_SOURCES += \
 	src/record/action_log.c src/record/action_log.h \
-	src/record/chakra.c src/record/chakra.h \
-	src/record/chakra_file.h \
+	src/record/action_stream.c src/record/action_stream.h \
 	src/record/libraries.c \
 	src/record/probe_log.c src/record/probe_log.h \
 	src/record/replay.c src/record/replay.h \
@@ -14,19 +13,4 @@ libpetra_a_SOURCES += \
 	src/record/trace.c \
 	src/record/training.c src/record/training.h \
 	src/record/training_log.c src/record/training_log.h
-
-# One of the two: the writer of Chakra's files, or none. protoc-c makes the code of the messages.
-if HAVE_PROTOBUF
-libpetra_a_SOURCES += src/record/chakra_file.c
-nodist_libpetra_a_SOURCES = src/record/chakra.pb-c.c
-src/record/chakra_file.$(OBJEXT): src/record/chakra.pb-c.h
-src/record/chakra.pb-c.c: $(srcdir)/src/record/chakra.proto
-	@$(MKDIR_P) src/record
-	$(AM_V_GEN)$(PROTOC_C) --proto_path=$(srcdir) --c_out=. $(srcdir)/src/record/chakra.proto
-src/record/chakra.pb-c.h: src/record/chakra.pb-c.c
-	@test -f $@ || { rm -f $< && $(MAKE) $(AM_MAKEFLAGS) $<; }
-CLEANFILES += src/record/chakra.pb-c.c src/record/chakra.pb-c.h
-else
-libpetra_a_SOURCES += src/record/chakra_none.c
-endif
-EXTRA_DIST += src/record/README.md src/record/chakra.proto
+EXTRA_DIST += src/record/README.md

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "record/probe_log.h"
 
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/mem.h"
 #include "record/run_h5_columns.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "schedule/version.h"
+#include "schedule/method.h"
 #include "sim/worker_cost.h"
 
 #include <stdlib.h>

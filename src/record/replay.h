@@ -3,8 +3,8 @@
  * weights that they read, and the windows of the probes. docs/plan-format.md describes what is printed of it. */
 #pragma once
 
-#include "schedule/observer.h"
-#include "nn/rate.h"
+#include "schedule/executor.h"
+#include "nn/optim.h"
 #include "setup/virtual_cluster.h"
 #include "record/action_log.h"
 

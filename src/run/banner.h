@@ -4,7 +4,7 @@
  * omitted. */
 #pragma once
 
-#include "nn/rate.h"
+#include "nn/optim.h"
 #include "setup/plan.h"
 
 #include <stdio.h>

@@ -4,6 +4,7 @@ libpetra_a_SOURCES += \
 	src/run/banner.c src/run/banner.h \
 	src/run/earlier_run.c \
 	src/run/folder.c src/run/folder.h \
+	src/run/loss_times.c src/run/loss_times.h \
 	src/run/pace.c \
 	src/run/run.c src/run/run.h \
 	src/run/run_private.h \

@@ -38,7 +38,9 @@ typedef struct petra_run_options {
   /* For a simulation. */
   const char *memory; /* "measured", "paper" or "strict"; NULL: measured, if there is a model */
   bool critical_path;
-  const char *chakra;               /* folder for Chakra execution traces, which `overwrite` replaces; NULL: none */
+  /* Start a program that reads every action (record/action_stream.h), and wait for its end; NULL: none. */
+  petra_status (*read_actions)(FILE **out);
+  petra_status (*end_actions)(void);
   bool times_alone;                 /* memory is not counted */
   const petra_plan *plan;           /* with its program and profile, borrowed; NULL: from the config */
   petra_memory_cache *memory_cache; /* for many simulations of one config; borrowed; NULL: none */

@@ -14,6 +14,7 @@
 #include "run/folder.h"
 #include "exec/pipeline.h"
 #include "exec/stage_observer.h"
+#include "record/run_h5.h"
 
 /* The functions of a kind of run. `compare` to `follow` may be NULL; all but `destroy` are called in this order. */
 typedef struct petra_run_ops {

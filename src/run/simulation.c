@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/stop.h"
 #include "predict/memory.h"
-#include "record/chakra.h"
+#include "record/action_stream.h"
 #include "run/run_private.h"
 #include "setup/rank_simulation.h"
 #include "sim/observer_memory.h"
@@ -26,7 +26,7 @@ struct petra_simulation {
   petra_time_bins *samples;        /* NULL unless they are written */
   petra_observer *memory_observer; /* NULL without a model */
   petra_critical *critical;        /* NULL unless it was requested */
-  petra_observer *chakra;          /* the same */
+  petra_observer *actions;         /* the same */
   int64_t *critical_stage_ns;
   const char *critical_names[PETRA_CRITICAL_KINDS];
   double *reals;     /* the columns of the result, one after the other */
@@ -98,21 +98,20 @@ static petra_status watch_critical_path(petra_run *run) {
   return PETRA_OK;
 }
 
-/* Creates the files of --chakra. Its nodes have no messages between replicas. */
-static petra_status watch_graph(petra_run *run) {
+/* Starts the reader of --chakra. Its nodes have no messages between replicas. */
+static petra_status stream_actions(petra_run *run) {
   petra_simulation *s = run->simulation;
-  const petra_chakra_options options = {.directory = run->options.chakra,
-                                        .overwrite = run->options.overwrite,
-                                        .method = run->plan.method.name,
-                                        .program = run->program,
-                                        .program_options = run->program_options,
-                                        .executor = run->clock};
+  const petra_action_stream_options options = {.open = run->options.read_actions,
+                                               .method = run->plan.method.name,
+                                               .program = run->program,
+                                               .program_options = run->program_options,
+                                               .executor = run->clock};
   if (run->config->cluster.replicas > 1)
     return petra_config_fail(run->config, "cluster.replicas",
                              "%lld with --chakra, which writes the devices of one replica; expected 1",
                              (long long)run->config->cluster.replicas);
-  PETRA_TRY(petra_chakra_observer_create(&options, &s->chakra));
-  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, s->chakra);
+  PETRA_TRY(petra_action_stream_create(&options, &s->actions));
+  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, s->actions);
   return PETRA_OK;
 }
 
@@ -179,8 +178,8 @@ static petra_status prepare(petra_run *run) {
   PETRA_TRY(watch_memory(run));
   if (run->options.critical_path)
     PETRA_TRY(watch_critical_path(run));
-  if (run->options.chakra)
-    PETRA_TRY(watch_graph(run));
+  if (run->options.read_actions)
+    PETRA_TRY(stream_actions(run));
   if (!run->options.files && !run->options.plan && run->config->run.trace_actions)
     petra_log(PETRA_LOG_WARNING, "run.trace_actions without --output: nothing is written");
   return PETRA_OK;
@@ -323,8 +322,10 @@ static petra_status finish(petra_run *run, petra_status status) {
 static petra_status write(petra_run *run) {
   const petra_simulation *s = run->simulation;
   petra_run_h5 *run_h5 = run->folder.run_h5;
-  if (s->chakra)
-    PETRA_TRY(petra_chakra_observer_finish(s->chakra));
+  if (s->actions) {
+    petra_action_stream_finish(s->actions);
+    PETRA_TRY(run->options.end_actions());
+  }
   if (!run_h5)
     return PETRA_OK;
   PETRA_TRY(petra_run_h5_simulated(run_h5, &s->result.figures));
@@ -346,7 +347,7 @@ static void destroy(petra_run *run) {
   petra_memory_observer_destroy(s->memory_observer);
   petra_time_bins_destroy(s->samples);
   petra_critical_destroy(s->critical);
-  petra_chakra_observer_destroy(s->chakra);
+  petra_action_stream_destroy(s->actions);
   for (int i = 0; i <= PETRA_PROFILE_QUARTILE3; i++)
     petra_rank_times_fini(&s->times[i]);
   petra_free(s->critical_stage_ns);

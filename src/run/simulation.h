@@ -2,7 +2,7 @@
 /* A simulated run (PETRA_RUN_SIMULATE): a method on the modelled cluster, without tensors. */
 #pragma once
 
-#include "schedule/observer.h"
+#include "schedule/executor.h"
 #include "record/run_h5.h"
 #include "sim/rank_times.h"
 #include "run/run.h"

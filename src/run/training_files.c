@@ -282,7 +282,7 @@ static petra_status write_ranks(petra_run *run) {
 
 static petra_status print_cudnn_choices(const void *context, FILE *out) {
   const petra_backend *backend = context;
-  backend->ops->print_plans(backend, out);
+  backend->ops->print_engines(backend, out);
   return PETRA_OK;
 }
 
@@ -290,7 +290,7 @@ static petra_status write_cudnn_file(const petra_run *run) {
   const petra_backend *backend = run->main.network.backend;
   char *text, *path = NULL;
   size_t size;
-  if (!backend->ops->print_plans || petra_folder_reads_cudnn_file(&run->folder, run->config))
+  if (!backend->ops->print_engines || petra_folder_reads_cudnn_file(&run->folder, run->config))
     return PETRA_OK;
   PETRA_TRY(petra_text_print(print_cudnn_choices, backend, "the text of " PETRA_CUDNN_FILE, &text, &size));
   petra_status status = petra_join_path(run->folder.path, PETRA_CUDNN_FILE, &path);

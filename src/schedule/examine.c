@@ -4,7 +4,7 @@
 #include "config/config.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "schedule/version.h"
+#include "schedule/method.h"
 
 /* Counts a stage at F, for one microbatch after another. */
 typedef struct forward_place {

@@ -153,7 +153,7 @@ static petra_status override_program(const petra_config *config, petra_method *m
                            names, petra_nearest_hint(near, sizeof near, "", config->method.program, list));
 }
 
-/* Replaces choices of the preset by those of the config. Whether inputs are inverted follows from what is kept. */
+/* Replaces choices of the preset by the choices of the config. Whether inputs are inverted follows from what is kept. */
 static void override_choices(const petra_config *config, petra_method *method) {
   if (config->method.forward_weights != PETRA_WEIGHTS_PRESET)
     method->forward_weights = config->method.forward_weights;
@@ -343,4 +343,32 @@ int64_t petra_method_lag(const petra_method *method, int32_t stages, int32_t sta
   if (method->sync_period > 0)
     distance += method->sync_period - 1;
   return (distance + method->accumulate - 1) / method->accumulate;
+}
+
+/* --- versions --- */
+
+petra_status petra_forward_version(const petra_version_rule *rule, int32_t stage, int64_t microbatch, int64_t updates,
+                                   int64_t *copy, int64_t *out) {
+  int64_t version = updates;
+  if (rule->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER) {
+    version = petra_buffered_version(microbatch, rule->accumulate);
+  } else if (rule->sync_period > 0) {
+    if (microbatch % rule->sync_period == 0)
+      *copy = updates;
+    version = *copy;
+  }
+  if (version > updates)
+    return petra_fail(PETRA_SCHEDULE,
+                      "stage %d: microbatch %lld reads the weights after %lld updates, but only %lld were made; "
+                      "expected at least one microbatch per stage between updates",
+                      stage, (long long)microbatch, (long long)version, (long long)updates);
+  *out = version;
+  return PETRA_OK;
+}
+
+int64_t petra_backward_version(const petra_version_rule *rule, petra_weights weights, int64_t microbatch,
+                               int64_t updates, int64_t forward) {
+  if (weights == PETRA_WEIGHTS_STASHED)
+    return forward;
+  return weights == PETRA_WEIGHTS_DOUBLE_BUFFER ? petra_buffered_version(microbatch, rule->accumulate) : updates;
 }

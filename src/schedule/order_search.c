@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "schedule/order_search.h"
+#include "schedule/program_order.h"
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "schedule/schedule.h"
 
 #include <string.h>
 
@@ -225,7 +226,7 @@ static choice choose(const problem *p, state *s, const guide *g, int32_t device,
       else if (input < best.soon)
         best.soon = input;
     }
-    if (w < b) /* of equally old ones that of the later stage */
+    if (w < b) /* of equally old W the W of the later stage */
       offer(&best, 2, w * p->stages - stage, (petra_action){stage + 1, PETRA_ACTION_WEIGHT_GRADIENT, w});
   }
   return best;
@@ -523,18 +524,5 @@ petra_status petra_order_find(const petra_order_search_options *options, const p
   petra_free(s.p.first);
   petra_free(s.p.f);
   petra_free(device);
-  return status;
-}
-
-petra_status petra_order_find_v(const petra_program_options *options, const petra_order_costs *costs,
-                                petra_v_device write_device, int64_t limit, const petra_order_rule *rules,
-                                int rule_count, const char *name, petra_schedule **out) {
-  petra_order_search_options search = {.options = options, .limit = limit, .rules = rules, .rule_count = rule_count};
-  petra_schedule *seed = NULL;
-  petra_status status = petra_write_v(options, write_device, name, &seed);
-  search.seed = seed;
-  if (status == PETRA_OK)
-    status = petra_order_find(&search, costs, name, out);
-  petra_schedule_destroy(seed);
   return status;
 }

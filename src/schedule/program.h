@@ -71,8 +71,8 @@ typedef enum petra_program_time {
   PETRA_TIME_STEADY /* the steady state, between two ends of stage 1's B */
 } petra_program_time;
 
-/* The weights that the stages have "when B of microbatch m runs at stage j": those of the end-to-end reference
- * (docs/semantics/gradient-fidelity.md). */
+/* The weights that the stages have "when B of microbatch m runs at stage j": the weights of the end-to-end
+ * reference (docs/semantics/gradient-fidelity.md). */
 typedef enum petra_program_moment {
   PETRA_MOMENT_NONE,   /* undefined: for an order from a file that no program has */
   PETRA_MOMENT_WINDOW, /* those before m's window of k: the updates that the stages make after it are one step of the
@@ -107,12 +107,13 @@ typedef struct petra_program_ops {
   bool local;          /* every stage has a loss of its own: its B waits for its own F only, and sends nothing down */
   bool split_backward; /* W is split from B */
   petra_layout layout; /* the stages of the devices */
-  /* A round is that of the whole network: `next` numbers rounds alike on all devices, from 0, and never decreases; a
+  /* A round covers the whole network: `next` numbers rounds alike on all devices, from 0, and never decreases; a
    * device may have no action in a round. */
   bool locked;
   bool undrained; /* ends with microbatches in flight unless options->drain; others always drain */
-  /* The order of the microbatches from m + k on is that of those from m on, with larger numbers, except near the end and
-   * at evaluations; the cursor's round is larger by k, or by 1. By arrival: the same holds for the state. */
+  /* The order of the microbatches from m + k on is the order of the microbatches from m on, with larger numbers, except
+   * near the end and at evaluations; the cursor's round is larger by k, or by 1. By arrival: the same holds for the
+   * state. */
   bool repeats;
   bool early_evaluation; /* a stage whose first action comes after the end of an epoch evaluates before it */
   /* A stage finishes all F of a flush before its first B, so that recomputation can begin before the gradient has
@@ -247,16 +248,16 @@ int64_t petra_program_delay(const petra_program_ops *program, const petra_progra
 /* Returns how many more microbatches the stage finishes (B) between the end of its own B of m and the end of stage 1's
  * B of m, once the pipeline is full: how much older m is by the time it leaves the pipeline. Lockstep (by ticks) and
  * forward-locked (by rounds): j - 1; 1f1b-async with F and B of one duration everywhere: floor((j - 1) / 2). Adds the
- * difference between the extra delay of stage 1 and its own. 0 in programs without a delay. */
+ * extra delay of stage 1 less the extra delay of the stage. 0 in programs without a delay. */
 int64_t petra_program_descent(const petra_program_ops *program, const petra_program_options *options, int32_t stage);
 
-/* Returns the index of the learning rate (nn/rate.h) for an update of `stage` whose last microbatch is `microbatch`:
+/* Returns the index of the learning rate (nn/optim.h) for an update of `stage` whose last microbatch is `microbatch`:
  * that microbatch or, in lockstep after a warm-up, the tick of the update. */
 int64_t petra_program_rate_index(const petra_program_ops *program, const petra_program_options *options, int32_t stage,
                                  int64_t microbatch);
 
-/* Returns the epoch in whose training mean the loss of `microbatch` counts: its own, except in lockstep (after a
- * warm-up) that of the loss's tick. */
+/* Returns the epoch in whose training mean the loss of `microbatch` counts: the epoch of the microbatch, except in
+ * lockstep (after a warm-up): the epoch of the loss's tick. */
 int64_t petra_program_loss_epoch(const petra_program_ops *program, const petra_program_options *options,
                                  int64_t microbatch);
 

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Common parts of programs: orders in slots, and in flushes, after which a stage comes to rest. */
+/* What programs make their orders of: slots; flushes, after which a stage comes to rest; and the search of a fast order
+ * of one flush. */
 #pragma once
 
 #include "schedule/program.h"
+
+/* --- slots and flushes --- */
 
 /* Describes a slot (a tick, a round): F(forward) unless it is fused, B(backward), U after every k of them, and
  * E(evaluated) if it ends an epoch with an evaluation. Microbatches before the end of the warm-up (else 0) or from M on
@@ -56,3 +59,34 @@ bool petra_flush_next(const petra_program_options *options, int32_t stage, int64
 
 /* `check` of the programs with flushes: PETRA_SCHEDULE, logged, if a flush has too many positions for a cursor. */
 petra_status petra_flush_check(const petra_program_ops *program, const petra_program_options *options);
+
+/* --- the search (order_search.c) --- */
+
+/* Searches an order of one flush that is fast at the costs of the stages and keeps a limit of memory, for programs that
+ * split W from B. */
+
+/* A rule of the list scheduler. In ideal time, F of microbatch m comes at stage s at f(s) + m * period, B at b(s) + m *
+ * period; of the passes that are ready, the one with the earliest ideal time comes first. A message between devices
+ * stretches the ideal time on one leg of the V by `down`, on the other by `up`, in halves of a mean action: 2 is none. */
+typedef struct petra_order_rule {
+  int down, up;
+  bool backward_first; /* a B that is ready comes before any F */
+  int slack; /* a stage keeps at most this many microbatches beyond the microbatches of the ideal time; -1: any number */
+} petra_order_rule;
+
+typedef struct petra_order_search_options {
+  const petra_program_options *options;
+  int64_t limit; /* maximum number of microbatches that a device keeps from F to W, over its stages */
+  const petra_order_rule *rules;
+  int rule_count;
+  const petra_schedule *seed; /* an order to begin with; NULL: none. It may exceed the limit */
+} petra_order_search_options;
+
+/* Returns the fastest of these orders: the seed, the seed with its W placed anew, and the orders of the list scheduler
+ * by each rule; and the same orders for equal costs, of which the fastest is considered. Of equally fast orders it
+ * returns the first with the shortest time between the first and the last action of a device. The search takes all
+ * messages for equally long and gives them links of their own; if costs->simulate then finds this order slower than the
+ * fastest at equal costs, the latter is returned. An order with more than 2^20 passes of one kind is the seed, or the
+ * one of the first rule. Deterministic if costs->simulate is: integers only. */
+petra_status petra_order_find(const petra_order_search_options *search, const petra_order_costs *costs,
+                              const char *name, petra_schedule **out);

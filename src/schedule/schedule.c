@@ -35,8 +35,8 @@ static bool has_action(const petra_program_options *options, petra_flush flush, 
   return a->microbatch < flush.count && !(a->kind == PETRA_ACTION_FORWARD && petra_program_fused(options, a->stage));
 }
 
-/* Gets U, which carries the microbatch of the last B, then E, of a stage at the end of a flush; returns false if there is
- * none. */
+/* Gets U, which carries the microbatch of the last B, then E, of a stage at the end of a flush; returns false if there
+ * is none. */
 static bool end_of_flush(const petra_program_options *options, petra_flush flush, int32_t stage, int item,
                          petra_action *out) {
   const petra_schedule *list = options->data;
@@ -144,8 +144,8 @@ static petra_status check_sizes(const petra_schedule_builder *b, const char *nam
   return PETRA_OK;
 }
 
-/* A stage is on the device that has its actions; in doubt on that of a loop. A stage without actions, which an undrained
- * run does not reach, is in the loop as well. */
+/* A stage is on the device that has its actions; in doubt on its device in a loop. A stage without actions, which an
+ * undrained run does not reach, is in the loop as well. */
 static petra_status place_stages(petra_schedule *s, const char *name) {
   int64_t *actions; /* per stage: on its device of the loop, and on the other device with its first action */
   PETRA_TRY(petra_allocate(&s->device_of, (size_t)s->stages, sizeof *s->device_of));

@@ -26,7 +26,7 @@ struct petra_schedule {
   int32_t devices, stages;
   int64_t microbatches;            /* M: one more than the largest number of a pass */
   bool split_head, split_backward; /* the last stage has F; there are W */
-  bool local;                      /* it was recorded from a local program: no B needs that of the stage above */
+  bool local;                      /* it was recorded from a local program: no B needs the B of the stage above */
   bool locked;                     /* its rounds end with || */
   bool flush;                      /* it is the order of one flush, without U and E */
   bool torch;                      /* it comes from the CSV of PyTorch, in whose form messages name actions */
@@ -117,10 +117,10 @@ typedef struct petra_schedule_distance {
 petra_status petra_schedule_distances(const petra_schedule *schedule, petra_schedule_distance *out);
 
 /* Determines the moment "when a backward runs" (schedule/program.h) and stores it in schedule->program.moment. It is
- * that of `own`, the program that the schedule replaces, if the schedule has its order; else WINDOW if every pass of
- * microbatch m comes after floor(m / accumulate) updates of its stage; else that of another program with this order;
- * else NONE. Two orders are the same if every device does the same F, B, W and U one after the other, drained or not;
- * rounds and E may differ. CLOCK becomes NONE, since the schedule does not have its trace. */
+ * the moment of `own`, the program that the schedule replaces, if the schedule has its order; else WINDOW if every pass
+ * of microbatch m comes after floor(m / accumulate) updates of its stage; else the moment of another program with this
+ * order; else NONE. Two orders are the same if every device does the same F, B, W and U one after the other, drained or
+ * not; rounds and E may differ. CLOCK becomes NONE, since the schedule does not have its trace. */
 petra_status petra_schedule_find_moment(petra_schedule *schedule, const petra_program_ops *own, int64_t accumulate);
 
 /* Further requirements of training. */
@@ -132,8 +132,8 @@ typedef struct petra_schedule_demands {
 } petra_schedule_demands;
 
 /* Checks that real stages can run the schedule: stage 1 reads the microbatches in the order of their numbers, from 0;
- * every U covers k of them, and none is missing; with a double buffer F reads the weights before the latest update or the latest; there is
- * an E at the end of each epoch with an evaluation, and no other. Errors: PETRA_SCHEDULE, logged as "NAME: device 2,
- * action 3 (2B0): reason". */
+ * every U covers k of them, and none is missing; with a double buffer F reads the weights before the latest update or
+ * the latest; there is an E at the end of each epoch with an evaluation, and no other. Errors: PETRA_SCHEDULE, logged
+ * as "NAME: device 2, action 3 (2B0): reason". */
 petra_status petra_schedule_check_training(const petra_schedule *schedule, const char *name,
                                            const petra_schedule_demands *demands);

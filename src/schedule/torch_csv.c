@@ -5,7 +5,7 @@
  * The file is the order of one flush: updates come at its end. Empty cells are times at which a rank waits. */
 #include "schedule/schedule.h"
 
-#include "base/csv.h"
+#include "base/text.h"
 #include "base/log.h"
 #include "base/utf8.h"
 

@@ -4,7 +4,7 @@
 #include "backend/registry.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "nn/partition.h"
+#include "nn/model.h"
 #include "setup/virtual_cluster.h"
 
 #include <math.h>

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/plan.h"
 
-#include "backend/precision.h"
+#include "backend/registry.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "nn/optim.h"
-#include "nn/rate.h"
 
 #include <stdio.h>
 
@@ -96,7 +95,7 @@ static void add_messages(const petra_plan *plan, int block, petra_kernel_list *o
     return;
   while (plan->partition.first[stage + 1] <= block)
     stage++;
-  out->again = false;
+  out->rebuilt = false;
   if (stage > 0 && plan->partition.first[stage] == block) {
     add_message_kernels(plan, up, PETRA_KERNEL_FORWARD, true, &b->shape_in, b->streams_in, out);
     add_message_kernels(plan, down, PETRA_KERNEL_BACKWARD, false, &b->shape_in, of_down * b->streams_in, out);

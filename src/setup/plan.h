@@ -6,7 +6,7 @@
 
 #include "data/dataset.h"
 #include "io/profile_file.h"
-#include "nn/partition.h"
+#include "nn/model.h"
 #include "schedule/schedule.h"
 #include "schedule/method.h"
 #include "sim/cost.h"

@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "nn/optim.h"
-#include "nn/rate.h"
 #include "setup/virtual_cluster.h"
 #include "sim/worker_cost.h"
 

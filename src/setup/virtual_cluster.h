@@ -5,7 +5,7 @@
 
 #include "setup/plan.h"
 #include "sim/executor_virtual.h"
-#include "sim/roofline.h"
+#include "sim/cost.h"
 
 typedef struct petra_cluster {
   petra_executor_virtual_options executor; /* for petra_executor_virtual_create */

@@ -2,7 +2,7 @@
 /* B of a stage. For every block from the last to the first: gets its graph (kept, recomputed, or built during the
  * reconstruction of the input), then computes gradients. Also the fused action of the stage that has the head, and
  * W. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/log.h"
 #include "stage/stage_private.h"
 

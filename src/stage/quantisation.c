@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages of a stage, and the inputs and graphs that it keeps, in other number formats (backend/quantise.h). Source of
  * the rules: docs/semantics/quantisation.md. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/mem.h"
 #include "stage/stage_archive.h"
 #include "stage/stage_private.h"

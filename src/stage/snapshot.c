@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A stage's weights and statistics at one moment, and evaluation with them. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/mem.h"
 #include "stage/stage_private.h"
 #include "base/log.h"

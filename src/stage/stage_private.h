@@ -4,7 +4,7 @@
 
 #include "backend/tensor_archive.h"
 #include "stage/stage.h"
-#include "nn/graph.h"
+#include "nn/block.h"
 
 /* --- stash.c --- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The optimiser step of a stage as its mitigation modifies it (mitigation.h), from existing operations. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "stage/stage_private.h"
 
 /* The step of one block. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* U of a stage, and the version of its weights that every pass reads. */
-#include "backend/ops.h"
+#include "backend/backend.h"
 #include "base/log.h"
-#include "schedule/version.h"
+#include "schedule/method.h"
 #include "stage/stage_private.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong command lines, configs, data and weights: one line, the right exit status, and nothing is spoilt."""
+"""Wrong command lines, configs, data and weights: one line, the right exit status, and nothing is
+spoilt."""
 
 import os
 import resource
@@ -196,11 +197,16 @@ class Config(ProgramTest):
             self.bad_config(text + "\n", words)
 
     def test_normalisation_of_one_value(self):
-        """Images of 32 x 32 are 1 x 1 in the last group behind the stem of ImageNet: a batch norm of one image has one value for each channel."""
+        """Images of 32 x 32 are 1 x 1 in the last group behind the stem of ImageNet: a batch norm
+        of one image has one value for each channel."""
         self.write(
             "one.yaml",
-            "model: {width: 2, stem: imagenet}\ndata: {set: shapes, limit: 8, eval_limit: 8, batch: 1, augment: []}\n"
-            "run: {epochs: 1, eval_every: 1}\nmethod: {name: backprop, accumulate: 2}\nlr: {warmup_epochs: 0}\ndevice: {threads: 1}\n",
+            "model: {width: 2, stem: imagenet}\n"
+            "data: {set: shapes, limit: 8, eval_limit: 8, batch: 1, augment: []}\n"
+            "run: {epochs: 1, eval_every: 1}\n"
+            "method: {name: backprop, accumulate: 2}\n"
+            "lr: {warmup_epochs: 0}\n"
+            "device: {threads: 1}\n",
         )
         words = [
             "one.yaml:2: data.batch: 1 image of 32 x 32 pixels per microbatch:",
@@ -271,9 +277,8 @@ class Config(ProgramTest):
         )
 
     def test_not_a_config(self):
-        self.bad(
-            FAILED, ["none.yaml", "No such file"], "train", "none.yaml"
-        )  # may be there on the next node
+        # May be there on the next node.
+        self.bad(FAILED, ["none.yaml", "No such file"], "train", "none.yaml")
         for command in ["train", "init", "evaluate"]:
             self.bad(FAILED, [self.folder, "Is a directory"], command, self.folder)
         self.bad_config(bytes(range(256)) * 8, [])
@@ -379,7 +384,8 @@ class Weights(ProgramTest):
         self.bad_weights("cut.h5", path="cut.h5")
 
     def test_another_network(self):
-        """A sound file that does not fit the config; one that does not say whose weights it has differs in its tensors."""
+        """A sound file that does not fit the config; one that does not say whose weights it has
+        differs in its tensors."""
         for words, values in (
             ("width 2", {"model__width": 2}),
             ("revnet-34", {"model__depth": 34}),
@@ -491,7 +497,8 @@ class Output(ProgramTest):
             )
 
     def readable(self, folder):
-        """run.h5, config.yaml and weights.h5 of the folder can be read, and nothing else is there."""
+        """run.h5, config.yaml and weights.h5 of the folder can be read, and nothing else is
+        there."""
         self.assertEqual(
             sorted(set(os.listdir(self.path(folder))) - {"checkpoint", "checkpoint.h5"}),
             ["config.yaml", "run.h5", "weights.h5"],
@@ -507,7 +514,8 @@ class Output(ProgramTest):
         )
 
     def begun(self, folder, before, config, weights):
-        """What --overwrite and then a failure left: all of the run before or nothing of it, no half file."""
+        """What --overwrite and then a failure left: all of the run before or nothing of it, no half
+        file."""
         left = set(os.listdir(self.path(folder)))
         if {name: self.read(f"{folder}/{name}") for name in left if name != "checkpoint"} == before:
             return True
@@ -590,7 +598,8 @@ class Output(ProgramTest):
             self.assertEqual(self.read("start/weights.h5"), start)
 
     def test_weights_too_large_for_the_disk(self):
-        """A width at which weights.h5 is larger than run.h5 with the room that is reserved in it."""
+        """A width at which weights.h5 is larger than run.h5 with the room that is reserved in
+        it."""
         wide = self.set_options(
             model__width=16, run__max_microbatches=2, run__eval_every=0, method__name="backprop"
         )
@@ -610,9 +619,10 @@ class Output(ProgramTest):
             "--quiet",
             preexec_fn=self.file_size_limit(limit),
         )
+        # Of the earlier run.
         self.assertEqual(
             sorted(os.listdir(self.path("out"))), ["config.yaml", "run.h5", "weights.h5"]
-        )  # of the earlier run
+        )
         self.assertEqual(self.read("out/weights.h5"), weights)
         self.bad(
             FAILED,
@@ -682,9 +692,8 @@ class Output(ProgramTest):
             os.close(reader)
             code, _, error = self.run_petra(*command, stdout=writer)
             os.close(writer)
-            self.assertEqual(
-                (code, error), (-signal.SIGPIPE, ""), command
-            )  # as `petra methods | head` ends
+            # As `petra methods | head` ends.
+            self.assertEqual((code, error), (-signal.SIGPIPE, ""), command)
         reader, writer = os.pipe()  # of a run, which goes on
         os.close(reader)
         code, _, error = self.run_petra("train", "small.yaml", "--output", "unread", stdout=writer)
@@ -699,7 +708,8 @@ class Output(ProgramTest):
             "methods", stdout=subprocess.DEVNULL, preexec_fn=lambda: os.close(1)
         )
         self.assertEqual((code, len(error.splitlines())), (FAILED, 1), error)
-        # A run whose standard output is closed must not take the number of that descriptor for a file of its own.
+        # A run whose standard output is closed must not take the number of that descriptor for a
+        # file of its own.
         code, _, error = self.run_petra(
             "train", "small.yaml", "--output", "closed", preexec_fn=lambda: os.close(1)
         )

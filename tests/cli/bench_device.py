@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench_device at a small size: the lines that a table is made of, on cpu and over the fake run time of CUDA; and the same
-tick in PyTorch, where there is one."""
+"""bench_device at a small size: the lines that a table is made of, on cpu and over the fake run
+time of CUDA; and the same tick in PyTorch, where there is one."""
 
 import os
 import re
@@ -133,7 +133,8 @@ class BenchDevice(unittest.TestCase):
         self.assertGreater(len(below(found, "op/cuda/fp32/b1/graph-auto/")), 60)
 
     def test_inner_tensors(self):
-        """In bf16 the operations within a block are those of a tick: half the bytes of fp32, but for the streams of a join."""
+        """In bf16 the operations within a block are those of a tick: half the bytes of fp32, but
+        for the streams of a join."""
         run, found = bench(
             "bench_device_fake",
             "--set",
@@ -243,7 +244,8 @@ class PeerPytorch(unittest.TestCase):
         self.assertIn("check/", run.stdout)
 
     def test_count(self):
-        """Its convolutions are as many as tick_model's, and move the same bytes; in bf16 half of them."""
+        """Its convolutions are as many as tick_model's, and move the same bytes; in bf16 half of
+        them."""
         python = pytorch()
         if not python:
             self.skipTest("no PyTorch 2 (PYTORCH_INTERPRETER names a Python that has it)")

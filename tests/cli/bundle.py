@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make bundle-dir`: the folder alone, moved elsewhere and with an empty environment, informs and trains; every library that it
-loads is its own or the C library's. CUDA's libraries, a gigabyte, are left out here (BUNDLE_CUDA=no) and found where they are."""
+"""`make bundle-dir`: the folder alone, moved elsewhere and with an empty environment, informs and
+trains; every library that it loads is its own or the C library's. CUDA's libraries, a gigabyte, are
+left out here (BUNDLE_CUDA=no) and found where they are."""
 
 import glob
 import os
@@ -39,7 +40,8 @@ class Bundle(ProgramTest):
         return made
 
     def alone(self, *arguments, **options):
-        """petra of the bundle in an environment with nothing of this machine's but where CUDA is."""
+        """petra of the bundle in an environment with nothing of this machine's but where CUDA
+        is."""
         environment = {name: os.environ[name] for name in KEPT if name in os.environ}
         if CUDA:
             environment["LD_LIBRARY_PATH"] = CUDA
@@ -122,7 +124,8 @@ class Bundle(ProgramTest):
         with open(root + "/small.yaml", "w", encoding="utf-8") as file:
             file.write(SMALL)
         for arguments in [["info"], self.train()]:
-            # The loader takes $ORIGIN from /proc, which is not mounted there; else from this variable.
+            # The loader takes $ORIGIN from /proc, which is not mounted there; else from this
+            # variable.
             run = subprocess.run(
                 ["/opt/petra/bin/petra", *arguments],
                 env={"LD_ORIGIN_PATH": "/opt/petra/bin"},

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The console blocks of a Markdown page: read, run and compared. `python3 tests/cli/console.py --update PETRA PAGE...` writes
-what the commands print into the pages (`make regen-docs`, `make regen-tutorial`).
+"""The console blocks of a Markdown page: read, run and compared.
+`python3 tests/cli/console.py --update PETRA PAGE...` writes what the commands print into the pages
+(`make regen-docs`, `make regen-tutorial`).
 
     ```console            commands behind "$ ", each followed by what it prints
     ```yaml, # NAME.yaml  a file that the commands of the page find
     ```sh                 what is not run; tests/cli/pages.py lists these commands
     ```text, ```python    neither
 
-A shown line "..." stands for any lines, a "…" in a line for any text. Below a command whose output begins with the line
-"# (figures of one machine)" words are compared, but neither numbers nor how many lines a table has. A command that fails shows
-its error, the line that begins with "petra: ". Trainings are made shorter by SHORT, but with --update.
+A shown line "..." stands for any lines, a "…" in a line for any text. Below a command whose output
+begins with the line "# (figures of one machine)" words are compared, but neither numbers nor how
+many lines a table has. A command that fails shows its error, the line that begins with "petra: ".
+Trainings are made shorter by SHORT, but with --update.
 
-    <!-- printed by: COMMAND -->     up to the next <!-- end --> stands what COMMAND prints, as Markdown.
+    <!-- printed by: COMMAND -->   up to the next <!-- end --> stands what COMMAND prints, as
+                                   Markdown
 """
 
 import importlib.util
@@ -36,7 +39,8 @@ VARIABLE = [
     (r"^(memory +)\S+ MB in ", r"\1… MB in "),
     (r'^("(?:config|petra_version)": ").*(",)$', r"\1…\2"),
 ]
-# Sizes in the files of a page, outside of --update. 4096 images is the tutorial, whose probes need some 40 microbatches.
+# Sizes in the files of a page, outside of --update. 4096 images is the tutorial, whose probes need
+# some 40 microbatches.
 SHORT = [
     (r"\blimit: 4096", "limit: 352"),
     (r"\blimit: (?!352\b)\d+", "limit: 128"),
@@ -95,7 +99,8 @@ def commands(fence):
 
 
 def plain(lines):
-    """Lines without their figures: a number, or the - in place of one, is 0, blanks are one, and lines that are then the same are one."""
+    """Lines without their figures: a number, or the - in place of one, is 0, blanks are one, and
+    lines that are then the same are one."""
     found = []
     for line in lines:
         line = re.sub(r" +", " ", re.sub(NUMBER, "0", line.rstrip())).strip()

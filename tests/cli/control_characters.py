@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a terminal would act on, in names, paths and files, is shown by its bytes: in every message, table and JSON output."""
+"""What a terminal would act on, in names, paths and files, is shown by its bytes: in every message,
+table and JSON output."""
 
 import json
 import os
@@ -29,9 +30,8 @@ class ControlCharacters(ProgramTest):
     def run_petra(self, *arguments, **options):
         code, out, error = super().run_petra(*arguments, **options)
         self.check(out)
-        self.check(
-            "".join(piece.split("\x1b[K")[-1] for piece in error.split("\r"))
-        )  # of a progress line
+        # Of a progress line.
+        self.check("".join(piece.split("\x1b[K")[-1] for piece in error.split("\r")))
         return code, out, error
 
     def fails(self, code, *arguments, **options):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `petra info` tells of CUDA: a build without it says so; one with it names its libraries, and its devices or why there
-are none. What the build is, config.h tells."""
+"""What `petra info` tells of CUDA: a build without it says so; one with it names its libraries, and
+its devices or why there are none. What the build is, config.h tells."""
 
 import os
 import re
@@ -31,7 +31,8 @@ class CudaInfo(ProgramTest):
             self.assertEqual(found["no_device"], "no CUDA device: CUDA is not in this build")
             return
         match = re.match(
-            r"CUDA run time (\d+)\.\d+, cuDNN (\d+)\.\d+\.\d+, cuBLAS (\d+)\.\d+\.\d+, (?:NCCL \d+\.\d+\.\d+, )?kernels for (sm_\d+ ?)+$",
+            r"CUDA run time (\d+)\.\d+, cuDNN (\d+)\.\d+\.\d+, cuBLAS (\d+)\.\d+\.\d+, (?:NCCL"
+            r" \d+\.\d+\.\d+, )?kernels for (sm_\d+ ?)+$",
             found["build"],
         )
         self.assertTrue(match, found["build"])
@@ -93,7 +94,8 @@ class CudaInfo(ProgramTest):
     def test_precisions_that_a_backend_has_not(self):
         self.refused(
             2,
-            "device.precision=tf32: tf32 with device.backend: cpu, which computes in fp32, bf16; expected device.backend: cuda",
+            "device.precision=tf32: tf32 with device.backend: cpu, which computes in fp32, bf16;"
+            " expected device.backend: cuda",
             "device.precision=tf32",
             "device.backend=cpu",
         )
@@ -102,7 +104,8 @@ class CudaInfo(ProgramTest):
         )
         self.refused(
             2,
-            "fp64 with device.backend: cuda, which computes in fp32, tf32, bf16; expected device.backend: ref",
+            "fp64 with device.backend: cuda, which computes in fp32, tf32, bf16; expected"
+            " device.backend: ref",
             "device.precision=fp64",
             "device.backend=cuda",
         )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole periods that petra simulate skips (docs/semantics/time.md): on random clusters every figure is that of the run that performs each action, which
---critical-path makes it do. Every method skips some.
+"""Whole periods that petra simulate skips (docs/semantics/time.md): on random clusters every figure
+is that of the run that performs each action, which --critical-path makes it do. Every method skips
+some.
 
 PETRA_TEST_RANDOM=FIRST:COUNT: the first seed, and how many clusters are simulated."""
 
@@ -148,7 +149,8 @@ class Cycles(ProgramTest):
         self.methods = self.good_json("methods")["methods"]
 
     def both(self, settings):
-        """What petra simulate says of both runs, without what only one of them has; None if it refuses the settings."""
+        """What petra simulate says of both runs, without what only one of them has; None if it
+        refuses the settings."""
         found = []
         for more in [], ["--critical-path"]:
             code, out, error = self.run_petra(
@@ -226,7 +228,8 @@ class Cycles(ProgramTest):
             self.assertGreater(self.both(settings), 7000, epoch)
 
     def test_a_million_microbatches_on_a_thousand_stages(self):
-        """Without skipping this would take minutes. The figures are those of a closed form: 1f1b of a flush, at F = 1 s and B = 2 s."""
+        """Without skipping this would take minutes. The figures are those of a closed form: 1f1b of
+        a flush, at F = 1 s and B = 2 s."""
         found = self.good_json(
             "simulate",
             "empty.yaml",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that were changed: bytes flipped, swapped or cut in every kind of file that petra reads, values changed inside
-checkpoints. Each run ends by itself, in little time and memory, and what it refuses it refuses with one line.
+"""Files that were changed: bytes flipped, swapped or cut in every kind of file that petra reads,
+values changed inside checkpoints. Each run ends by itself, in little time and memory, and what it
+refuses it refuses with one line.
 
 PETRA_TEST_DAMAGE: how many files of each kind (checkpoints with changed values: half as many)."""
 
@@ -21,15 +22,17 @@ COUNT = int(os.environ.get("PETRA_TEST_DAMAGE", "10" if SANITIZED else "4"))
 MOST_S, MOST_KIB = 10, 500 * 1024
 
 CONFIG = """\
-run: {name: damaged, epochs: 3, seed: 3, eval_every: 1, checkpoint_every: 1, keep_checkpoint: true, trace_actions: true}
+run:
+  {name: damaged, epochs: 3, seed: 3, eval_every: 1, checkpoint_every: 1, keep_checkpoint: true,
+   trace_actions: true}
 data: {set: shapes, batch: 4, limit: 24, eval_limit: 8, workers: 1}
 model: {width: 1}
 stages: {partition: balanced, count: 4}
 device: {threads: 1}
 """
 
-# Together they keep graphs, inputs, old versions, a double buffer, a copy, probes, deferred gradients, a pool's mask and
-# measured durations.
+# Together they keep graphs, inputs, old versions, a double buffer, a copy, probes, deferred
+# gradients, a pool's mask and measured durations.
 CHECKPOINTS = [
     ["method.name=petra", "method.accumulate=2", "probe.per_epoch=2"],
     ["method.name=pipedream", "method.accumulate=2", "probe.per_epoch=1", "probe.gradients=true"],
@@ -108,8 +111,8 @@ def seal_again(data):
 
 
 def change_bytes(stream, data):
-    """Flips up to four bits, swaps two bytes, or cuts; the first 4 KiB, where HDF5's own data begin, are hit half of the
-    times."""
+    """Flips up to four bits, swaps two bytes, or cuts; the first 4 KiB, where HDF5's own data
+    begin, are hit half of the times."""
     data = bytearray(data)
 
     def place():
@@ -161,7 +164,8 @@ def other_value(stream, value):
 
 
 def change_values(stream, path):
-    """Changes one to three values, sometimes the extent of an item or its name; those that count or refer most."""
+    """Changes one to three values, sometimes the extent of an item or its name; those that count or
+    refer most."""
     with h5py.File(path, "r+") as file:
         names = []
         file.visititems(
@@ -208,11 +212,13 @@ class Damage(ProgramTest):
             process.kill()
             self.fail(f"{about}: {arguments} hangs")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        took_s = (
-            after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        )  # whatever else the machine does
+        # Whatever else the machine does.
+        took_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         error = error.decode(errors="replace")
-        shown = f"{about}: petra {' '.join(arguments)} -> {process.returncode} in {took_s:.1f} s of the processor: {error.strip()}"
+        shown = (
+            f"{about}: petra {' '.join(arguments)} -> {process.returncode} in {took_s:.1f} s of the"
+            f" processor: {error.strip()}"
+        )
         self.assertLess(took_s, MOST_S, shown)
         self.assertNotIn("Sanitizer", error, shown)
         self.assertNotIn("runtime error", error, shown)
@@ -322,7 +328,8 @@ class Damage(ProgramTest):
             "data.limit=8",
         ]
         whole = self.read("d.h5")
-        # Images are in no digest that a run checks: what changes in them is a picture's, and verify's to find.
+        # Images are in no digest that a run checks: what changes in them is a picture's, and
+        # verify's to find.
         self.damage("data set", whole, "d.h5", False, *train)
         self.damage(
             "data set, verified",
@@ -362,7 +369,8 @@ class Damage(ProgramTest):
             self.write(f"a/{name}", content)
 
     def replace(self, files, name, content):
-        """A file of the checkpoint with other content, its seal and its name as they would be; returns the name."""
+        """A file of the checkpoint with other content, its seal and its name as they would be;
+        returns the name."""
         self.restore(files)
         content = seal_again(content)
         if name == "checkpoint.h5":
@@ -387,7 +395,8 @@ class Damage(ProgramTest):
         self.damage("part of a checkpoint", files[part], f"a/{part}", True, *arguments)
 
     def test_values_of_a_checkpoint(self):
-        """Values that do not go together are refused; no value, not even one that is taken, does harm."""
+        """Values that do not go together are refused; no value, not even one that is taken, does
+        harm."""
         taken = 0
         each = max(4, COUNT // 2 // len(CHECKPOINTS) + 1)
         for settings in CHECKPOINTS:

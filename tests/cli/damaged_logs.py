@@ -28,8 +28,8 @@ sys.dont_write_bytecode = True
 os.environ["MPLBACKEND"] = "Agg"
 import petrapipe  # noqa: E402
 from petrapipe import export, log_check, run_schema, runs, tensorboard  # noqa: E402
-from petrapipe.plan import Plan  # noqa: E402
 from petrapipe.run_log import RunLog  # noqa: E402
+from petrapipe.schedule import Plan  # noqa: E402
 
 COUNT = int(os.environ.get("PETRA_TEST_DAMAGE", "4" if SANITIZED else "14"))
 MOST_S = 60  # of all readers of one log
@@ -439,7 +439,7 @@ class Damaged(ProgramTest):
                     refused[name] = str(error)
                     self.assertEqual(len(str(error).splitlines()), 1, (about, name, error))
                     self.assertLess(len(str(error)), 1000, (about, name))
-                except (Exception, SystemExit) as error:  # pylint: disable=broad-except
+                except (Exception, SystemExit) as error:
                     raise AssertionError(
                         f"{about}: {name} ends with {type(error).__name__}: {error}"
                     ) from error

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petra data, and data sets in HDF5: what petra writes and what others write, whole and wrong; ImageNet-32's batches."""
+"""petra data, and data sets in HDF5: what petra writes and what others write, whole and wrong;
+ImageNet-32's batches."""
 
 import os
 import pickle
@@ -81,7 +82,8 @@ class Usage(DataTest):
 
 class Convert(DataTest):
     def test_cifar10_and_back(self):
-        """Training is the same bit for bit, wherever the images lie: crop, flip and normalisation do not change."""
+        """Training is the same bit for bit, wherever the images lie: crop, flip and normalisation
+        do not change."""
         write_cifar10(self)
         cifar = [
             "small.yaml",
@@ -278,7 +280,10 @@ class Verify(DataTest):
             ),
             (
                 1,
-                "mean 125.3 and deviation 63 of channel 0, expected those of pixel / 255, from 0 to 1",
+                (
+                    "mean 125.3 and deviation 63 of channel 0, expected those of pixel / 255, from"
+                    " 0 to 1"
+                ),
                 {"attributes": head},
                 {},
             ),
@@ -330,7 +335,8 @@ class OfOthers(DataTest):
         self.assertEqual(self.weights("four", "hdf5.yaml", "--set", "data.path=d.h5"), expected)
 
     def change(self, name, target, make):
-        """A file with what petra wrote in `name`, and the data set `target` made anew by make(group, last name, values)."""
+        """A file with what petra wrote in `name`, and the data set `target` made anew by
+        make(group, last name, values)."""
         with h5py.File(self.path(name)) as old, h5py.File(self.path("changed.h5"), "w") as file:
             for key in old:
                 old.copy(key, file)
@@ -354,7 +360,8 @@ class OfOthers(DataTest):
         return make
 
     def test_values_elsewhere_or_never_written(self):
-        """What HDF5 fills in is not read as data, and a place in another file is not sought in this one."""
+        """What HDF5 fills in is not read as data, and a place in another file is not sought in this
+        one."""
 
         def link(group, key, values):
             group[key] = h5py.ExternalLink("other.h5", "/values")
@@ -446,7 +453,10 @@ class OfOthers(DataTest):
 
     def hold(self, name, mode, **options):
         """A Python that has the file open with a lock, until it is killed."""
-        code = f"import h5py, sys; f = h5py.File({name!r}, {mode!r}, **{options!r}); f.flush(); print('open', flush=True); sys.stdin.read()"
+        code = (
+            f"import h5py, sys; f = h5py.File({name!r}, {mode!r}, **{options!r}); f.flush();"
+            " print('open', flush=True); sys.stdin.read()"
+        )
         process = subprocess.Popen(
             [sys.executable, "-c", code],
             cwd=self.folder,
@@ -465,12 +475,13 @@ class OfOthers(DataTest):
         expected = self.good("data", "verify", "hdf5.yaml")
         writer = self.hold("a.h5", "r+")
         self.assertEqual(self.good("data", "verify", "hdf5.yaml", **locking), expected)
+        # The library in a program that leaves HDF5 to lock.
         dump = [
             os.path.abspath("tests/dump_batches"),
             "hdf5.yaml",
             "0",
             "1",
-        ]  # the library in a program that leaves HDF5 to lock
+        ]
         error = subprocess.run(
             dump, cwd=self.folder, capture_output=True, text=True, check=False, **locking
         ).stderr
@@ -491,7 +502,8 @@ class OfOthers(DataTest):
                 code, _, error = self.run_petra(*command, *options)
                 self.assertEqual(code, 1)
                 self.assertIn(
-                    "b.h5: is marked as open for writing: its writer is still running, or was killed; after a kill, `h5clear -s`",
+                    "b.h5: is marked as open for writing: its writer is still running, or was"
+                    " killed; after a kill, `h5clear -s`",
                     error,
                 )
             writer.kill()
@@ -641,9 +653,8 @@ class Tokens(DataTest):
             (train["token_counts"], train["occurring"]), (counts.tolist(), len(shares))
         )
         self.assertAlmostEqual(train["entropy"], -(shares * numpy.log(shares)).sum(), places=12)
-        self.write(
-            "a.h5", self.read("a.h5").replace(b"T\0o\0", b"S\0o\0", 1)
-        )  # a token is changed behind petra's back
+        # A token is changed behind petra's back.
+        self.write("a.h5", self.read("a.h5").replace(b"T\0o\0", b"S\0o\0", 1))
         self.bad(
             1,
             "records were changed since petra wrote them",
@@ -708,9 +719,8 @@ class Tokens(DataTest):
             code, _, error = self.run_petra(
                 "data", "verify", *options, "--set", f"data.path={name}"
             )
-            self.assertEqual(
-                (code, error.count("\n")), (1, 1), error
-            )  # once for both parts of the file
+            # Once for both parts of the file.
+            self.assertEqual((code, error.count("\n")), (1, 1), error)
             self.write("folder/train.bin", values.astype("<u2").tobytes())
             self.write("folder/val.bin", content)
             self.bad(
@@ -769,14 +779,14 @@ class Tokens(DataTest):
                 "--set",
                 setting,
             )
-        for values in (
+        for tokens in (
             values,
             stream.integers(0, 4, 4000),
             numpy.zeros(4000),
             numpy.tile([3, 40], 2000),
             numpy.tile([40, 4], 2000),
         ):
-            self.write("good.bin", values.astype("<u2").tobytes())
+            self.write("good.bin", tokens.astype("<u2").tobytes())
             self.good("data", "verify", *options, "--set", "data.path=good.bin")
 
     def test_grammar_and_limits(self):
@@ -851,7 +861,8 @@ class Tokens(DataTest):
             )
 
     def test_epochs_of_an_order(self):
-        """petra schedule and simulate know how long an epoch of tokens is: here 55 windows, 11 microbatches."""
+        """petra schedule and simulate know how long an epoch of tokens is: here 55 windows, 11
+        microbatches."""
         small = [
             "schedule",
             "text.yaml",
@@ -868,14 +879,15 @@ class Tokens(DataTest):
         ]
         evaluated = lambda *options: re.findall(
             r"E(\d+)", self.good(*small, "--set", "run.max_microbatches=24", *options)
-        )  # noqa: E731
+        )
         self.assertEqual(evaluated(), ["10", "21"])
         self.assertEqual(evaluated("--set", "data.limit=35"), ["6", "13", "20"])
         os.remove(self.path("text.txt"))
         self.assertEqual(evaluated(), [])
         self.bad(
             2,
-            "method.mitigation.sync_warmup_epochs=1: 1 epochs of data.path: text.txt, which does not exist",
+            "method.mitigation.sync_warmup_epochs=1: 1 epochs of data.path: text.txt, which does"
+            " not exist",
             *small,
             *self.set_options(
                 model__family="revgpt",
@@ -898,7 +910,8 @@ class Tokens(DataTest):
     def test_wrong(self):
         self.bad(
             2,
-            "text.yaml:1: data.set: text has tokens, but model.family: revnet is a network for images",
+            "text.yaml:1: data.set: text has tokens, but model.family: revnet is a network for"
+            " images",
             "train",
             "text.yaml",
         )

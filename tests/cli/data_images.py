@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders of JPEG images: what becomes of each sort, against another implementation; wrong files; training from them."""
+"""Folders of JPEG images: what becomes of each sort, against another implementation; wrong files;
+training from them."""
 
 import os
 
@@ -18,7 +19,8 @@ from images import (
 )
 from program import main
 
-# Records in petra's order: the first file of every class, the second ...; classes and files by their bytes.
+# Records in petra's order: the first file of every class, the second ...; classes and files by
+# their bytes.
 ALPHA = sorted(SORTS)
 ORDER = [ALPHA[0], "420.jpg", "444.JPEG", ALPHA[1], "cmyk.jpeg", ALPHA[2], "grey.jpeg", *ALPHA[3:]]
 LABELS = [0, 1, 2, 0, 1, 0, 1] + [0] * len(ALPHA[3:])
@@ -45,7 +47,8 @@ class Views(ImageTest):
             self.assertTrue((grey[0] == grey[1]).all() and (grey[0] == grey[2]).all())
 
     def test_training(self):
-        """Decoded in full or at 1/2, 1/4, 1/8: the windows are those of the description, and so are the pixels."""
+        """Decoded in full or at 1/2, 1/4, 1/8: the windows are those of the description, and so are
+        the pixels."""
         views = self.batches(0, 6, len(ORDER), data__shuffle="false")
         seen = set()
         for epoch in range(6):
@@ -53,8 +56,9 @@ class Views(ImageTest):
                 found = views[epoch * len(ORDER) + record]
                 expected, reduced = training_view(SORTS[name], 1, epoch, record)
                 difference = abs(found - expected)
-                # Decoding at 1/2 or less is another filter, which looks over the edge of the window and finds half the colour of an
-                # image that has half of it in its file; that pixels are in their places is tested below.
+                # Decoding at 1/2 or less is another filter, which looks over the edge of the window
+                # and finds half the colour of an image that has half of it in its file; that pixels
+                # are in their places is tested below.
                 self.assertLessEqual(
                     difference.max(), 20 if reduced else ROUNDING + 1e-6, (name, epoch)
                 )
@@ -63,8 +67,8 @@ class Views(ImageTest):
         self.assertEqual(seen, {False, True})
 
     def test_reduced_decoding_is_in_place(self):
-        """On a slope every symmetric filter gives the same inside: what differs is that pixels lie elsewhere. A quarter of a
-        pixel of the image decoded at 1/8 would be 0.7 levels."""
+        """On a slope every symmetric filter gives the same inside: what differs is that pixels lie
+        elsewhere. A quarter of a pixel of the image decoded at 1/8 would be 0.7 levels."""
         y, x = numpy.mgrid[0:503, 0:701]
         slope = jpeg(
             Image.fromarray(
@@ -81,9 +85,8 @@ class Views(ImageTest):
             expected, reduced = training_view(slope, 1, i // 2, i % 2)
             difference = (found - expected)[:, 1:-1, 1:-1]
             self.assertLessEqual(abs(difference).max(), 2 + 1e-6)
-            red, green, blue = difference.mean(
-                (1, 2)
-            )  # red rises where blue falls: the rest is rounding of colours
+            # Red rises where blue falls: the rest is rounding of colours.
+            red, green, blue = difference.mean((1, 2))
             self.assertLessEqual(abs(red - blue) / 2, 0.3)
             self.assertLessEqual(abs(green), 0.3)
             reductions += reduced
@@ -164,7 +167,8 @@ class Views(ImageTest):
         self.assertIn("problems: 0", self.good("data", "verify", "images.yaml"))
 
     def test_orientation_is_ignored(self):
-        """Of both byte orders; the second entry of the directory, as cameras write it; an orientation of 1 asks for nothing."""
+        """Of both byte orders; the second entry of the directory, as cameras write it; an
+        orientation of 1 asks for nothing."""
         exif = Image.Exif()
         exif[0x010F] = "maker"
         exif[0x0112] = 6
@@ -196,7 +200,10 @@ class Views(ImageTest):
                 numpy.testing.assert_array_equal(image, file["eval/images"][0])
 
     def test_outputs_without_a_class(self):
-        line = "model.classes: 10 outputs for the 3 classes of the data set; the others are never right\n"
+        line = (
+            "model.classes: 10 outputs for the 3 classes of the data set; the others are never"
+            " right\n"
+        )
         code, _, error = self.run_petra(
             "train", "images.yaml", "--output", "out", "--set", "run.epochs=1"
         )
@@ -230,7 +237,8 @@ class Wrong(ImageTest):
         self.good_bytes = jpeg(picture(60, 60))
 
     def wrong(self, name, words):
-        """Training and conversion end at the file, and leave nothing; verification counts it and goes on."""
+        """Training and conversion end at the file, and leave nothing; verification counts it and
+        goes on."""
         options = self.set_options(run__epochs=1, data__batch=len(ORDER) + 1, run__eval_every=0)
         self.bad(1, [name, *words], "train", "images.yaml", "--output", "out", "--quiet", *options)
         self.assertFalse(os.path.exists(self.path("out/weights.h5")))
@@ -336,7 +344,8 @@ class Wrong(ImageTest):
                 numpy.testing.assert_array_equal(image, file["train/images"][0])
 
     def test_each_warning_of_coded_bytes_is_an_error(self):
-        """Bytes that are missing or left over, also behind a harmless warning, which the decoder gives first."""
+        """Bytes that are missing or left over, also behind a harmless warning, which the decoder
+        gives first."""
         image = Image.fromarray(
             numpy.random.default_rng(3).integers(0, 256, (64, 64, 3)).astype("u1")
         )
@@ -357,9 +366,8 @@ class Wrong(ImageTest):
                 "less": data[: middle - 40] + data[middle:],
             }
             if kind == "progressive":
-                bad["scans"] = (
-                    data[: data.rindex(b"\xff\xda")] + b"\xff\xd9"
-                )  # without the last one: of this the decoder does not warn
+                # Without the last one: of this the decoder does not warn.
+                bad["scans"] = data[: data.rindex(b"\xff\xda")] + b"\xff\xd9"
             for name, content in list(bad.items()):
                 bad[name + "-between"] = content[:quantisation] + b"\0\0" + content[quantisation:]
                 bad[name + "-jfif"] = content[:11] + b"\2" + content[12:]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real photographs, where a checkout of the project has them beside it (../shared/data/imagenet-sample.tar): all are read,
-and a network is trained on them."""
+"""Real photographs, where a checkout of the project has them beside it
+(../shared/data/imagenet-sample.tar): all are read, and a network is trained on them."""
 
 import os
 import sys
@@ -36,20 +36,21 @@ class Sample(ImageTest):
         self.assertEqual(found["problems"], 0)
 
     def test_views(self):
-        train = sorted(
-            name for name in self.files if "/train/" in name
-        )  # one image a class: in the order of the classes
+        # One image a class: in the order of the classes.
+        train = sorted(name for name in self.files if "/train/" in name)
         views = self.batches(0, 1, len(train), data__path="imagenet-sample", data__shuffle="false")
         differences = []
         for record, name in enumerate(train):
             expected, _ = images.training_view(self.read(name), 1, 0, record)
             differences.append(abs(views[record] - expected).mean())
-        # Reduced decoding is another filter: on the sharpest of photographs a few levels on average, on most under one.
+        # Reduced decoding is another filter: on the sharpest of photographs a few levels on
+        # average, on most under one.
+        middle = images.numpy.median(differences)
         print(
-            "mean difference to full decoding, levels of 255: median %.2f, largest %.2f"
-            % (images.numpy.median(differences), max(differences))
+            f"mean difference to full decoding, levels of 255: median {middle:.2f},"
+            f" largest {max(differences):.2f}"
         )
-        self.assertLess(images.numpy.median(differences), 2)
+        self.assertLess(middle, 2)
         self.assertLess(max(differences), 6)
 
     def test_train(self):

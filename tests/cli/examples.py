@@ -127,9 +127,8 @@ exec {PETRA} "$@"
                 run = self.shell(script)
                 self.assertEqual(run.returncode, 0, f"{title}\n{script}\n{run.stdout}{run.stderr}")
                 continue
-            for line in (
-                script.splitlines()
-            ):  # there is no such folder: the command is right as far as that
+            # There is no such folder: the command is right as far as that.
+            for line in script.splitlines():
                 run = self.shell(line)
                 self.assertEqual(
                     (run.returncode, run.stderr.count("\n")),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""run.mode: execute: the same training on several processes, with the bits of the one process that emulates it."""
+"""run.mode: execute: the same training on several processes, with the bits of the one process that
+emulates it."""
 
 import glob
 import os
@@ -13,6 +14,7 @@ import h5py
 
 from program import PETRA, SANITIZED, ProgramTest, main, overwriting, process_of_rank, sample
 
+# Which containers forbid.
 ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -21,12 +23,14 @@ ENVIRONMENT = {
     "OMPI_MCA_btl_base_warn_component_unused": "0",
     "OMPI_MCA_hwloc_base_binding_policy": "none",
     "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
-}  # which containers forbid
-# Open MPI leaves memory behind, and unloads the code that took it, so that no suppression could name it.
+}
+# Open MPI leaves memory behind, and unloads the code that took it, so that no suppression could
+# name it.
 if SANITIZED:
     ENVIRONMENT["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"] + ":detect_leaks=0"
-# PETRA_TEST_DELAYS=SEED:MOST makes every rank sleep at random before an action, PETRA_TEST_ARRIVAL=100 tries as many random runs.
-# Of every static method the numbers of processes that it is tried on: those of USUAL, and with PETRA_TEST_EXECUTE=all all.
+# PETRA_TEST_DELAYS=SEED:MOST makes every rank sleep at random before an action,
+# PETRA_TEST_ARRIVAL=100 tries as many random runs. Of every static method the numbers of processes
+# that it is tried on: those of USUAL, and with PETRA_TEST_EXECUTE=all all.
 USUAL = {
     "backprop": [2],
     "1f1b": [10],
@@ -49,7 +53,8 @@ NEEDS = {
     "1f1b": ["--set", "optim.name=nadamw", "--set", "optim.lr=0.001"],
     "ddg": ["--set", "optim.name=muon", "--set", "optim.lr=0.01", "--set", "optim.clip=0.01"],
 }
-# Eight microbatches an epoch, of two images: what is compared are orders and bits. The last batch of an evaluation is smaller.
+# Eight microbatches an epoch, of two images: what is compared are orders and bits. The last batch
+# of an evaluation is smaller.
 COMMON = [
     "small.yaml",
     "--set",
@@ -89,7 +94,8 @@ def probes_of(test, folder):
     return found
 
 
-# A library that is loaded before all others stands in front of the sanitizer's, which wants to be the first.
+# A library that is loaded before all others stands in front of the sanitizer's, which wants to be
+# the first.
 PRELOADS = unittest.skipIf(SANITIZED, "sanitizers: no library can be loaded before theirs")
 
 
@@ -165,9 +171,10 @@ class Ranks(ProgramTest):
             self.assertEqual(file.attrs["complete"], 1)
             self.assertGreater(len(file["train/loss"]), 0)
             self.assertTrue((file["memory/total_peak_bytes"][:] > 0).all())
+            # With data.recalibrate.
             estimated = [
                 f"epoch/{name}" for name in file["epoch"] if name.endswith("_recalibrated")
-            ]  # with data.recalibrate
+            ]
             return {name: file[name][()].tobytes() for name in [*names, *estimated]}
 
     def rank_of(self, process, rank):
@@ -227,7 +234,8 @@ class Execute(Ranks):
         shutil.rmtree(self.path("one"))
 
     def resumed(self, ranks, written, *options):
-        """Goes on from the checkpoint in the folder `written`, on so many ranks; 0: in emulate. To be the same as the run `one`."""
+        """Goes on from the checkpoint in the folder `written`, on so many ranks; 0: in emulate. To
+        be the same as the run `one`."""
         shutil.copytree(self.path(written), self.path("again"))
         os.remove(self.path("again/weights.h5"))
         os.remove(self.path("again/run.h5"))
@@ -255,7 +263,8 @@ class Execute(Ranks):
 
     @PRELOADS
     def test_resume_with_a_slow_listing(self):
-        """Epochs shorter than the pipeline: a replica comes to the next checkpoint before it needs anything of the other one."""
+        """Epochs shorter than the pipeline: a replica comes to the next checkpoint before it needs
+        anything of the other one."""
         source = os.path.join(
             os.environ.get("srcdir", os.path.dirname(os.path.abspath(__file__)) + "/../.."),
             "tests/slow_listing.c",
@@ -383,8 +392,8 @@ class Execute(Ranks):
                 shutil.rmtree(self.path(folder))
 
     def test_best(self):
-        """run.keep: best, also where the run goes on with other ranks or in one process. Of seven evaluations of five images some is
-        no better than the ones before."""
+        """run.keep: best, also where the run goes on with other ranks or in one process. Of seven
+        evaluations of five images some is no better than the ones before."""
         best = [
             *COMMON,
             "--set",
@@ -530,8 +539,8 @@ class Execute(Ranks):
             shutil.rmtree(self.path("one"))
 
     def test_images_per_second(self):
-        """The time of the epochs' images is that of the actions, with what is behind the last loss of an epoch, and without evaluations, also where
-        losses are heard when these have begun."""
+        """The time of the epochs' images is that of the actions, with what is behind the last loss
+        of an epoch, and without evaluations, also where losses are heard when these have begun."""
         for method, ranks, placement in (("gpipe", 1, "[10]"), ("1f1b", 2, "[1,9]")):
             self.assertEqual(
                 self.execute(
@@ -570,8 +579,9 @@ class Execute(Ranks):
             self.assertGreater(trained_s, 0.7 * acting_s / ranks, method)
 
     def test_memory(self):
-        """No stage holds more than petra simulate says, buffers included: of messages less, where they come just in time, and of all else as much. What
-        a stage keeps and sends to another process is there twice."""
+        """No stage holds more than petra simulate says, buffers included: of messages less, where
+        they come just in time, and of all else as much. What a stage keeps and sends to another
+        process is there twice."""
         options = [
             "--set",
             "model.width=4",
@@ -672,7 +682,8 @@ class Execute(Ranks):
             if ranks < 10:
                 shutil.rmtree(self.path("one"))
                 shutil.rmtree(self.path("many"))
-        # It is the order that makes the weights: where one microbatch at a time is in flight they are others.
+        # It is the order that makes the weights: where one microbatch at a time is in flight they
+        # are others.
         self.good(
             "train",
             *COMMON,
@@ -702,7 +713,8 @@ class Execute(Ranks):
         self.assertEqual(self.read("two/weights.h5"), self.read("many/weights.h5"))
 
     def drained(self, folder, microbatches):
-        """Whether every stage had done so many microbatches, and nothing of what was read later, when one of those was read."""
+        """Whether every stage had done so many microbatches, and nothing of what was read later,
+        when one of those was read."""
         with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
             rows = list(
                 zip(
@@ -717,7 +729,8 @@ class Execute(Ranks):
         )
 
     def test_arrival_goes_on(self):
-        """Checkpoints drain the pipeline, on whichever ranks a run goes on; its record is that of the whole run, with its order."""
+        """Checkpoints drain the pipeline, on whichever ranks a run goes on; its record is that of
+        the whole run, with its order."""
         arrival = [
             "--set",
             "method.name=petra-arrival",
@@ -826,7 +839,8 @@ class Execute(Ranks):
                     f"method.accumulate={draw.choice([1, 2, 3])}",
                     f"method.head={draw.choice(['split', 'fused'])}",
                     f"run.epochs={draw.choice([1, 2, 4])}",
-                    f"run.checkpoint_every={draw.choice(['0', '1', '2', '3 microbatches', '0.0003 minutes'])}",
+                    "run.checkpoint_every="
+                    + draw.choice(["0", "1", "2", "3 microbatches", "0.0003 minutes"]),
                     f"run.eval_every={draw.choice([0, 1, 2])}",
                     f"data.batch={draw.choice([1, 2, 4])}",
                     f"data.limit={draw.choice([4, 16])}",

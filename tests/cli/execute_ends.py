@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""run.mode: execute: runs that are refused, fail, hang, or are stopped or killed end with one line and lose nothing."""
+"""run.mode: execute: runs that are refused, fail, hang, or are stopped or killed end with one line
+and lose nothing."""
 
 import contextlib
 import os
@@ -24,7 +25,10 @@ class Ends(execute.Ranks):
     def test_what_is_refused(self):
         for words, ranks, *options in [
             [
-                "cluster.placement=[20, 40]: the numbers sum to 60; expected 10, the stages of the network",
+                (
+                    "cluster.placement=[20, 40]: the numbers sum to 60; expected 10, the stages of"
+                    " the network"
+                ),
                 2,
                 "--set",
                 "cluster.placement=[20, 40]",
@@ -69,7 +73,10 @@ class Ends(execute.Ranks):
             ),
             (
                 2,
-                '"with --resume, without --trace" where rank 0 has "without --resume, without --trace"',
+                (
+                    '"with --resume, without --trace" where rank 0 has "without --resume, without'
+                    ' --trace"'
+                ),
                 "out",
                 "--resume",
             ),
@@ -90,7 +97,8 @@ class Ends(execute.Ranks):
             self.assertFalse(os.path.exists(self.path("out")))
 
     def test_folders_that_are_not_shared(self):
-        """As a host of its own would have it: the path of the run, or a folder there with the files of an earlier run. Nothing is lost."""
+        """As a host of its own would have it: the path of the run, or a folder there with the files
+        of an earlier run. Nothing is lost."""
         run = [
             PETRA,
             "train",
@@ -136,7 +144,8 @@ class Ends(execute.Ranks):
             self.assertEqual((done.returncode, len(lines)), (1, 1), lines)
             self.assertRegex(
                 lines[0],
-                f"petra: rank 1 .*, stages .*10.: {other}: is not the folder of rank 0, .*; expected a folder that all processes share",
+                f"petra: rank 1 .*, stages .*10.: {other}: is not the folder of rank 0, .*;"
+                " expected a folder that all processes share",
             )
             self.assertEqual(
                 [
@@ -178,7 +187,8 @@ class Ends(execute.Ranks):
             return took
 
         for first, second, name in (run, other, r"rank 1 \(.*\): "), (other, run, ""):
-            # Every process fails at once, which takes as long as this machine takes to start three; beside others not always as long.
+            # Every process fails at once, which takes as long as this machine takes to start three;
+            # beside others not always as long.
             waited = [took_s(first, second, name) - took_s(other, other, "")]
             while min(waited) > 2 and len(waited) < 5:
                 waited.append(took_s(first, second, name) - took_s(other, other, ""))
@@ -217,7 +227,8 @@ class Ends(execute.Ranks):
         self.fail(left)
 
     def wait_until_caught(self, process, rank, sent):
-        """Until the rank catches the signal, as it does from its first line on, or the run has ended."""
+        """Until the rank catches the signal, as it does from its first line on, or the run has
+        ended."""
         while process.poll() is None:
             found = process_of_rank(process, rank)
             with contextlib.suppress(OSError):
@@ -236,9 +247,10 @@ class Ends(execute.Ranks):
             time.sleep(0.02)
 
     def test_stopped_and_killed(self):
-        """Ctrl-C, SIGTERM and SIGUSR1, to the launcher or to one rank, have all ranks write a checkpoint where they are, and end the run
-        with the line that says how it is resumed; killed or stopped at any moment it goes on and ends with the weights of the run that
-        nothing happened to."""
+        """Ctrl-C, SIGTERM and SIGUSR1, to the launcher or to one rank, have all ranks write a
+        checkpoint where they are, and end the run with the line that says how it is resumed; killed
+        or stopped at any moment it goes on and ends with the weights of the run that nothing
+        happened to."""
         run = [
             *COMMON,
             "--set",
@@ -267,9 +279,9 @@ class Ends(execute.Ranks):
                     generator.randrange(3),
                 )
             )
-            timeout_s = (
-                2 if sent == signal.SIGSTOP else 20
-            )  # on a busy machine MPI needs seconds to end
+            # On a busy machine MPI needs seconds to end.
+            timeout_s = 2 if sent == signal.SIGSTOP else 20
+            # Some seconds, most of them slept.
             process = self.mpirun(
                 3,
                 *run,
@@ -282,7 +294,7 @@ class Ends(execute.Ranks):
                 "--quiet",
                 "--resume",
                 PETRA_TEST_DELAYS=f"{number}:20000",
-            )  # some seconds, most of them slept
+            )
             found = process.pid if rank is None else self.rank_of(process, rank)
             if sent not in (signal.SIGKILL, signal.SIGSTOP):
                 self.wait_until_caught(process, 0 if rank is None else rank, sent)
@@ -296,10 +308,13 @@ class Ends(execute.Ranks):
                 ends += 1
                 shutil.rmtree(self.path("out"))
             elif process.returncode == -sent and rank is None and not lines:
-                pass  # the signal reached the launcher when all ranks had ended, and it forwards no signals any more
+                # the signal reached the launcher when all ranks had ended, and it forwards no
+                # signals any more
+                pass
             elif sent in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
                 lines = [line for line in lines if not line.startswith("petra: stopping")]
-                # A rank that the signal reaches while the run starts, or before rank 0, is reported.
+                # A rank that the signal reaches while the run starts, or before rank 0, is
+                # reported.
                 of_ranks = [line for line in lines if line.endswith(": stopped by a signal")]
                 stopped = [line for line in lines if line.startswith("petra: stopped")]
                 self.assertTrue(lines, (number, sent, rank, process.returncode, error))
@@ -311,7 +326,8 @@ class Ends(execute.Ranks):
                 self.assertEqual(len(lines), 1, error)
                 self.assertRegex(
                     lines[0],
-                    rf"petra: (rank {rank}.* has not been heard of for 2 s; |MPI did not start within cluster.timeout_s; )",
+                    rf"petra: (rank {rank}.* has not been heard of for 2 s; |MPI did not start"
+                    r" within cluster.timeout_s; )",
                 )
             self.nothing_is_left()
         self.assertEqual(
@@ -323,10 +339,12 @@ class Ends(execute.Ranks):
 
     @PRELOADS
     def test_a_library_that_does_not_end(self):
-        """Where a host does not answer, MPI_Abort may wait for it for ever: the processes that are here end all the same."""
+        """Where a host does not answer, MPI_Abort may wait for it for ever: the processes that are
+        here end all the same."""
         self.write(
             "abort.c",
-            b"#include <unistd.h>\nint MPI_Abort(void *world, int code) { for (;;) sleep(code + (world != 0)); }\n",
+            b"#include <unistd.h>\n"
+            b"int MPI_Abort(void *world, int code) { for (;;) sleep(code + (world != 0)); }\n",
         )
         subprocess.run(
             ["cc", "-shared", "-fPIC", "-o", "abort.so", "abort.c"], cwd=self.folder, check=True
@@ -366,7 +384,10 @@ class Ends(execute.Ranks):
         for rank, line in (
             (
                 1,
-                r"petra: rank 1 \(.*, stages? .*\) has not been heard of for 2 s; rank 0 \(.*\) waited for ",
+                (
+                    r"petra: rank 1 \(.*, stages? .*\) has not been heard of for 2 s; rank 0 \(.*\)"
+                    r" waited for "
+                ),
             ),
             (0, r"petra: rank 0.* has not been heard of for 2 s; rank [12] \(.*\) waited for "),
         ):
@@ -388,9 +409,8 @@ class Ends(execute.Ranks):
             error = process.communicate(timeout=60)[1].decode()
             self.assertEqual(process.returncode, 1, error)
             self.assertRegex(error, line)
-            self.assertEqual(
-                error.count("petra: "), 1, error
-            )  # also where the launcher wakes it to end it
+            # Also where the launcher wakes it to end it.
+            self.assertEqual(error.count("petra: "), 1, error)
             with h5py.File(self.path("out/run.h5"), "r") as file:
                 self.assertEqual(file.attrs["complete"], 0)
             shutil.rmtree(self.path("out"))

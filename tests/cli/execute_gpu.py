@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""run.mode: execute with a GPU a process, over stand-ins of CUDA and NCCL: messages from device to device give the bits of the one
-process that emulates, and whatever hangs or fails ends with one line. tests/petra_fake is petra with the stand-ins."""
+"""run.mode: execute with a GPU a process, over stand-ins of CUDA and NCCL: messages from device to
+device give the bits of the one process that emulates, and whatever hangs or fails ends with one
+line. tests/petra_fake is petra with the stand-ins."""
 
 import os
 import shutil
@@ -15,6 +16,7 @@ from execute import ENVIRONMENT, petra_info_says_mpi, probes_of
 from program import ProgramTest, main, process_of_rank, sample
 
 FAKE = os.path.abspath("tests/petra_fake")
+# The last batch of an evaluation is smaller.
 COMMON = [
     "small.yaml",
     "--set",
@@ -31,7 +33,7 @@ COMMON = [
     "data.eval_limit=5",
     "--set",
     "data.recalibrate=3",
-]  # the last batch of an evaluation is smaller
+]
 NCCL = ["--set", "run.mode=execute", "--set", "cluster.transport=nccl"]
 # Methods and the numbers of processes that each is tried on; PETRA_TEST_EXECUTE=all: all numbers.
 METHODS = {"petra": [3], "zb-h1": [2], "interleaved": [5], "ddg": [10], "gpipe-checkpoint": [2]}
@@ -169,13 +171,13 @@ class ExecuteGpu(ProgramTest):
             self.assertEqual(self.log("one"), self.log("many"), case)
             shutil.rmtree(self.path("many"))
             shutil.rmtree(self.path("one"))
-        found = self.end(
-            self.start(2, *way, "--quiet", first=reads)
-        )  # rank 1's library reads no devices: both go through the hosts
+        # Rank 1's library reads no devices: both go through the hosts.
+        found = self.end(self.start(2, *way, "--quiet", first=reads))
         self.assertEqual(found, (0, "", []))
 
     def test_what_is_held(self):
-        """No rank holds more messages than the schedule says: what one process holds at each stage."""
+        """No rank holds more messages than the schedule says: what one process holds at each
+        stage."""
         self.emulate("--set", "run.eval_every=0")
         self.assertEqual(
             self.end(self.start(3, *NCCL, "--set", "run.eval_every=0", "--quiet")), (0, "", [])
@@ -183,7 +185,8 @@ class ExecuteGpu(ProgramTest):
         self.assertEqual(self.peaks("one"), self.peaks("many"))
 
     def test_probes(self):
-        """Messages of probes go through the hosts, beside messages between devices: by NCCL, or by channels of the progress thread."""
+        """Messages of probes go through the hosts, beside messages between devices: by NCCL, or by
+        channels of the progress thread."""
         options = [
             "--set",
             "method.accumulate=3",
@@ -212,7 +215,8 @@ class ExecuteGpu(ProgramTest):
             shutil.rmtree(self.path("many"))
 
     def test_which_way(self):
-        """auto: from GPU to GPU where each process has its own, else through the hosts, with the same weights."""
+        """auto: from GPU to GPU where each process has its own, else through the hosts, with the
+        same weights."""
         self.emulate()
         for way, *options in sample(
             [
@@ -269,7 +273,8 @@ class ExecuteGpu(ProgramTest):
     def fails(self, line, process, code):
         began = time.monotonic()
         found, _, lines = self.end(process)
-        # Where it was rank 0 that hung it may say how to go on, when the launcher wakes it to end it.
+        # Where it was rank 0 that hung it may say how to go on, when the launcher wakes it to end
+        # it.
         lines = [told for told in lines if not told.startswith("petra: stopped")]
         self.assertLess(time.monotonic() - began, 20)
         self.assertEqual((found, len(lines)), (code, 1), lines)

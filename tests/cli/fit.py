@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petra simulate --fit: known numbers are found again from the times that they give; wrong input."""
+"""petra simulate --fit: known numbers are found again from the times that they give; wrong
+input."""
 
 from program import ProgramTest, main
 

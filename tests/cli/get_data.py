@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/get_data: CIFAR from a copy of its archive that is made here; what is there, what is damaged, what cannot be fetched."""
+"""scripts/get_data: CIFAR from a copy of its archive that is made here; what is there, what is
+damaged, what cannot be fetched."""
 
 import hashlib
 import io

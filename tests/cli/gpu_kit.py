@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make gpu-kit` and its gpu_suite.sh, rehearsed without a GPU: the kit in a fresh folder with an empty environment; then with small scripts in place
-of its programs, which fail, hang, crash, are not there, or say that they skip. No figure of time is judged but that limits hold."""
+"""`make gpu-kit` and its gpu_suite.sh, rehearsed without a GPU: the kit in a fresh folder with an
+empty environment; then with small scripts in place of its programs, which fail, hang, crash, are
+not there, or say that they skip. No figure of time is judged but that limits hold."""
 
 import base64
 import io
@@ -29,8 +30,9 @@ PROGRAMS = [
 ]
 # 8 by 8 pixels, grey.
 JPEG = base64.b64decode(
-    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDABsSFBcUERsXFhceHBsgKEIrKCUlKFE6PTBCYFVlZF9VXVtqeJmBanGQc1tdhbWGkJ6j"
-    "q62rZ4C8ybqmx5moq6T/wAALCAAIAAgBAREA/8QAFAABAAAAAAAAAAAAAAAAAAAABP/EABgQAAIDAAAAAAAAAAAAAAAAAAADBSEx"
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDABsSFBcUERsXFhceHBsgKEIrKCUlKFE6PTBCYFVlZF9VXVtqeJmBanGQ"
+    "c1tdhbWGkJ6jq62rZ4C8ybqmx5moq6T/wAALCAAIAAgBAREA/8QAFAABAAAAAAAAAAAAAAAAAAAABP/EABgQAAID"
+    "AAAAAAAAAAAAAAAAAAADBSEx"
     "/9oACAEBAAA/ABR6Mo//2Q=="
 )
 
@@ -126,7 +128,8 @@ exec {shutil.which("python3", path="/usr/bin:/bin")} "$@"
         )
 
     def suite(self, status, **environment):
-        """The summary of a call that ends with this exit status, and has written what a machine lets back."""
+        """The summary of a call that ends with this exit status, and has written what a machine
+        lets back."""
         environment.setdefault("GPU_SUITE_SMALL", "yes")
         process = self.start(**environment)
         printed = process.communicate(timeout=120)[0]
@@ -231,7 +234,8 @@ exec {shutil.which("python3", path="/usr/bin:/bin")} "$@"
         self.assertFalse([name for name in results if "weights" in name])
 
     def test_limits(self):
-        """Each call has room for the limits of all its steps; what has no GPU skips; libraries are looked for where the machine says first."""
+        """Each call has room for the limits of all its steps; what has no GPU skips; libraries are
+        looked for where the machine says first."""
         self.stub(
             "echo path=$LD_LIBRARY_PATH.\necho options $*.\n",
             petra="[ $1 != info ] || echo path=$LD_LIBRARY_PATH.\n",
@@ -259,11 +263,12 @@ exec {shutil.which("python3", path="/usr/bin:/bin")} "$@"
             self.assertLessEqual(sum(limits), 510)
             found += self.steps(summary)
             if "ticks" in steps:
+                # A tick in fp32 takes ten times as long.
                 for precision, graphs in (
                     ("tf32", "on,off"),
                     ("bf16", "on,off"),
                     ("fp32", "on"),
-                ):  # a tick in fp32 takes ten times as long
+                ):
                     self.assertRegex(
                         self.results()[f"results/ticks-{precision}.log"],
                         rf"--precisions {precision} .*--graphs {graphs}\.\n",
@@ -379,7 +384,8 @@ exec {shutil.which("python3", path="/usr/bin:/bin")} "$@"
         self.assertEqual(summary.count(": FAILED: left out: no time is left of 4 s\n"), 4, summary)
 
     def test_ended(self):
-        """By a signal: what came before is in the summary, and the archive is there unless nothing can be done any more."""
+        """By a signal: what came before is in the summary, and the archive is there unless nothing
+        can be done any more."""
         self.stub(bench_device="echo tick/before ms=1\nexec sleep 60\n")
         for number in (signal.SIGTERM, signal.SIGKILL):
             shutil.rmtree(self.out, ignore_errors=True)
@@ -399,9 +405,8 @@ exec {shutil.which("python3", path="/usr/bin:/bin")} "$@"
             process.send_signal(number)
             if number == signal.SIGKILL:
                 process.wait(10)
-                for name in filter(
-                    str.isdigit, os.listdir("/proc")
-                ):  # the step itself, which nobody ends now
+                # The step itself, which nobody ends now.
+                for name in filter(str.isdigit, os.listdir("/proc")):
                     try:
                         if (
                             os.readlink(f"/proc/{name}/cwd").startswith(self.folder)
@@ -425,7 +430,8 @@ exec {shutil.which("python3", path="/usr/bin:/bin")} "$@"
             self.assertIn("results/info.log", self.results())
 
     def test_large_results(self):
-        """Weights are left out, and all but logs where they would be too much; a long log loses its middle."""
+        """Weights are left out, and all but logs where they would be too much; a long log loses its
+        middle."""
         self.stub(
             petra="""[ "$1" = train ] || exit 0
 while [ "$1" != --output ]; do shift; done
@@ -447,7 +453,8 @@ yes 'a line' | head -n 400000
         tools = self.path("tools")
         os.makedirs(tools)
         for name in (
-            "cat cut date dirname env false grep gzip head ldd mkdir mktemp mv nproc printf rm sh sleep tail tar tee timeout wc python3"
+            "cat cut date dirname env false grep gzip head ldd mkdir mktemp mv nproc printf rm sh"
+            " sleep tail tar tee timeout wc python3"
         ).split():
             os.symlink(shutil.which(name, path="/usr/bin:/bin"), os.path.join(tools, name))
         summary = self.suite(

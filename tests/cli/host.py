@@ -20,8 +20,8 @@ def host_of(device, case):
 
 
 class Loop:
-    """Devices with one engine that do their actions in order; a host issues one action at a time, requests in the order in
-    which they come. All times are whole nanoseconds."""
+    """Devices with one engine that do their actions in order; a host issues one action at a time,
+    requests in the order in which they come. All times are whole nanoseconds."""
 
     def __init__(self, case, orders):
         self.case, self.orders = case, orders
@@ -33,7 +33,9 @@ class Loop:
         self.late, self.latest = (
             0,
             {},
-        )  # requests behind one of the same moment by a device of a larger number; the last one of each host
+            # requests behind one of the same moment by a device of a larger number; the last one of
+            # each host
+        )
         now = 0
         self.look(now)
         while self.events:
@@ -169,7 +171,8 @@ class Host(ProgramTest):
             self.against_the_loop(
                 {
                     "speeds": [rng.choice([1, 2, 4]) for _ in range(stages)],
-                    # Speeds divide the costs; so large and odd that no two things happen at one moment but at the start.
+                    # Speeds divide the costs; so large and odd that no two things happen at one
+                    # moment but at the start.
                     "costs": [4 * rng.randint(10**7, 10**9) for _ in range(4)],
                     "latency": rng.choice([0, rng.randint(1, 10**8)]),
                     "host": rng.randint(10**6, 10**9),
@@ -183,8 +186,8 @@ class Host(ProgramTest):
             )
 
     def test_requests_of_one_moment(self):
-        """By device, but one that follows an action of no length comes after those that do not: costs are such that many things
-        happen at one moment, and updates take no time."""
+        """By device, but one that follows an action of no length comes after those that do not:
+        costs are such that many things happen at one moment, and updates take no time."""
         rng = random.Random(11)
         late = 0
         for _ in sample(range(40)):
@@ -220,15 +223,15 @@ class Host(ProgramTest):
         } | more
 
     def test_closed_forms(self):
-        # One after the other each pass is issued and done; updates are issued and done beside the backward below, but for that
-        # of stage 1, which the next microbatch waits for.
+        # One after the other each pass is issued and done; updates are issued and done beside the
+        # backward below, but for that of stage 1, which the next microbatch waits for.
         found = self.simulated(self.case(method="reversible"))
         self.assertEqual(
             found["makespan_ns"],
             96 * ((6 * 2 - 1) * 11000 + 6 * (7000 + 16000) + 5 * 5000 + 11000 + 3000),
         )
-        # Lockstep: a host that is ahead takes as long as it has to issue in a tick (a fused head is one action less), or the
-        # slowest stage does, which is then never kept waiting.
+        # Lockstep: a host that is ahead takes as long as it has to issue in a tick (a fused head is
+        # one action less), or the slowest stage does, which is then never kept waiting.
         for host in 11000, 100, 1700, 1900:
             for share, served in ("cluster", 17), ("node", 9), ("device", 3):
                 case = self.case(
@@ -250,8 +253,8 @@ class Host(ProgramTest):
         self.assertAlmostEqual(found["time_per_microbatch_s"] * NS, 3 * 11000 + 31000, delta=1e-3)
 
     def test_kernels(self):
-        """cluster.host.kernel_s counts the kernels of an action; launch_s the same on the device: one after the other they
-        take as long."""
+        """cluster.host.kernel_s counts the kernels of an action; launch_s the same on the device:
+        one after the other they take as long."""
         options = [
             word
             for text in (

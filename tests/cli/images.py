@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests with JPEG files share: a Python that can make them, a folder of all sorts of them."""
+"""What the tests with JPEG files share: a Python that can make them, a folder of all sorts of
+them."""
 
 import io
 import os
@@ -96,7 +97,8 @@ device: {{threads: 1}}
         self.write(f"{folder}/val/beta/tiny.jpg", SORTS["tiny.jpg"])
 
     def batches(self, first, end, batch, **values):
-        """Training images as the loader gives them, (images, 3, SIZE, SIZE), back as pixels from 0 to 255."""
+        """Training images as the loader gives them, (images, 3, SIZE, SIZE), back as pixels from 0
+        to 255."""
         out = subprocess.run(
             [
                 DUMP,
@@ -130,8 +132,8 @@ def evaluation_view(data):
 
 
 def training_view(data, seed, epoch, record):
-    """The training transform by another implementation, from the full image, and whether petra decodes it at 1/2 or less;
-    the window is petra's."""
+    """The training transform by another implementation, from the full image, and whether petra
+    decodes it at 1/2 or less; the window is petra's."""
     image = Image.open(io.BytesIO(data)).convert("RGB")
     out = subprocess.run(
         [DUMP, "--window", *map(str, [seed, epoch, record, image.height, image.width])],

@@ -52,14 +52,17 @@ class Memory(ProgramTest):
         self.assertEqual(large["parameters"], small["parameters"])
 
     def test_transformers(self):
-        """Shapes are positions x features; nothing is said of convolutions or batch norms, which these networks do not have."""
+        """Shapes are positions x features; nothing is said of convolutions or batch norms, which
+        these networks do not have."""
         self.write(
             "gpt.yaml",
-            "data: {set: grammar, batch: 2}\nmodel: {family: revgpt, depth: 1, width: 8, heads: 2, context: 6}\n",
+            "data: {set: grammar, batch: 2}\n"
+            "model: {family: revgpt, depth: 1, width: 8, heads: 2, context: 6}\n",
         )
         self.write(
             "vit.yaml",
-            "data: {set: shapes, batch: 2}\nmodel: {family: revvit, depth: 1, width: 8, heads: 2, patch: 16}\n",
+            "data: {set: shapes, batch: 2}\n"
+            "model: {family: revvit, depth: 1, width: 8, heads: 2, patch: 16}\n",
         )
         for config, first, last, known in (
             ("gpt.yaml", "6x1", "6x64", "vocabulary)"),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Local learning (method dgl): nothing is sent down, a stage does not depend on the stages above it, every mode computes the same, and
-the independent implementation in tests/reference agrees."""
+"""Local learning (method dgl): nothing is sent down, a stage does not depend on the stages above
+it, every mode computes the same, and the independent implementation in tests/reference agrees."""
 
 import os
 import shutil
@@ -72,7 +72,8 @@ class LocalLearning(ProgramTest):
         self.assertEqual([stage["lag_max"] for stage in found["stages"]], [0, 0, 0])
         self.write(
             "equal.yaml",
-            "cluster: {stages: 4, message: {forward_bytes: 8, backward_bytes: 8}}\nmethod: {name: dgl}\n",
+            "cluster: {stages: 4, message: {forward_bytes: 8, backward_bytes: 8}}\n"
+            "method: {name: dgl}\n",
         )
         self.assertEqual(
             [stage["bytes_down"] for stage in self.good_json("simulate", "equal.yaml")["stages"]],
@@ -86,12 +87,14 @@ class LocalLearning(ProgramTest):
         )
 
     def test_stage_goes_on_before_those_above(self):
-        """Unit costs: F takes 1 and B 2, and with an update after each the last of J stages ends M microbatches at 3 M + J - 1."""
+        """Unit costs: F takes 1 and B 2, and with an update after each the last of J stages ends M
+        microbatches at 3 M + J - 1."""
         found = self.good_json("simulate", "c.yaml", "--set", "run.max_microbatches=50")
         self.assertEqual(found["makespan_s"], 3 * 50 + 2)
 
     def test_heads_are_counted(self):
-        """A head of C channels has, for each of the two streams, a 3x3 convolution and a batch norm, then a linear map to 10 classes."""
+        """A head of C channels has, for each of the two streams, a 3x3 convolution and a batch
+        norm, then a linear map to 10 classes."""
         stages = {
             name: self.good_json("inspect", "c.yaml", "--set", f"method.name={name}")["stages"]
             for name in ("dgl", "backprop")
@@ -110,7 +113,8 @@ class LocalLearning(ProgramTest):
         )
 
     def test_memory(self):
-        """What petra simulate counts is what the stages hold, with one block a stage too, whose outputs several stages share."""
+        """What petra simulate counts is what the stages hold, with one block a stage too, whose
+        outputs several stages share."""
         for more in (
             [],
             ["--set", "stages.partition=block", "--set", "stages.blocks=[]"],
@@ -145,7 +149,8 @@ class LocalLearning(ProgramTest):
 
     @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
     def test_executed(self):
-        """Two and three ranks compute what one process computes, and the messages on the wire are those up and the losses."""
+        """Two and three ranks compute what one process computes, and the messages on the wire are
+        those up and the losses."""
         self.good("train", "c.yaml", "--output", "one")
         for ranks in 2, 3:
             output = f"ranks{ranks}"
@@ -186,9 +191,8 @@ class LocalLearning(ProgramTest):
                     )
                 of_stage, sent = b["ranks/of_stage"][()], b["ranks/sent"][()]
             up = [stage["forward_bytes"] for stage in self.good_json("inspect", "c.yaml")["stages"]]
-            for rank in range(
-                ranks - 1
-            ):  # one message up from its last stage for each of 12 microbatches
+            # One message up from its last stage for each of 12 microbatches.
+            for rank in range(ranks - 1):
                 last = max(j for j in range(3) if of_stage[j] == rank)
                 self.assertEqual(sent[rank].tolist(), [12, 12 * (up[last] + HEADER)])
 
@@ -229,7 +233,8 @@ class LocalLearning(ProgramTest):
         self.assertEqual(tensors(self.path("other/weights.h5"), "auxiliary"), {})
 
     def test_stages_above(self):
-        """The blocks of stage 1 and its head learn the same whatever the stages above are: another number of them, other weights."""
+        """The blocks of stage 1 and its head learn the same whatever the stages above are: another
+        number of them, other weights."""
 
         def own(folder):
             return {
@@ -301,7 +306,8 @@ class LocalLearning(ProgramTest):
                 )
 
     def test_probe(self):
-        """The last stage has the end-to-end gradient; the others have it only in part. Heads have none."""
+        """The last stage has the end-to-end gradient; the others have it only in part. Heads have
+        none."""
         self.good("train", "c.yaml", "--set", "probe.per_epoch=2", "--output", "p")
         with h5py.File(self.path("p/run.h5"), "r") as file:
             cosine = file["probe/concatenated_cosine/method_end_to_end"][()]

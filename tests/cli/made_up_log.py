@@ -5,11 +5,10 @@ requires."""
 import os
 import sys
 
-import h5py
 import numpy
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../analysis"))
-from petrapipe import log_check, run_schema  # noqa: E402
+from petrapipe import log_check, run_schema
 
 
 def put(file, name, values, units, dimensions):

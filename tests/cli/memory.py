@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training really takes of the host's memory, beside what its accounts say, and that it does not grow."""
+"""What a training really takes of the host's memory, beside what its accounts say, and that it does
+not grow."""
 
 import os
 
@@ -70,14 +71,16 @@ class Memory(ProgramTest):
                 )
             held = tensors + filters + scratch
             print(
-                f"{method}, {precision}: {found / MB:.0f} MB, accounts {counted / MB:.0f} MB, base {base / MB:.0f} MB, backend {held / MB:.0f} MB, "
-                f"of which filters {filters / MB:.2f} MB"
+                f"{method}, {precision}: {found / MB:.0f} MB, accounts {counted / MB:.0f} MB, base"
+                f" {base / MB:.0f} MB, backend {held / MB:.0f} MB, of which filters"
+                f" {filters / MB:.2f} MB"
             )
             self.assertGreater(counted, 4 * MORE)  # else nothing is said
             self.assertLess(found, base + counted + MORE)
             self.assertLess(found, base + held + MORE_THAN_BACKEND)
             self.assertGreater(found, held)
-            # In fp32 filters are stored as convolutions take them; in bf16 each that is read has a copy, of half its size, for each direction.
+            # In fp32 filters are stored as convolutions take them; in bf16 each that is read has a
+            # copy, of half its size, for each direction.
             self.assertEqual(filters > 0, precision == "bf16")
 
     def test_no_growth(self):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petra methods CONFIG: one row per method, each of which is what petra simulate prints for the method on the same devices."""
+"""petra methods CONFIG: one row per method, each of which is what petra simulate prints for the
+method on the same devices."""
 
 from program import ProgramTest, main
 
@@ -7,7 +8,9 @@ EQUAL = """\
 method: {name: zb-h1, accumulate: 8}
 cluster:
   stages: 4
-  cost: {model: constant, forward_s: 1.5, backward_s: 2.5, reconstruct_s: 1.25, weight_gradient_s: 1, update_s: 0.5}
+  cost:
+    {model: constant, forward_s: 1.5, backward_s: 2.5, reconstruct_s: 1.25, weight_gradient_s: 1,
+     update_s: 0.5}
   message: {forward_bytes: 1000, backward_bytes: 2000}
   link: {latency_s: 0.125, bandwidth_Bps: 4000}
 """
@@ -74,7 +77,8 @@ class Methods(ProgramTest):
         )
 
     def check_peaks(self, found):
-        """The peak of a device is at most the sum of those of its stages, which come at different moments."""
+        """The peak of a device is at most the sum of those of its stages, which come at different
+        moments."""
         below = 0
         for device in found["devices"]:
             peaks = [
@@ -125,7 +129,8 @@ class Methods(ProgramTest):
         self.assertEqual(self.rows("c.yaml", *loop), rows)
 
     def test_unit_costs(self):
-        """The table of docs/which-schedule.md: time per microbatch, microbatches kept by the fullest device, largest lag."""
+        """The table of docs/which-schedule.md: time per microbatch, microbatches kept by the
+        fullest device, largest lag."""
         for devices, k in (4, 8), (2, 4), (3, 12), (8, 16), (4, 16):
             idle, full = (devices - 1) / k, 2 * devices - 1
             late, later = -(-(devices - 1) // k), -(-2 * (devices - 1) // k)
@@ -163,7 +168,8 @@ class Methods(ProgramTest):
                     (kept, lag),
                     (name, devices, k),
                 )
-            # The pipeline fills once in a run of at least two updates, or devices idle at every update.
+            # The pipeline fills once in a run of at least two updates, or devices idle at every
+            # update.
             for name, time, kept in (
                 ("zb-h2", idle / 2, full),
                 ("zb-v", idle / 4, devices),

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that runs out: one allocation that fails, wherever it is, and limits of every size. One line, exit status 1, no
-crash, no hang.
+"""Memory that runs out: one allocation that fails, wherever it is, and limits of every size. One
+line, exit status 1, no crash, no hang.
 
-PETRA_TEST_REFUSE: how many allocations of each command fail, one a run; `all` for every one (hours).
+PETRA_TEST_REFUSE: how many allocations of each command fail, one a run; `all` for every one
+(hours).
 
-HDF5 1.10 and oneDNN themselves crash where an allocation of theirs fails (H5MM_xstrdup and H5I_register store or follow
-the NULL; so does dnnl_memory_create): single allocations that they make in C are passed over here. petra asks for a
-reserve before it calls HDF5, so that limits, which fail many allocations, end well."""
+HDF5 1.10 and oneDNN themselves crash where an allocation of theirs fails (H5MM_xstrdup and
+H5I_register store or follow the NULL; so does dnnl_memory_create): single allocations that they
+make in C are passed over here. petra asks for a reserve before it calls HDF5, so that limits, which
+fail many allocations, end well."""
 
+import json
 import os
 import resource
 import shutil
@@ -33,7 +36,8 @@ device: {threads: 1}
 
 
 def sanitized():
-    """A preloaded malloc and an address sanitizer do not go together; nor do limits of the address space."""
+    """A preloaded malloc and an address sanitizer do not go together; nor do limits of the address
+    space."""
     with open(PETRA, "rb") as file:
         return b"__asan_init" in file.read()
 
@@ -44,7 +48,8 @@ class NoMemory(ProgramTest):
         self.write("c.yaml", CONFIG)
 
     def check(self, about, code, error):
-        """One line and exit status 1. libgomp has a line of its own, and none of ours is before it."""
+        """One line and exit status 1. libgomp has a line of its own, and none of ours is before
+        it."""
         shown = f"{about}: exit status {code}: {error}"
         error = error.lstrip("\n")  # libgomp's begins with an empty one
         self.assertEqual(code, 1, shown)
@@ -86,6 +91,7 @@ class OneAllocation(NoMemory):
             timeout=SECONDS,
             check=False,
         )
+        self.output = process.stdout
         return process.returncode, process.stderr.decode(errors="replace")
 
     def library(self):
@@ -108,9 +114,11 @@ class OneAllocation(NoMemory):
             code, error = self.run_with(arguments, number)
             library = self.library()
             # C's own library does without where it can: a buffer of stdio, a copy of the time zone.
-            if library and not (code == 0 and error == "" and library.startswith("libc.")):
+            fine = code == 0 and error == ""
+            if library and not (fine and library.startswith("libc.")):
                 with self.subTest(arguments=arguments, number=number):
-                    self.check(f"{arguments}, allocation {number} of {library}", code, error)
+                    if not (fine and b'"status": 1' in self.output):
+                        self.check(f"{arguments}, allocation {number} of {library}", code, error)
                 refused += 1
         print(f"petra {' '.join(arguments)}: {count} allocations, {refused} failed")
         self.assertGreater(refused, len(chosen) // 4)
@@ -150,7 +158,6 @@ class OneAllocation(NoMemory):
     def test_train_and_resume(self):
         train = ["train", "c.yaml", "--output", "t", "--quiet", "--set", "device.backend=ref"]
         self.each(*train)
-        self.each("inspect", "t")
         self.good(*train)
         os.remove(self.path("t/run.h5"))  # as if it had been cut off
         shutil.copytree(self.path("t"), self.path("kept"))
@@ -161,34 +168,19 @@ class OneAllocation(NoMemory):
 
         self.each(*train, "--resume", before=again)
 
-    def test_reach(self):
-        """Two groups, on another cluster, over a key."""
-        for method in "backprop", "petra":
-            self.good(
-                "train",
-                "c.yaml",
-                "--output",
-                f"r-{method}",
-                "--quiet",
-                "--set",
-                f"method.name={method}",
-            )
-        self.write("on.yaml", "cluster: {link: {preset: wan}}\n")
-        self.each(
-            "reach",
-            "r-backprop",
-            "r-petra",
-            "--loss",
-            "9",
-            "--window",
-            "1",
-            "--on",
-            "on.yaml",
-            "--over",
-            "cluster.link.latency_s=0.1:0.2",
-            "--json",
-            "--quiet",
-        )
+    def test_requests(self):
+        """A request that fails for memory has an answer that says so."""
+        config = [{"path": "c.yaml"}, {"set": ["optim.lr=0.2"]}]
+        words = ["network", "method", "optimiser", "data", "costs", "links", "config"]
+        more = {"size": True, "method": True, "plan": True, "check": "train"}
+        inspected = {"config": config, "keys": True, "words": words, **more}
+        losses = {"losses": 4, "training": {"batches": 2, "losses": 4}}
+        for command, *requests in (
+            ("inspect", inspected),
+            ("simulate", {"config": config}, {"config": config, **losses}),
+        ):
+            self.write("requests", "".join(json.dumps(one) + "\n" for one in requests))
+            self.each(command, "--requests", "requests")
 
     def test_train_on_cpu(self):
         self.each("train", "c.yaml", "--output", "u", "--quiet")
@@ -225,9 +217,8 @@ class Limits(NoMemory):
             self.skipTest("an address sanitizer reserves more than any limit")
         train = ["train", "c.yaml", "--output", "t", "--quiet", "--set", "model.width=24"]
         low, high = 32 << 10, 4 << 20
-        while (
-            high - low > 4 << 10
-        ):  # where the libraries themselves can be loaded, and all of them start their threads
+        # Where the libraries themselves can be loaded, and all of them start their threads.
+        while high - low > 4 << 10:
             middle = (low + high) // 2
             begun = subprocess.run(
                 [PETRA, "inspect", "c.yaml"],

@@ -19,7 +19,8 @@ class Stage:
 
 
 def choices(stages, microbatches, accumulate, fused, split, at_once):
-    """What may come next: (kind, stage from 1, microbatch), at most `at_once` microbatches between F and B of stage 1."""
+    """What may come next: (kind, stage from 1, microbatch), at most `at_once` microbatches between
+    F and B of stage 1."""
     for number, stage in enumerate(stages, 1):
         below, above = (
             stages[i].done if 0 <= i < len(stages) else None for i in (number - 2, number)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--overwrite: the earlier run is there until the new one has begun, whatever ends the new one before that."""
+"""--overwrite: the earlier run is there until the new one has begun, whatever ends the new one
+before that."""
 
 import os
 import re
@@ -22,7 +23,10 @@ except SystemExit:
     images = None
 
 AS_IT_WAS = "petra: warning: the earlier run in out was restored"
-PUT_BACK = "petra: warning: out: restored the earlier run, which --overwrite had moved aside, because the new run had not begun"
+PUT_BACK = (
+    "petra: warning: out: restored the earlier run, which --overwrite had moved aside, because the"
+    " new run had not begun"
+)
 # The first loss of it takes seconds.
 SLOW = [
     "--set",
@@ -235,7 +239,8 @@ class Emulate(OverwriteTest):
         self.unchanged()
 
     def test_stopped(self):
-        # A shell that runs tests in the background has SIGINT ignored in them, which a training would respect.
+        # A shell that runs tests in the background has SIGINT ignored in them, which a training
+        # would respect.
         for number in signal.SIGINT, signal.SIGTERM:
             process = self.start(
                 *RUN, *SLOW, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -246,7 +251,10 @@ class Emulate(OverwriteTest):
             self.assertEqual(process.returncode, 1, error)
             self.assertRegex(
                 error,
-                f"\\A(petra: stopping, .*\n)?petra: stopped before the run began.*\n{AS_IT_WAS}\n\\Z",
+                "\\A(petra: stopping, .*\n"
+                ")?petra: stopped before the run began.*\n"
+                f"{AS_IT_WAS}\n"
+                "\\Z",
             )
             self.unchanged()
 
@@ -291,7 +299,8 @@ class Emulate(OverwriteTest):
         for command in ["inspect", "out"], ["list", "."], ["compare", "out", "out"]:
             error = self.run_petra(*command)[2]
             self.assertIn(
-                "out: contains an earlier run in .earlier-run, where --overwrite moved it; the next petra train",
+                "out: contains an earlier run in .earlier-run, where --overwrite moved it; the next"
+                " petra train",
                 error,
             )
         self.bad(2, "out: contains a run (", "init", *RUN[1:])
@@ -310,7 +319,8 @@ class Emulate(OverwriteTest):
         )
 
     def test_killed_while_files_move(self):
-        """As a kill between two of the renames leaves the folder, on the way there, back, and after the first loss."""
+        """As a kill between two of the renames leaves the folder, on the way there, back, and after
+        the first loss."""
         for some in [], ["run.h5"], ["run.h5", "checkpoint.h5", "weights.h5"]:
             os.mkdir(self.path(f"out/{ASIDE}.moving"))
             for name in some:
@@ -341,10 +351,11 @@ class Emulate(OverwriteTest):
 
     @unittest.skipUnless(images, "no Python with PIL and numpy, or no decoder for JPEG images")
     def test_a_damaged_image(self):
+        # The second one is found when it is decoded.
         for end, moved in (
             (b"", False),
             (b"\xff\xd9", True),
-        ):  # the second one is found when it is decoded
+        ):
             write_images(self, end)
             self.fails("b.jpg: ", *RUN, *PHOTOS, moved=moved)
 
@@ -480,7 +491,8 @@ class Execute(OverwriteTest):
             )
 
     def test_a_rank_that_is_killed(self):
-        """The launcher ends rank 0, or rank 0 finds it out: the earlier run is back at once or with the next command."""
+        """The launcher ends rank 0, or rank 0 finds it out: the earlier run is back at once or with
+        the next command."""
         process = self.mpirun(*SLOW)
         self.until_aside(process)
         os.kill(process_of_rank(process, 1), signal.SIGKILL)

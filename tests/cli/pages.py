@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every command of README.md, the tutorials, commands.md, faq.md, which-schedule.md, plan-format.md and docs/methods/ runs and prints what the page shows. The form of
-the pages is that of console.py; `make regen-docs` writes what the commands print. What stands in ```sh blocks is not run, and is
-listed here. It takes 30 to 40 s of processor, most of it the tutorial's sweep: not under sanitizers, not again from an archive."""
+"""Every command of README.md, the tutorials, commands.md, faq.md, which-schedule.md, plan-format.md
+and docs/methods/ runs and prints what the page shows. The form of the pages is that of console.py;
+`make regen-docs` writes what the commands print. What stands in ```sh blocks is not run, and is
+listed here. It takes 30 to 40 s of processor, most of it the tutorial's sweep: not under
+sanitizers, not again from an archive."""
 
 import glob
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cluster.placement in petra simulate: ranks of several stages, held against a replay of the order written again here; a profile
-whose link was measured."""
+"""cluster.placement in petra simulate: ranks of several stages, held against a replay of the order
+written again here; a profile whose link was measured."""
 
 import random
 
@@ -27,8 +27,9 @@ CASES = [
 
 
 def replay(rows, rank_of, duration, transmission, latency):
-    """[(start, end)] of actions in the order in which all ranks go through them: each rank does its own in turn, and waits for
-    messages alone. rows: (stage, kind, microbatch); transmission(stage, to): of a message, which waits until the line is free."""
+    """[(start, end)] of actions in the order in which all ranks go through them: each rank does its
+    own in turn, and waits for messages alone. rows: (stage, kind, microbatch); transmission(stage,
+    to): of a message, which waits until the line is free."""
     last, free, line, come, times = max(row[0] for row in rows), {}, {}, {}, []
     heads = {m for stage, kind, m in rows if stage == last and kind == "F"}
     for stage, kind, m in rows:
@@ -136,8 +137,8 @@ class Placement(ProgramTest):
                     numpy.testing.assert_allclose(file["simulate/rank_busy"][:], busy, rtol=1e-12)
 
     def without_buffers(self, found, bytes_of):
-        """Takes from the memory of ten processes two buffers for each message that is sent and four for each that comes; each has 128
-        bytes of its own."""
+        """Takes from the memory of ten processes two buffers for each message that is sent and four
+        for each that comes; each has 128 bytes of its own."""
         up, down = (
             [int(size) + 128 for size in bytes_of[f"{way}_bytes"]]
             for way in ("forward", "backward")
@@ -150,11 +151,12 @@ class Placement(ProgramTest):
             stage["peak_bytes"]["total"] -= held
 
     def test_one_stage_each_is_as_without(self):
+        # Neither engines, locks nor early recomputation.
         for method in (
             "petra",
             "1f1b",
             "pipedream",
-        ):  # neither engines, locks nor early recomputation
+        ):
             options = [
                 "--set",
                 f"method.name={method}",
@@ -178,9 +180,8 @@ class Placement(ProgramTest):
             ]
             (self.assertEqual if method == "petra" else self.assertGreater)(*totals, method)
             for number, (apart, together) in enumerate(zip(placed["stages"], free["stages"])):
-                kept = (
-                    {"graph", "total", "messages"} if method != "petra" else set()
-                )  # what is kept and sent is there twice
+                # What is kept and sent is there twice.
+                kept = {"graph", "total", "messages"} if method != "petra" else set()
                 for category in apart["peak_bytes"].keys() - kept:
                     self.assertEqual(
                         apart["peak_bytes"][category],
@@ -203,9 +204,8 @@ class Placement(ProgramTest):
         ]
         _, rows, times, _, _ = self.trace("free", *options)
         duration = {row: end - start for row, (start, end) in zip(rows, times)}
-        rank_of = {
-            stage: int((stage - 1) % 5 >= 2) for stage in range(1, 11)
-        }  # five devices of two stages
+        # Five devices of two stages.
+        rank_of = {stage: int((stage - 1) % 5 >= 2) for stage in range(1, 11)}
         _, placed, found, _, _ = self.trace("placed", *options, "--set", "cluster.placement=[2, 3]")
         self.assertEqual(
             dict(zip(placed, found)),
@@ -271,8 +271,9 @@ class Link(ProgramTest):
         alone=None,
         carry=None,
     ):
-        """Costs of round numbers in place of the measured ones, and a link. alone: times of messages with nothing the other way, and by how
-        much faster stages are while the other process waits."""
+        """Costs of round numbers in place of the measured ones, and a link. alone: times of
+        messages with nothing the other way, and by how much faster stages are while the other
+        process waits."""
         with h5py.File(self.path("p.h5"), "r+") as file:
             for part, seconds in (
                 ("forward", 0.010),
@@ -322,7 +323,10 @@ class Link(ProgramTest):
         self.change()
         sequential = ["--set", "method.name=backprop", "--set", "cluster.placement=[4, 6]"]
         stage = self.good_json("inspect", *self.priced, "--set", "method.name=backprop")["stages"]
-        line = lambda size: 0.001 + (min(size, 1064) - 64) * 2e-6 + max(0, size - 1064) * 2e-6  # noqa: E731
+
+        def line(size):
+            return 0.001 + (min(size, 1064) - 64) * 2e-6 + max(0, size - 1064) * 2e-6
+
         there = line(stage[3]["forward_bytes"]) + line(stage[4]["backward_bytes"])
         found = self.simulate(*sequential)
         self.assertEqual(found["link"], "profile")
@@ -336,11 +340,12 @@ class Link(ProgramTest):
             "cluster.stragglers.factor=3",
         )
         self.assertIn(
-            "(p.h5); cluster.stragglers.stages: [2], cluster.stragglers.factor: 3\nlinks    as the profile measured between processes",
+            "(p.h5); cluster.stragglers.stages: [2], cluster.stragglers.factor: 3\n"
+            "links    as the profile measured between processes",
             header,
         )
-        # F and B of ten stages, one after the other, and all updates but that of stage 5, which comes when its B has sent its
-        # message; the two messages in between.
+        # F and B of ten stages, one after the other, and all updates but that of stage 5, which
+        # comes when its B has sent its message; the two messages in between.
         self.assertAlmostEqual(
             found["time_per_microbatch_s"], 10 * 0.030 + 9 * 0.001 + there, delta=1e-5
         )
@@ -350,9 +355,8 @@ class Link(ProgramTest):
             found["time_per_microbatch_s"] - without["time_per_microbatch_s"], there, places=6
         )
         inside = self.simulate("--set", "method.name=backprop", "--set", "cluster.placement=[10]")
-        self.assertAlmostEqual(
-            inside["time_per_microbatch_s"], 0.310, places=8
-        )  # all updates, no message
+        # All updates, no message.
+        self.assertAlmostEqual(inside["time_per_microbatch_s"], 0.310, places=8)
         self.change(pack=0.002, unpack=0.0005)  # twice each
         self.assertAlmostEqual(
             self.simulate(*sequential)["time_per_microbatch_s"] - found["time_per_microbatch_s"],
@@ -367,26 +371,30 @@ class Link(ProgramTest):
         )
 
     def test_alone(self):
-        """One process at a time: all takes what it takes alone. Together: between the two, by how much they overlap."""
+        """One process at a time: all takes what it takes alone. Together: between the two, by how
+        much they overlap."""
         sequential = ["--set", "method.name=backprop", "--set", "cluster.placement=[4, 6]"]
         stage = self.good_json("inspect", *self.priced, "--set", "method.name=backprop")["stages"]
-        line = lambda size: 0.001 + (min(size, 1064) - 64) * 1e-6 + max(0, size - 1064) * 1e-6  # noqa: E731
+
+        def line(size):
+            return 0.001 + (min(size, 1064) - 64) * 1e-6 + max(0, size - 1064) * 1e-6
+
         self.change(alone=((0.001, 0.002, 0.005), 0.8))
         there = line(stage[3]["forward_bytes"]) + line(stage[4]["backward_bytes"])
         found = self.simulate(*sequential)
         self.assertAlmostEqual(
             found["time_per_microbatch_s"], 0.8 * (10 * 0.030 + 9 * 0.001) + there, delta=1e-5
         )
-        # The updates of the upper stages alone go on while the lower ones begin; quartiles as before.
+        # The updates of the upper stages alone go on while the lower ones begin; quartiles as
+        # before.
         self.assertAlmostEqual(
             found["time_per_microbatch_low_s"], found["time_per_microbatch_s"] / 2, delta=1e-5
         )
         self.assertAlmostEqual(
             found["time_per_microbatch_high_s"], 2 * found["time_per_microbatch_s"], delta=1e-5
         )
-        self.change(
-            alone=((0.001, 0.002, 0.005), 0.8), carry=0.003
-        )  # the other process waits, and its core carries
+        # The other process waits, and its core carries.
+        self.change(alone=((0.001, 0.002, 0.005), 0.8), carry=0.003)
         self.assertAlmostEqual(
             self.simulate(*sequential)["time_per_microbatch_s"],
             found["time_per_microbatch_s"],
@@ -406,7 +414,8 @@ class Link(ProgramTest):
                     found["ranks"][1]["busy"],
                 )
             self.assertEqual(times[placement[0], "same"], times[placement[0], "together"])
-        # Of nine stages and one the first process computes all the time, and the other with it for `busy` of that.
+        # Of nine stages and one the first process computes all the time, and the other with it for
+        # `busy` of that.
         share = busy[9, "alone"]
         self.assertLess(share, 0.15)
         self.assertAlmostEqual(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petra plan: an enumeration by petra simulate finds nothing that is better than its rows; every row runs and gives the printed
-figures; limits and bad options."""
+"""petra plan: an enumeration by petra simulate finds nothing that is better than its rows; every
+row runs and gives the printed figures; limits and bad options."""
 
 import itertools
 import json
@@ -98,7 +98,8 @@ class Plan(ProgramTest):
         return found, points
 
     def enumerate(self, config, text, devices, blocks, samples, methods, keeps):
-        """Nothing that petra simulate can run is better than the rows of petra plan in both time and memory."""
+        """Nothing that petra simulate can run is better than the rows of petra plan in both time
+        and memory."""
         self.write(config, text)
         _, points = self.check_runs(config, samples[0])
         tried = ran = 0
@@ -134,13 +135,14 @@ class Plan(ProgramTest):
 
     def enumerate_methods(self, text, blocks):
         methods = [method["name"] for method in self.good_json("methods")["methods"]]
+        # Another keep would be another gradient.
         fixed = [
             "dsp",
             "fr",
             "petra",
             "petra-arrival",
             "approximate-input",
-        ]  # another keep would be another gradient
+        ]
         self.enumerate(
             "c.yaml",
             text,
@@ -215,7 +217,8 @@ class Plan(ProgramTest):
             )
 
     def test_devices(self):
-        """Another number of devices than the config's; without a model stages are scaled, so that the work stays the same."""
+        """Another number of devices than the config's; without a model stages are scaled, so that
+        the work stays the same."""
         self.write("c.yaml", REVGPT)
         found, _ = self.rows("c.yaml", "--devices", "3")
         self.assertEqual(found["devices"], 3)
@@ -264,7 +267,8 @@ class Plan(ProgramTest):
             )
 
     def test_rows_of_a_different_trade(self):
-        """A row is left out if a printed one of its method is faster, with no larger lag and at most a tenth more memory."""
+        """A row is left out if a printed one of its method is faster, with no larger lag and at
+        most a tenth more memory."""
         self.write("c.yaml", REVGPT.replace("depth: 2", "depth: 1"))
         rows, shown = self.good_json("plan", "c.yaml", "--quiet")["points"], []
         for number, row in enumerate(rows, 1):
@@ -308,7 +312,8 @@ class Plan(ProgramTest):
         code, _, error = self.run_petra("plan", "c.yaml", "--set", "run.max_microbatches=2")
         self.assertEqual((code, error.count("\n")), (0, 1), error)
         self.assertIn(
-            "was simulated for 2 microbatches, too few for the lag to reach its final value; expected at least",
+            "was simulated for 2 microbatches, too few for the lag to reach its final value;"
+            " expected at least",
             error,
         )
         self.bad(2, "--devices: '0'; expected an integer", "plan", "c.yaml", "--devices", "0")

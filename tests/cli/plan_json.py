@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petra schedule --json: the plan of a training has what petra train does. Versions, times, rates and windows of probes are
-compared with run.h5; what run.h5 does not contain is computed here from the documents."""
+"""petra schedule --json: the plan of a training has what petra train does. Versions, times, rates
+and windows of probes are compared with run.h5; what run.h5 does not contain is computed here from
+the documents."""
 
 import collections
 import json
@@ -57,7 +58,8 @@ class Plan:
         return self.method["program"] in ROUNDS
 
     def reference(self, m, j, i):
-        """The version of stage i in the end-to-end network for m at stage j, by docs/semantics/gradient-fidelity.md."""
+        """The version of stage i in the end-to-end network for m at stage j, by
+        docs/semantics/gradient-fidelity.md."""
         if self.has_rounds() and m >= self.warmup:
             m = max(self.warmup, min(max(0, m + i - j + self.extra[j - 1] - self.extra[i - 1]), M))
         return m // self.k
@@ -381,7 +383,10 @@ class PlanJson(ProgramTest):
     def test_refusals(self):
         self.write(
             "odd.schedule",
-            "1: 1F0 1F1 1B0 1U0 1B1 1U1\n2: 2F0 2B0 2U0 2F1 2B1 2U1\n3: 3F0 3B0 3U0 3F1 3B1 3U1\n4: 4B0 4U0 4B1 4U1\n",
+            "1: 1F0 1F1 1B0 1U0 1B1 1U1\n"
+            "2: 2F0 2B0 2U0 2F1 2B1 2U1\n"
+            "3: 3F0 3B0 3U0 3F1 3B1 3U1\n"
+            "4: 4B0 4U0 4B1 4U1\n",
         )
         for words, settings in (
             (["cluster.cost.model", "nothing to measure"], {"cluster.cost.model": "measured"}),

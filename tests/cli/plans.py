@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""device.plans: a training that measures its convolutions, the file of the choices, and plans.txt in the run's folder; over stand-ins of
-CUDA and cuDNN (tests/petra_fake)."""
+"""device.plans: a training that measures its convolutions, the file of the choices, and plans.txt
+in the run's folder; over stand-ins of CUDA and cuDNN (tests/petra_fake)."""
 
 import os
 import shutil
@@ -94,9 +94,8 @@ class Plans(ProgramTest):
         self.train("two", "--set", "device.plans=own.plans", "--set", "data.batch=4")
         self.assertEqual(self.read("own.plans")[: len(plans)], plans)
         self.assertEqual(len(self.read("own.plans").splitlines()), 2 * len(plans.splitlines()) - 4)
-        self.assertEqual(
-            len(self.read("two/plans.txt").splitlines()), len(plans.splitlines())
-        )  # those that it took
+        # Those that it took.
+        self.assertEqual(len(self.read("two/plans.txt").splitlines()), len(plans.splitlines()))
         self.assertNotIn(b" x 2x", self.read("two/plans.txt"))
 
     def test_plans_txt(self):
@@ -128,9 +127,8 @@ class Plans(ProgramTest):
             before=["mpirun", "-n", "2"],
         )
         self.assertEqual(self.read("one/weights.h5"), self.read("again/weights.h5"))
-        self.assertLess(
-            len(self.read("again/plans.txt")), len(self.read("one/plans.txt"))
-        )  # of rank 0
+        # Of rank 0.
+        self.assertLess(len(self.read("again/plans.txt")), len(self.read("one/plans.txt")))
 
     def test_what_is_refused(self):
         for backend in "cpu", "ref":
@@ -145,7 +143,8 @@ class Plans(ProgramTest):
             )
             self.assertEqual((code, len(lines)), (2, 1), lines)
             self.assertIn(
-                f'own.plans with device.backend: {backend}, which has no plans; expected "", or cuda',
+                f'own.plans with device.backend: {backend}, which has no plans; expected "", or'
+                " cuda",
                 lines[0],
             )
         plans = self.measured("one")

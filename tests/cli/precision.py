@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""device.precision: bf16 on the cpu backend: what it keeps of fp32, the memory that is counted, and the refusal where the processor has
-no bf16."""
+"""device.precision: bf16 on the cpu backend: what it keeps of fp32, the memory that is counted, and
+the refusal where the processor has no bf16."""
 
 import os
 
@@ -45,7 +45,8 @@ class Precision(ProgramTest):
             self.skipTest("this processor has no instructions for bf16")
 
     def test_messages_are_said_to_be_fp32(self):
-        """Their bytes are those of fp32 in a simulation that is priced in bf16 and in a run that computes in it; the output says so, and only there."""
+        """Their bytes are those of fp32 in a simulation that is priced in bf16 and in a run that
+        computes in it; the output says so, and only there."""
         priced = [
             "--set",
             "cluster.cost.model=roofline",
@@ -176,10 +177,12 @@ class Precision(ProgramTest):
                 errors[precision] = run["probe/reconstruction_error"][0]
                 cosines[precision] = run["probe/concatenated_cosine/method_end_to_end"][0]
         self.assertEqual(list(numpy.isnan(errors["bf16"])), list(numpy.isnan(errors["fp32"])))
-        # F is computed twice from the same bits, so that only the sum and the difference of streams are rounded: half of 2^-23 each,
-        # of streams that may be larger than their difference. In bf16 it would be 2^-9.
+        # F is computed twice from the same bits, so that only the sum and the difference of streams
+        # are rounded: half of 2^-23 each, of streams that may be larger than their difference. In
+        # bf16 it would be 2^-9.
         self.assertLess(numpy.nanmax(errors["bf16"]), 4 * 2**-23)
-        # Streams that are off in the last bit of fp32 may be rounded to another bf16 number, so that gradients differ more.
+        # Streams that are off in the last bit of fp32 may be rounded to another bf16 number, so
+        # that gradients differ more.
         self.assertGreater(numpy.nanmin(cosines["bf16"]), 0.99)
 
     def test_repeats_and_resumes_to_the_bit(self):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes as they stand in run.h5: the schema of docs/hdf5-schema.md, figures that follow from the logged gradients, and weights
-that are the same with and without them."""
+"""Probes as they stand in run.h5: the schema of docs/hdf5-schema.md, figures that follow from the
+logged gradients, and weights that are the same with and without them."""
 
 import h5py
 import numpy
@@ -48,7 +48,8 @@ class Probe(ProgramTest):
             probe = run["probe"]
             names = [name.decode() for name in probe["parameter/name"][:]]
             stages = probe["parameter/stage"][:]
-            # Of 24 microbatches an epoch those at 4, 12, 20; of the last windows not all stages have updated.
+            # Of 24 microbatches an epoch those at 4, 12, 20; of the last windows not all stages
+            # have updated.
             self.assertEqual(list(probe["microbatch"][:]), [4, 12, 20, 28, 36])
             self.assertEqual(list(probe["epoch"][:]), [0, 0, 0, 1, 1])
             with h5py.File(self.path("out/weights.h5"), "r") as weights:
@@ -102,7 +103,8 @@ class Probe(ProgramTest):
                         [figures(*both)[0] for both in whole],
                         rtol=1e-12,
                     )
-            # The stages begin with the stem, a reversible block, a downsampling one, and a reversible one of the fused action.
+            # The stages begin with the stem, a reversible block, a downsampling one, and a
+            # reversible one of the fused action.
             error = probe["reconstruction_error"][:]
             self.assertEqual(
                 [bool(numpy.isnan(error[:, j]).all()) for j in range(4)], [True, False, True, True]
@@ -140,7 +142,8 @@ class Probe(ProgramTest):
         )
         self.assertEqual(code, 0, error)
         self.assertIn(
-            "petra: warning: /probe of short/run.h5 is empty: the run ended before any of its probes was complete",
+            "petra: warning: /probe of short/run.h5 is empty: the run ended before any of its"
+            " probes was complete",
             error,
         )
         with h5py.File(self.path("short/run.h5"), "r") as log:
@@ -249,7 +252,8 @@ class Probe(ProgramTest):
             values.pop("run__drain", None)
             self.train("file", **values, method__schedule="own.schedule")
             self.same_probes("own", "file", values)
-        # The order of another program than the method's own, and evaluations that its program would not make there.
+        # The order of another program than the method's own, and evaluations that its program would
+        # not make there.
         self.write(
             "own.schedule", self.good("schedule", "probed.yaml", *self.set_options(**self.ONE))
         )
@@ -273,10 +277,12 @@ class Probe(ProgramTest):
             "run__epochs": 1,
         }
         refused = ["train", "probed.yaml", "--output", "no", *self.set_options(**values)]
-        # Stage 1 is two microbatches late, stage 2 one; then an order with no delay, which is synchronous.
+        # Stage 1 is two microbatches late, stage 2 one; then an order with no delay, which is
+        # synchronous.
         self.write(
             "mine.schedule",
-            "1: 1F0 1F1 1F2 1B0 1U0 1F3 1B1 1U1 1B2 1U2 1B3 1U3\n2: 2F0 2F1 2B0 2U0 2F2 2B1 2U1 2F3 2B2 2U2 2B3 2U3\n",
+            "1: 1F0 1F1 1F2 1B0 1U0 1F3 1B1 1U1 1B2 1U2 1B3 1U3\n"
+            "2: 2F0 2F1 2B0 2U0 2F2 2B1 2U1 2F3 2B2 2U2 2B3 2U3\n",
         )
         self.bad(2, ["probe.per_epoch: 3", "mine.schedule", "neither synchronous"], *refused)
         self.train("late", **values, probe__per_epoch=0)
@@ -316,12 +322,12 @@ class Probe(ProgramTest):
             self.train("plain", **values)
             for cluster in clusters:
                 self.train("other", **values, **cluster)
-                self.same_probes(
-                    "plain", "other", (method, cluster), but=["peak_bytes"]
-                )  # how long copies are held
+                # How long copies are held.
+                self.same_probes("plain", "other", (method, cluster), but=["peak_bytes"])
 
     def test_arrival_in_no_time(self):
-        """Everything meets in one moment: all updates count, but the stage's own that come later."""
+        """Everything meets in one moment: all updates count, but the stage's own that come
+        later."""
         values = {
             **self.ONE,
             "method__name": "petra-arrival",
@@ -336,7 +342,8 @@ class Probe(ProgramTest):
         }
         with h5py.File(self.train("instant", **values), "r") as run:
             self.assertEqual(list(run["probe/microbatch"][:]), list(range(14)))
-            # The first backward of the head is so compared at weights of the end, where at its start all were the first.
+            # The first backward of the head is so compared at weights of the end, where at its
+            # start all were the first.
             self.assertLess(abs(run["probe/cosine/method_end_to_end"][0, 3]), 0.999)
 
     def test_single_precision_without_gradients(self):

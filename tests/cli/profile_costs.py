@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petra profile: what it writes, what the cost model `profile` makes of it, and profiles that are refused."""
+"""petra profile: what it writes, what the cost model `profile` makes of it, and profiles that are
+refused."""
 
 import json
 import re
@@ -20,8 +21,10 @@ def nanoseconds(*seconds):
 
 # What is told of the times that scatter most; a machine that others use too has such.
 UNSURE = re.compile(
-    r"petra: warning: stage (\d+) \((.+)\), (\w+): quartiles of (\S+) and (\S+) ms around a median of (\S+) ms "
-    r"\((\d+) parts? of stages with such a spread\); expected an idle machine, or more repetitions than profile.repetitions: (\d+)\n"
+    r"petra: warning: stage (\d+) \((.+)\), (\w+): quartiles of (\S+) and (\S+) ms around a median"
+    r" of (\S+) ms "
+    r"\((\d+) parts? of stages with such a spread\); expected an idle machine, or more repetitions"
+    r" than profile.repetitions: (\d+)\n"
 )
 
 
@@ -65,7 +68,8 @@ class Profile(ProgramTest):
         self.unseal("p.h5")
 
     def actions(self, *arguments):
-        """What a simulation of four microbatches takes for each kind of action, one table a stage; and its report."""
+        """What a simulation of four microbatches takes for each kind of action, one table a stage;
+        and its report."""
         found = self.good_json(
             "simulate",
             "small.yaml",
@@ -200,11 +204,10 @@ class Profile(ProgramTest):
                 priced[j],
                 {"F": nanoseconds(f[j]), "B": nanoseconds(b[j], r[j]), "U": nanoseconds(u[j])},
             )
-        self.assertEqual(
-            priced[9], {"B": nanoseconds(f[9], b[9]), "U": nanoseconds(u[9])}
-        )  # the fused head
-        # One after the other: the sum over the stages, with and without reconstruction; k = 1. Updates above stage 1 are made
-        # while the stages below still compute.
+        # The fused head.
+        self.assertEqual(priced[9], {"B": nanoseconds(f[9], b[9]), "U": nanoseconds(u[9])})
+        # One after the other: the sum over the stages, with and without reconstruction; k = 1.
+        # Updates above stage 1 are made while the stages below still compute.
         whole = sum(f) + sum(b) + u[0]
         for method, seconds in ("backprop", whole), ("reversible", whole + sum(r[:9])):
             _, found = self.actions("--set", f"method.name={method}")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the program share: a folder of their own, running ./petra, and small data sets."""
+"""What the tests of the program share: a folder of their own, running ./petra, and small data
+sets."""
 
 import bisect
 import collections
@@ -29,7 +30,8 @@ device: {threads: 1}
 
 
 def sample(cases, step=3):
-    """All cases; with sanitizers the first one of each `step`, for the code that they run differs little, and the plain build runs all."""
+    """All cases; with sanitizers the first one of each `step`, for the code that they run differs
+    little, and the plain build runs all."""
     cases = list(cases)
     return cases[::step] if SANITIZED else cases
 
@@ -60,7 +62,8 @@ def overwriting(arguments):
 
 
 def make(*arguments):
-    """make in the build folder, one at a time: tests that run side by side may want the same files."""
+    """make in the build folder, one at a time: tests that run side by side may want the same
+    files."""
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -97,12 +100,13 @@ class ProgramTest(unittest.TestCase):
             return file.read()
 
     def arrows(self, name):
-        """Checks the arrows of a trace as a viewer would look at them: every arrow and every message under way has one start and one
-        end, not before it; an arrow begins and ends within a slice of its track; no slices of a track overlap, because viewers would
-        not draw them, unless one is within the other. Returns the number of arrows."""
+        """Checks the arrows of a trace as a viewer would look at them: every arrow and every
+        message under way has one start and one end, not before it; an arrow begins and ends within
+        a slice of its track; no slices of a track overlap, because viewers would not draw them,
+        unless one is within the other. Returns the number of arrows."""
         tracks, times = collections.defaultdict(list), {phase: {} for phase in "sfbe"}
         events = json.loads(self.read(name))["traceEvents"]
-        ns = lambda time: round(1000 * time)  # noqa: E731
+        ns = lambda time: round(1000 * time)
         for event in events:
             if event["ph"] == "X":
                 tracks[event["pid"], event["tid"]].append(
@@ -179,7 +183,8 @@ class ProgramTest(unittest.TestCase):
         return json.loads(self.good(*arguments, "--json", **options))
 
     def bad(self, code, words, *arguments, **options):
-        """petra must end with `code`, print nothing on stdout, and on stderr one line that holds the words."""
+        """petra must end with `code`, print nothing on stdout, and on stderr one line that holds
+        the words."""
         found, out, error = self.run_petra(*arguments, **options)
         shown = f"petra {' '.join(arguments)}\n  -> {found}: {error.strip()}"
         print(shown)
@@ -202,7 +207,8 @@ class ProgramTest(unittest.TestCase):
 
 
 def cifar_records(count, seed, labels=(10,)):
-    """Records of random pixels as in the files of CIFAR-10 (labels=(10,)) or CIFAR-100 (labels=(20, 100))."""
+    """Records of random pixels as in the files of CIFAR-10 (labels=(10,)) or CIFAR-100 (labels=(20,
+    100))."""
     stream = random.Random(seed)
     return b"".join(
         bytes(stream.randrange(limit) for limit in labels)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages and kept tensors in other number formats: cluster.message.up, .down and method.keep_precision."""
+"""Messages and kept tensors in other number formats: cluster.message.up, .down and
+method.keep_precision."""
 
 import shutil
 import unittest
@@ -85,10 +86,10 @@ class Quantised(ProgramTest):
             *sets("method.name=backprop", "stages.partition=balanced", "stages.count=1"),
             *formats("int8", "int8", "native"),
         )
-        self.assertEqual(
-            self.read("one/weights.h5"), self.read("two/weights.h5")
-        )  # there are no messages
-        # Evaluations are never quantised: with a rate of 0 they are those of a run without formats, and the losses are not.
+        # There are no messages.
+        self.assertEqual(self.read("one/weights.h5"), self.read("two/weights.h5"))
+        # Evaluations are never quantised: with a rate of 0 they are those of a run without formats,
+        # and the losses are not.
         logs = []
         for options in [], formats("qsgd:2"):
             self.train("still", *sets("optim.lr=0", *TOKENS), *options)
@@ -136,7 +137,8 @@ class Quantised(ProgramTest):
 
     @MPI
     def test_resume(self):
-        """Quantised messages are under way, and inputs or graphs are kept, when a checkpoint is written."""
+        """Quantised messages are under way, and inputs or graphs are kept, when a checkpoint is
+        written."""
         for method, names in (
             ("petra", ("qsgd:3", "int8", "qsgd:5")),
             ("delayed", ("fp16", "bf16", "qsgd:4")),
@@ -191,7 +193,8 @@ class Quantised(ProgramTest):
             self.assertEqual(rest % losses, 0, names)
             self.assertIn(rest // losses, LOSS_BYTES, names)
             others.add((losses, rest))
-            # By the table of docs/semantics/quantisation.md: the first stage sends two streams, of two samples of 1 x 32 x 32.
+            # By the table of docs/semantics/quantisation.md: the first stage sends two streams, of
+            # two samples of 1 x 32 x 32.
             bytes_up = {"native": 4 * 1024, "int8": 4 + 1024, "qsgd:3": 4 + 384}[names[0]]
             self.assertEqual(said[0]["bytes_up"], 2 * 2 * bytes_up)
         self.assertEqual(len(others), 1)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random orders of actions (method.schedule), whatever they do late or out of turn: petra simulate has the actions and the memory of petra train, to the
-nanosecond and the byte, and a run on several processes its bits.
+"""Random orders of actions (method.schedule), whatever they do late or out of turn: petra simulate
+has the actions and the memory of petra train, to the nanosecond and the byte, and a run on several
+processes its bits.
 
 PETRA_TEST_RANDOM=FIRST:COUNT: the first seed, and how many orders are run."""
 

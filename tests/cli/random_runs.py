@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random configs, whatever they combine: petra simulate has the actions and the memory of petra train, to the nanosecond and the byte; a run that --resume
-makes longer, and one on several processes, have its bits; the other commands take the config too. What is refused is refused in one line.
+"""Random configs, whatever they combine: petra simulate has the actions and the memory of petra
+train, to the nanosecond and the byte; a run that --resume makes longer, and one on several
+processes, have its bits; the other commands take the config too. What is refused is refused in one
+line.
 
 PETRA_TEST_RANDOM=FIRST:COUNT: the first seed, and how many configs are run."""
 
@@ -189,7 +191,8 @@ class Compared(ProgramTest):
         )
 
     def same(self, other, what, left_out=()):
-        """`other` has the bits of "one": the weights and the log, but for what begins with one of `left_out`."""
+        """`other` has the bits of "one": the weights and the log, but for what begins with one of
+        `left_out`."""
         self.assertEqual(self.read("one/weights.h5"), self.read(f"{other}/weights.h5"), what)
         found = [contents(self.path(f"{folder}/run.h5")) for folder in ("one", other)]
         for name in found[0].keys() | found[1].keys():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random clusters of equal stages with every method that has an order: the times of petra simulate are computed again from nothing but that
-order (petra schedule), the costs and the rules of docs/semantics/time.md, and are the same to the nanosecond.
+"""Random clusters of equal stages with every method that has an order: the times of petra simulate
+are computed again from nothing but that order (petra schedule), the costs and the rules of
+docs/semantics/time.md, and are the same to the nanosecond.
 
 PETRA_TEST_RANDOM=FIRST:COUNT: the first seed, and how many clusters are simulated."""
 
@@ -106,7 +107,8 @@ def draw(r):
 
 
 class Pipeline:
-    """The rules: what an action of the order may have to wait for. Spans are those that petra simulated."""
+    """The rules: what an action of the order may have to wait for. Spans are those that petra
+    simulated."""
 
     def __init__(self, settings, stages, devices, order, spans):
         self.settings, self.stages, self.devices, self.order, self.spans = (
@@ -123,9 +125,8 @@ class Pipeline:
             and "method.head" not in settings
         )
         self.arrivals = self.transmit(self.sent())
-        self.ends = collections.defaultdict(
-            int
-        )  # of the rounds of the whole pipeline, where there are such
+        # Of the rounds of the whole pipeline, where there are such.
+        self.ends = collections.defaultdict(int)
         if self.method in LOCKED:
             for action, span in spans.items():
                 self.ends[self.locked_round(action)] = max(
@@ -146,7 +147,8 @@ class Pipeline:
     # --- messages ---
 
     def sent(self):
-        """(moment, from, to, bytes, the action that waits for it); to: None for an exchange between replicas."""
+        """(moment, from, to, bytes, the action that waits for it); to: None for an exchange between
+        replicas."""
         for action, span in self.spans.items():
             to = action.stage + {"F": 1, "B": -1}.get(action.kind, self.stages)
             if 1 <= to <= self.stages:
@@ -174,7 +176,8 @@ class Pipeline:
                     yield last[action.stage], device, None, size, action
 
     def transmit(self, messages):
-        """When each arrives, by the action that waits for it: a transmission has its link and the cards of its nodes alone, in the order of sends."""
+        """When each arrives, by the action that waits for it: a transmission has its link and the
+        cards of its nodes alone, in the order of sends."""
         free, arrivals = collections.defaultdict(int), {}
         for moment, source, target, size, action in sorted(
             messages, key=lambda message: message[0]
@@ -226,9 +229,8 @@ class Pipeline:
         for actions in self.order.values():
             engines, updated, passed, number, before, now = [0, 0], 0, 0, 0, 0, 0
             for found, action in actions:
-                if (
-                    found != number
-                ):  # nothing of a round starts on its device before all of the one before has ended
+                # Nothing of a round starts on its device before all of the one before has ended.
+                if found != number:
                     number, before = found, now
                 engine = int(action.kind != "F" and self.settings["cluster.engines"] == 2)
                 reasons = [

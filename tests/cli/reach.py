@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petra reach: synthetic logs whose answer is known in closed form; real runs against a few lines of h5py; a run that is simulated again has the
-seconds of its log and those of petra simulate, to the nanosecond; where the order changes.
+"""petra reach: synthetic logs whose answer is known in closed form; real runs against a few lines
+of h5py; a run that is simulated again has the seconds of its log and those of petra simulate, to
+the nanosecond; where the order changes.
 
 PETRA_TEST_RANDOM=FIRST:COUNT: the first seed, and how many random configs are simulated again."""
 
@@ -78,9 +79,8 @@ class ReachTest(ProgramTest):
     def setUp(self):
         super().setUp()
         self.write("tiny.yaml", TINY)
-        self.write(
-            "same.yaml", "cluster: {cost: {launch_s: 0}}\n"
-        )  # its default: the run is simulated again as it was
+        # Its default: the run is simulated again as it was.
+        self.write("same.yaml", "cluster: {cost: {launch_s: 0}}\n")
 
     def train(self, output, settings, code=0):
         found, _, error = self.run_petra(
@@ -150,8 +150,8 @@ class Synthetic(ReachTest):
                 for attribute, value in attributes.items():
                     new.attrs[attribute] = value
 
-    # backprop on 4 stages at unit costs: forward 1 s at three stages, 3 s at the last, backward 2 s at three stages. The last stage begins
-    # after three forwards, 12 s later again.
+    # backprop on 4 stages at unit costs: forward 1 s at three stages, 3 s at the last, backward 2 s
+    # at three stages. The last stage begins after three forwards, 12 s later again.
     @staticmethod
     def second(microbatch):
         return 12.0 * microbatch + 3
@@ -190,9 +190,8 @@ class Synthetic(ReachTest):
                 (m, m // 2, 2 * (m + 1), 16 * (m + 1), self.second(m), m * (up + down) + up),
             )
             self.assertEqual(row["seconds"]["mean"], self.second(m))
-            self.assertEqual(
-                (row["seconds"]["low"], row["seconds"]["high"]), (None, None)
-            )  # one seed
+            # One seed.
+            self.assertEqual((row["seconds"]["low"], row["seconds"]["high"]), (None, None))
 
     def test_window(self):
         losses = [5, 1, 5, 1, 5, 1, 2, 2, 2, 2]
@@ -218,12 +217,16 @@ class Synthetic(ReachTest):
             self.synthetic(
                 f"run-{seed}", losses, [self.second(m) for m in range(len(losses))], seed
             )
-        note = "note: backprop reaches the target within the first window (1 of 2 seeds); the figures are those of this window\n"
+        note = (
+            "note: backprop reaches the target within the first window (1 of 2 seeds); the figures"
+            " are those of this window\n"
+        )
         self.assertIn(note, self.good("reach", "run-1", "run-2", "--loss", "2", "--window", "3"))
         self.assertNotIn("note:", self.good("reach", "run-2", "--loss", "2", "--window", "3"))
 
     def test_seeds(self):
-        """Three seeds that reach 2 nats at 100, 200 and 400 microbatches, another group at 50, 60, 90."""
+        """Three seeds that reach 2 nats at 100, 200 and 400 microbatches, another group at 50, 60,
+        90."""
         for lr, ends in (("0.5", [100, 200, 400]), ("0.25", [50, 60, 90])):
             for seed, end in enumerate(ends, 1):
                 self.synthetic(
@@ -306,7 +309,8 @@ class Synthetic(ReachTest):
         updates = statistics.geometric_mean((100, 200, 299))
         self.assertRegex(
             table,
-            rf"lr 0.1 +4 +2 +2 of 3 +>= {updates:.4g} +>= \d+ +>= {bound:.4g} +>= [\d.e-]+ +>= {bound / self.second(120):.4g}\n",
+            rf"lr 0.1 +4 +2 +2 of 3 +>= {updates:.4g} +>= \d+ +>= {bound:.4g} +>= [\d.e-]+ +>="
+            rf" {bound / self.second(120):.4g}\n",
         )
         self.assertIn("no interval: one would need the values that are missing", table)
         self.assertRegex(table, r"lr 0.75 +4 +2 +3 of 3 +120 .* 1\n")
@@ -338,8 +342,8 @@ class Synthetic(ReachTest):
             found[1], rf"delayed +4 +2 +1 of 2 +>= {math.sqrt(100 * 200):.4g} .* >= {bound:.4g} "
         )
         self.assertIn(
-            f"delay: delayed needs at least {100 * (more - 1):.3g} % more updates than backprop and takes at most "
-            f"{100 * (1 - bound / self.second(50)):.3g} % less time\n",
+            f"delay: delayed needs at least {100 * (more - 1):.3g} % more updates than backprop and"
+            f" takes at most {100 * (1 - bound / self.second(50)):.3g} % less time\n",
             found[1],
         )
 
@@ -392,8 +396,11 @@ class Real(ReachTest):
     def test_sweep(self):
         self.write(
             "grid.yaml",
-            "base: tiny.yaml\nrows:\n  - {name: exact, set: {method.name: 1f1b, method.accumulate: 2}}\n"
-            "  - {name: late, set: {method.name: pipedream, method.accumulate: 2}}\nseeds: [1, 2]\n",
+            "base: tiny.yaml\n"
+            "rows:\n"
+            "  - {name: exact, set: {method.name: 1f1b, method.accumulate: 2}}\n"
+            "  - {name: late, set: {method.name: pipedream, method.accumulate: 2}}\n"
+            "seeds: [1, 2]\n",
         )
         self.good("sweep", "grid.yaml", "--output", "sweep", "--quiet")
         os.rename(self.path("sweep"), self.path("moved"))
@@ -532,7 +539,10 @@ class Real(ReachTest):
                 "cluster.jitter.model",
             ),
             (
-                "--over: cluster.jitter.scale from 1 to 100: '100' is out of range; expected a number, 0 .. 10\n",
+                (
+                    "--over: cluster.jitter.scale from 1 to 100: '100' is out of range; expected a"
+                    " number, 0 .. 10\n"
+                ),
                 "run",
                 "--loss",
                 "9",
@@ -551,7 +561,10 @@ class Real(ReachTest):
                 "eval",
             ),
             (
-                "bare.yaml: sets no key of the section cluster that is read from it, such as cluster.engines",
+                (
+                    "bare.yaml: sets no key of the section cluster that is read from it, such as"
+                    " cluster.engines"
+                ),
                 "run",
                 "--loss",
                 "2",
@@ -653,9 +666,10 @@ class Real(ReachTest):
         self.bad(1, "has neither run.h5 nor summary.json", "reach", "empty", "--loss", "2")
         self.bad(1, "nowhere", "reach", "nowhere", "--loss", "2")
         self.bad(1, "nowhere.yaml", "reach", "run", "--loss", "2", "--on", "nowhere.yaml")
+        # Seconds of the log, no bytes.
         self.assertIsNone(
             self.rows("measured", "--loss", "9", "--window", "1")["petra"]["bytes"]["mean"]
-        )  # seconds of the log, no bytes
+        )
         self.assertEqual(
             self.rows("arrival", "--loss", "9", "--window", "1")["petra-arrival"]["seconds"][
                 "reached"
@@ -670,8 +684,11 @@ class Real(ReachTest):
         text = {**plain, "data.set": "text", "data.eval_share": 0}
         self.write(
             "shapes.yaml",
-            "run: {epochs: 1, eval_every: 0}\ndata: {set: shapes, batch: 2, limit: 48, workers: 1}\n"
-            "model: {family: revnet, depth: 18, width: 4}\nlr: {warmup_epochs: 0}\ndevice: {threads: 1}\n",
+            "run: {epochs: 1, eval_every: 0}\n"
+            "data: {set: shapes, batch: 2, limit: 48, workers: 1}\n"
+            "model: {family: revnet, depth: 18, width: 4}\n"
+            "lr: {warmup_epochs: 0}\n"
+            "device: {threads: 1}\n",
         )
         self.train("grammar", plain)
         self.train("fewer", {**plain, "data.limit": 24})
@@ -689,17 +706,26 @@ class Real(ReachTest):
             )
         for words, *runs in (
             (
-                "grammar/run.h5 is trained with data.set: grammar, text-a/run.h5 with data.set: text; expected",
+                (
+                    "grammar/run.h5 is trained with data.set: grammar, text-a/run.h5 with data.set:"
+                    " text; expected"
+                ),
                 "grammar",
                 "text-a",
             ),
             (
-                "shapes-10/run.h5 is trained with model.classes: 10, shapes-12/run.h5 with model.classes: 12; expected",
+                (
+                    "shapes-10/run.h5 is trained with model.classes: 10, shapes-12/run.h5 with"
+                    " model.classes: 12; expected"
+                ),
                 "shapes-10",
                 "shapes-12",
             ),
             (
-                'text-a/run.h5 is trained with data.path: "a.txt", text-b/run.h5 with data.path: "b.txt"; expected',
+                (
+                    'text-a/run.h5 is trained with data.path: "a.txt", text-b/run.h5 with'
+                    ' data.path: "b.txt"; expected'
+                ),
                 "text-a",
                 "text-b",
             ),
@@ -710,7 +736,10 @@ class Real(ReachTest):
     def test_cells_that_are_left_out(self):
         self.write(
             "grid.yaml",
-            "base: tiny.yaml\nrows:\n  - {name: exact, set: {method.name: 1f1b}}\n  - {name: late, set: {method.name: petra}}\n"
+            "base: tiny.yaml\n"
+            "rows:\n"
+            "  - {name: exact, set: {method.name: 1f1b}}\n"
+            "  - {name: late, set: {method.name: petra}}\n"
             "seeds: [1, 2, 3]\n",
         )
         self.good("sweep", "grid.yaml", "--output", "sweep", "--quiet")
@@ -748,7 +777,10 @@ class Real(ReachTest):
             (code, error),
             (
                 0,
-                "petra: warning: run/run.h5: this run is not complete, and counts as far as its log goes\n",
+                (
+                    "petra: warning: run/run.h5: this run is not complete, and counts as far as its"
+                    " log goes\n"
+                ),
             ),
         )
         self.assertTrue(json.loads(out)["clusters"][0]["rows"][0]["runs"][0]["reached"])
@@ -785,11 +817,13 @@ class Real(ReachTest):
             self.assertRegex(out, r"batch 3 +4 +3 +1 of 1 +2 +144 ")
             self.assertRegex(
                 out,
-                rf"\ncosts    batch {words[0]} \(seconds.*\n         batch {words[1]} \(seconds.*\nlinks    latency",
+                rf"\ncosts    batch {words[0]} \(seconds.*\n         batch {words[1]}"
+                r" \(seconds.*\nlinks    latency",
             )
 
     def test_unlike_groups(self):
-        """On different numbers of devices, or with different numbers of samples per update, there is no ratio unless it is asked for."""
+        """On different numbers of devices, or with different numbers of samples per update, there
+        is no ratio unless it is asked for."""
         plain = {"run.epochs": 1, "run.eval_every": 0}
         for name, settings in (
             ("exact", {"method.name": "1f1b", "method.accumulate": 4}),
@@ -870,7 +904,8 @@ class Real(ReachTest):
         )
         out = self.good("reach", "plain", "int8", "--loss", "9", "--window", "1")
         self.assertIn(
-            "\nnetwork  RevGPT of 3 blocks, width 8, 2 heads, context 8, vocabulary 64, 3720 parameters\n",
+            "\nnetwork  RevGPT of 3 blocks, width 8, 2 heads, context 8, vocabulary 64, 3720"
+            " parameters\n",
             out,
         )
         rows = self.rows("plain", "int8", "--loss", "9", "--window", "1")
@@ -886,7 +921,10 @@ class Real(ReachTest):
         log = self.log("run")
         mean = numpy.convolve(log["loss"], numpy.ones(6) / 6, "valid")
         at = int(numpy.argmin(mean))
-        words = f"not reached: 1f1b: the lowest smoothed loss is {mean[at]:.5g} nats, after {(at + 5) // 2} updates and {log['virtual_s'][at + 5]:.4g} s (seed 1)\n"
+        words = (
+            f"not reached: 1f1b: the lowest smoothed loss is {mean[at]:.5g} nats, after"
+            f" {(at + 5) // 2} updates and {log['virtual_s'][at + 5]:.4g} s (seed 1)\n"
+        )
         self.assertIn(words, self.good("reach", "run", "--loss", "0.1", "--window", "3"))
         nearest = self.rows("run", "--loss", "0.1", "--window", "3")["1f1b"]["runs"][0]["nearest"]
         self.assertAlmostEqual(nearest.pop("value"), mean[at], places=12)
@@ -987,7 +1025,8 @@ class Real(ReachTest):
                 "reach", "run", "--loss", "9", "--window", "1", option, "file.yaml"
             )
             line = (
-                f"petra: warning: file.yaml: no effect in a file of {option}: {words}; they stay those of the runs\n"
+                f"petra: warning: file.yaml: no effect in a file of {option}: {words}; they stay"
+                " those of the runs\n"
                 if words
                 else ""
             )
@@ -1047,7 +1086,8 @@ class Again(ReachTest):
     """A run that is simulated again."""
 
     def check_own(self, run, what, as_logged=True):
-        """Every loss of the log, or of k microbatches on, has its second on the cluster of the run, and as many bytes as by the log."""
+        """Every loss of the log, or of k microbatches on, has its second on the cluster of the run,
+        and as many bytes as by the log."""
         group = self.reach(run, "--loss", "0", "--window", "1", "--on", "same.yaml")["clusters"][0][
             "rows"
         ][0]
@@ -1180,7 +1220,8 @@ class Again(ReachTest):
         self.assertEqual(count, COUNT)
 
     def simulated(self, run, settings):
-        """When the last stage begins its action of each microbatch in petra simulate, and the bytes that the trace has by then."""
+        """When the last stage begins its action of each microbatch in petra simulate, and the bytes
+        that the trace has by then."""
         log = self.log(run)
         batches = 48  # of both epochs
         code, _, error = self.run_petra(
@@ -1219,11 +1260,14 @@ class Again(ReachTest):
         """petra simulate with the same keys has the same seconds."""
         self.write(
             "a.yaml",
-            "cluster: {cost: {model: roofline, device: h100, arithmetic: bf16}, link: {preset: 10gbe}}\n",
+            "cluster: {cost: {model: roofline, device: h100, arithmetic: bf16}, link: {preset:"
+            " 10gbe}}\n",
         )
         self.write(
             "b.yaml",
-            "base: a.yaml\ncluster: {link: {latency_s: 0.003}, engines: 2, jitter: {model: lognormal, scale: 0.3}, speeds: [1, 2, 0.5, 1]}\n",
+            "base: a.yaml\n"
+            "cluster: {link: {latency_s: 0.003}, engines: 2, jitter: {model: lognormal, scale:"
+            " 0.3}, speeds: [1, 2, 0.5, 1]}\n",
         )
         on = {
             "a.yaml": {
@@ -1258,7 +1302,9 @@ class Again(ReachTest):
     def test_another_model(self):
         self.write(
             "large.yaml",
-            "model: {width: 64, depth: 5, heads: 4, context: 16}\ndata: {batch: 1}\nstages: {partition: list, blocks: [2, 5, 3, 2]}\n",
+            "model: {width: 64, depth: 5, heads: 4, context: 16}\n"
+            "data: {batch: 1}\n"
+            "stages: {partition: list, blocks: [2, 5, 3, 2]}\n",
         )
         self.write("a.yaml", "cluster: {cost: {model: roofline}, link: {preset: 100gbe}}\n")
         more = {
@@ -1319,7 +1365,8 @@ class Again(ReachTest):
             for run in ("one", "two")
         }
         self.assertEqual(at["one"]["microbatch"], 9)
-        # Of four updates, every stage has made those before the flush of microbatch 8; a ring of two sends a gradient once each way.
+        # Of four updates, every stage has made those before the flush of microbatch 8; a ring of
+        # two sends a gradient once each way.
         self.assertEqual(
             at["two"]["bytes"] - 2 * at["one"]["bytes"],
             4 * 2 * sum(2 * 4 * ((int(p) + 1) // 2) for p in parameters),
@@ -1427,9 +1474,8 @@ class Figures(ReachTest):
         ]
         self.assertEqual([trace["name"] for trace in lines], ["1f1b", "pipedream"])
         traces = figures[1]["views"][""]["traces"]
-        self.assertFalse(
-            [trace for trace in traces if "fill" in trace]
-        )  # a band of two seeds would cover the panel
+        # A band of two seeds would cover the panel.
+        self.assertFalse([trace for trace in traces if "fill" in trace])
         (seeds,) = [trace for trace in traces if trace["name"] == "pipedream: seeds"]
         self.assertEqual(len(seeds["x"]), 2)
         self.assertIn("small points: the seeds of groups of two", figures[1]["views"][""]["note"])
@@ -1460,7 +1506,8 @@ class Over(ReachTest):
         runs = ["a1", "a2", "b1", "b2", "--loss", repr(float(max(lowest)) + 1e-9), "--window", "3"]
         self.write(
             "c.yaml",
-            "cluster: {cost: {model: constant, forward_s: 0.001, backward_s: 0.002}, link: {bandwidth_Bps: 1e5, latency_s: 0.01}}\n",
+            "cluster: {cost: {model: constant, forward_s: 0.001, backward_s: 0.002}, link:"
+            " {bandwidth_Bps: 1e5, latency_s: 0.01}}\n",
         )
         found = self.reach(*runs, "--on", "c.yaml", "--over", "cluster.link.latency_s=1e-5:1")[
             "clusters"
@@ -1485,7 +1532,8 @@ class Over(ReachTest):
         self.assertAlmostEqual(default["values"][-1], 1, places=9)
 
     def test_changes(self):
-        """Where the order of two groups changes, each is the faster one on its side: petra reconstructs, 1f1b does not."""
+        """Where the order of two groups changes, each is the faster one on its side: petra
+        reconstructs, 1f1b does not."""
         self.train(
             "a", {"method.name": "1f1b", "method.accumulate": 4, "run.epochs": 4, "optim.lr": 0.05}
         )
@@ -1499,7 +1547,8 @@ class Over(ReachTest):
         runs = ["a", "b", "--loss", repr(float(max(lowest)) + 0.01), "--window", "1"]
         self.write(
             "c.yaml",
-            "cluster: {cost: {model: constant, forward_s: 0.01, backward_s: 0.02, reconstruct_s: 0.01}, link: {bandwidth_Bps: 1e6}}\n",
+            "cluster: {cost: {model: constant, forward_s: 0.01, backward_s: 0.02, reconstruct_s:"
+            " 0.01}, link: {bandwidth_Bps: 1e6}}\n",
         )
         found = self.reach(*runs, "--on", "c.yaml", "--over", "cluster.cost.reconstruct_s=1e-3:10")[
             "clusters"
@@ -1515,7 +1564,8 @@ class Over(ReachTest):
         for factor, best in (0.999, "petra"), (1.001, "1f1b"):
             self.write(
                 "at.yaml",
-                f"base: c.yaml\ncluster: {{cost: {{reconstruct_s: {factor * changes[0]['value']!r}}}}}\n",
+                "base: c.yaml\n"
+                f"cluster: {{cost: {{reconstruct_s: {factor * changes[0]['value']!r}}}}}\n",
             )
             self.assertEqual(self.reach(*runs, "--on", "at.yaml")["clusters"][0]["best"], best)
         text = self.good(

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cluster.replicas: pipelines on different parts of every microbatch, emulated, executed and simulated."""
+"""cluster.replicas: pipelines on different parts of every microbatch, emulated, executed and
+simulated."""
 
 import math
 import os
@@ -70,7 +71,8 @@ class Replicas(ProgramTest):
         "petra was built without MPI, or there is no mpirun",
     )
     def test_resume(self):
-        """Three microbatches an update, four an epoch: the checkpoint is in the middle of what the replicas accumulate."""
+        """Three microbatches an update, four an epoch: the checkpoint is in the middle of what the
+        replicas accumulate."""
         options = [
             *TWO,
             "--set",
@@ -115,7 +117,8 @@ class Replicas(ProgramTest):
         "petra was built without MPI, or there is no mpirun",
     )
     def test_memory(self):
-        """What replicas exchange is in the accounts, and no process holds more than petra simulate says."""
+        """What replicas exchange is in the accounts, and no process holds more than petra simulate
+        says."""
         options = [
             *executed.COMMON,
             "--set",
@@ -156,7 +159,8 @@ class Replicas(ProgramTest):
             )
         for stages in range(6), range(6, 10):
             one, two = (sum(stage[j]["messages"] for j in stages) for stage in said)
-            # A copy, two buffers out, and in, of which two may wait for each stage: halves of what the largest stage shares.
+            # A copy, two buffers out, and in, of which two may wait for each stage: halves of what
+            # the largest stage shares.
             buffers = (2 + 1 + 2 * len(stages)) * (max(shared[j] for j in stages) // 2 + 64)
             self.assertAlmostEqual(
                 two - one, sum(shared[j] for j in stages) + buffers, delta=100 * len(stages)
@@ -173,7 +177,8 @@ class Replicas(ProgramTest):
         "petra was built without MPI, or there is no mpirun",
     )
     def test_between_gpus(self):
-        """The pipelines' messages go from device to device, over stand-ins; gradients through the hosts."""
+        """The pipelines' messages go from device to device, over stand-ins; gradients through the
+        hosts."""
         environment = {
             **os.environ,
             **executed.ENVIRONMENT,
@@ -260,7 +265,8 @@ class Replicas(ProgramTest):
             )
             self.assertGreater(simulated["makespan_ns"], one["makespan_ns"])
             self.assertNotIn("bytes_exchanged", one["stages"][0])
-            # Of two replicas each sends as much as there are gradients and running statistics, in every update.
+            # Of two replicas each sends as much as there are gradients and running statistics, in
+            # every update.
             with h5py.File(self.path(f"out-{method}/weights.h5"), "r") as file:
                 elements = []
                 file.visititems(

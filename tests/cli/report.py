@@ -31,13 +31,18 @@ os.environ["PYTHON"], os.environ["PYTHONDONTWRITEBYTECODE"], os.environ["MPLBACK
     "Agg",
 )
 import entry  # noqa: E402
+
 from petrapipe import runs, sweeps, text as texts  # noqa: E402
-from petrapipe.figures import (
+from petrapipe.figures import (  # noqa: E402
     accumulation as plot_accumulation,
     sweep as plot_sweep,
     timeline as plot_timeline,
-)  # noqa: E402
-from petrapipe.report import data as report_data, figures as report_figures, page as report_page  # noqa: E402
+)
+from petrapipe.report import (  # noqa: E402
+    data as report_data,
+    figures as report_figures,
+    page as report_page,
+)
 
 HAS_PLOTLY = importlib.util.find_spec("plotly") is not None
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -76,7 +81,8 @@ class Pythons(ProgramTest):
         self.assertEqual(len(self.scripts), 10)
 
     def run_by(self, python, *command, **more):
-        """Exit status and the last line of an error, of which there is no other; more: variables of the environment."""
+        """Exit status and the last line of an error, of which there is no other; more: variables of
+        the environment."""
         environment = self.environment | ({"PETRA_PYTHON": python} if python else {}) | more
         ended = subprocess.run(
             command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False
@@ -99,9 +105,8 @@ class Pythons(ProgramTest):
                 (1, True),
                 line,
             )
-            if any(
-                word in script for word in ("sweep", "accumulation", "reach")
-            ):  # need no module for some of what they do
+            # Need no module for some of what they do.
+            if any(word in script for word in ("sweep", "accumulation", "reach")):
                 continue
             status, line = self.run_by(self.bare, script, "--help")
             self.assertEqual(
@@ -152,7 +157,8 @@ class Pythons(ProgramTest):
             )
 
     def test_another(self):
-        """If the chosen Python lacks h5py, or cannot load it, another on PATH takes over; if there is none, one line says what is missing."""
+        """If the chosen Python lacks h5py, or cannot load it, another on PATH takes over; if there
+        is none, one line says what is missing."""
         self.write("broken/h5py.py", "raise ImportError('libhdf5.so.103 is not there')")
         self.write(
             "bare/bin/python3.99", f'#!/bin/sh\nunset PYTHONPATH\nexec {sys.executable} "$@"\n'
@@ -194,7 +200,8 @@ class Pythons(ProgramTest):
 
 
 def write_actions(path, count, stages=4, length=30, gap=20):
-    """The log of a run with so many actions: on each stage F, twice as long B and, after every fourth, an update of 2; random gaps."""
+    """The log of a run with so many actions: on each stage F, twice as long B and, after every
+    fourth, an update of 2; random gaps."""
     gaps, busy, rows, microbatch = numpy.random.default_rng(count), [0] * stages, [], 0
     while len(rows) < count:
         for stage in range(stages):
@@ -314,16 +321,18 @@ class Report(ProgramTest):
             (band["x"], band["y"], petra["y"]),
             ([1, 4, 4, 1], [60.0, 30.0, 20.0, 40.0], [50.0, 25.0]),
         )
-        self.assertEqual(
-            (other["name"], other["error_y"]["array"]), ("&lt;b&gt;", [None])
-        )  # Plotly knows tags
+        # Plotly knows tags.
+        self.assertEqual((other["name"], other["error_y"]["array"]), ("&lt;b&gt;", [None]))
         self.assertIn("one seed", sweep["views"]["0/0"]["note"])
 
     def test_words_of_tokens(self):
-        """Losses of a run on tokens are a token's; where the data are is not said to change nothing."""
+        """Losses of a run on tokens are a token's; where the data are is not said to change
+        nothing."""
         self.write(
             "gpt.yaml",
-            "data: {set: grammar, batch: 2, limit: 8, eval_limit: 2}\nrun: {epochs: 1}\nlr: {warmup_epochs: 0}\n"
+            "data: {set: grammar, batch: 2, limit: 8, eval_limit: 2}\n"
+            "run: {epochs: 1}\n"
+            "lr: {warmup_epochs: 0}\n"
             "model: {family: revgpt, depth: 1, width: 4, heads: 1, context: 4}\n",
         )
         self.good("train", "gpt.yaml", "--output", "runs/gpt", "--quiet", "--set", "data.path=here")
@@ -342,9 +351,8 @@ class Report(ProgramTest):
             (("mine",), ["Accuracy on the"]),
             (("gpt", "mine"), ["Loss on the", "Accuracy on the"]),
         ):
-            figures = self.sections(*names)["training"]["figures"][
-                2::2
-            ]  # each figure over the epochs has one over time beside it
+            # Each figure over the epochs has one over time beside it.
+            figures = self.sections(*names)["training"]["figures"][2::2]
             self.assertEqual(
                 [
                     figure["caption"][: len(caption)]
@@ -427,7 +435,8 @@ class Report(ProgramTest):
         )
 
     def test_lags_are_those_of_the_simulation(self):
-        """Counted from the actions as the simulation itself counts them, for the stage whose F and B are one action, too."""
+        """Counted from the actions as the simulation itself counts them, for the stage whose F and
+        B are one action, too."""
         data = report_data.RunData(self.path("runs/priced/run.h5"), "priced")
         lags = report_data.lags(data)
         self.assertEqual(sorted(lags), list(range(1, 11)))
@@ -440,10 +449,11 @@ class Report(ProgramTest):
             [lags[stage].max() for stage in range(1, 11)],
             data.run.array("simulate/lag_max").values.tolist(),
         )
+        # B reads the weights of its F, though the stage has others by then.
         for method in (
             "ddg",
             "pipedream-2bw",
-        ):  # B reads the weights of its F, though the stage has others by then
+        ):
             self.good(
                 "simulate",
                 "small.yaml",
@@ -481,7 +491,8 @@ class Report(ProgramTest):
         self.assertEqual(self.sections("mine", "priced")["fidelity"]["without"], ["priced"])
 
     def test_what_is_left_out_comes_last(self):
-        """A heading and a link for each section with figures; then one list, a line a reason. Of a sweep alone no section of runs is missed."""
+        """A heading and a link for each section with figures; then one list, a line a reason. Of a
+        sweep alone no section of runs is missed."""
         sections = list(self.sections("mine", "priced").values())
         body = report_page.body_of(sections, "<p>tables</p>")
         self.assertEqual(re.findall('<section id="([^"]*)"', body), ["runs", *SECTIONS, "left-out"])
@@ -490,8 +501,10 @@ class Report(ProgramTest):
             [
                 "Loss and accuracy of priced: no losses in the log, which only a training has",
                 "Fidelity of gradients of priced: no probes in the log (probe.per_epoch > 0)",
-                "Predicted and measured of priced: no prediction in the log (run.mode: execute with "
-                "cluster.cost.model: profile)",
+                (
+                    "Predicted and measured of priced: no prediction in the log (run.mode: execute"
+                    " with cluster.cost.model: profile)"
+                ),
             ],
         )
         for name in SECTIONS[:-1]:
@@ -514,7 +527,8 @@ class Report(ProgramTest):
         )
 
     def test_colours_of_cosines(self):
-        """From -1 to 1 with 0 in the middle, whatever there is; each shade lies on its side of 0."""
+        """From -1 to 1 with 0 in the middle, whatever there is; each shade lies on its side of
+        0."""
         for values in [[0.9, 0.99]], [[-0.8, 0.1]], [[numpy.nan, -1.0]]:
             trace = report_figures.heat([1, 2], [1], numpy.array(values), "epoch", "cosine")
             self.assertEqual((trace["zmin"], trace["zmax"]), (-1, 1))
@@ -526,14 +540,14 @@ class Report(ProgramTest):
         self.assertEqual((trace["zmin"], trace["zmax"], trace["z"]), (-2, 2, [[-2.0, 1.585]]))
 
     def test_axes(self):
-        """Stages and epochs have marks at whole numbers; memory is in MB, as the program prints it."""
+        """Stages and epochs have marks at whole numbers; memory is in MB, as the program prints
+        it."""
         found = self.sections("mine", "priced")
         for figure in found["training"]["figures"][::2]:
             axis = figure["views"][""]["layout"]["xaxis"]
             self.assertEqual((axis["title"]["text"], axis["dtick"]), ("epochs trained", 1))
-            self.assertTrue(
-                figure["views"][""]["layout"]["showlegend"]
-            )  # one of two runs: the legend says which
+            # One of two runs: the legend says which.
+            self.assertTrue(figure["views"][""]["layout"]["showlegend"])
         for figure in found["training"]["figures"][1::2]:
             self.assertEqual(
                 figure["views"]["0"]["layout"]["xaxis"]["title"]["text"], "virtual time (s)"
@@ -565,11 +579,17 @@ class Report(ProgramTest):
         )
 
     def test_sweep_over_tokens(self):
-        """Its first figure is the loss, in the report, in plot_sweep and in plot_accumulation and its twin."""
+        """Its first figure is the loss, in the report, in plot_sweep and in plot_accumulation and
+        its twin."""
         self.write(
             "grid.yaml",
-            "config:\n  data: {set: grammar, batch: 2, limit: 8, eval_limit: 2}\n  run: {epochs: 1}\n  lr: {warmup_epochs: 0}\n"
-            "  model: {family: revgpt, depth: 1, width: 4, heads: 1, context: 4}\naxes: {method.accumulate: [1, 2]}\nseeds: [1, 2]\n",
+            "config:\n"
+            "  data: {set: grammar, batch: 2, limit: 8, eval_limit: 2}\n"
+            "  run: {epochs: 1}\n"
+            "  lr: {warmup_epochs: 0}\n"
+            "  model: {family: revgpt, depth: 1, width: 4, heads: 1, context: 4}\n"
+            "axes: {method.accumulate: [1, 2]}\n"
+            "seeds: [1, 2]\n",
         )
         out = self.good("sweep", "grid.yaml", "--output", "tokens")
         self.assertIn("virtual_s", out)  # of an emulation wall time says nothing
@@ -611,20 +631,21 @@ class Report(ProgramTest):
                     text=True,
                     check=False,
                 )
-                self.assertEqual(
-                    done.returncode, 0, done.stderr
-                )  # it warns of an axis on which all values are equal
+                # It warns of an axis on which all values are equal.
+                self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertIn(drawn, self.read("a.svg").decode())
 
     SPARSE = """\
-combination,overrides,row,method.name,stages.count,cells,complete,eval_top1_mean,eval_top1_interval95
+combination,overrides,row,method.name,stages.count,cells,complete,eval_top1_mean,\
+eval_top1_interval95
 backprop,"method.name=backprop",backprop,backprop,0,3,3,0.5,0.1
 petra-2,"stages.count=2",petra-2,petra,2,3,2,0.4,0.1
 petra-10,"stages.count=0",petra-10,petra,0,3,0,,
 """
 
     def test_rows_that_leave_keys_at_their_defaults(self):
-        """They have the defaults' values, which the summary tells; over the rows there is one line. Cells that are not complete are counted."""
+        """They have the defaults' values, which the summary tells; over the rows there is one line.
+        Cells that are not complete are counted."""
         self.write("sweep/summary.csv", self.SPARSE)
         section = self.sections("mine")["sweeps"]
         (figure,) = section["figures"]
@@ -655,8 +676,10 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
         """method.extra_delay is a list in a config, and a number in most grids."""
         self.write(
             "sweep/summary.csv",
-            "combination,overrides,method.extra_delay,cells,complete,eval_top1_mean,eval_top1_interval95\n"
-            'a,"method.extra_delay=0","[0]",1,1,0.5,\nb,"method.extra_delay=[16]","[16]",1,1,0.25,\n',
+            "combination,overrides,method.extra_delay,cells,complete,eval_top1_mean,"
+            "eval_top1_interval95\n"
+            'a,"method.extra_delay=0","[0]",1,1,0.5,\n'
+            'b,"method.extra_delay=[16]","[16]",1,1,0.25,\n',
         )
         view = self.sections("mine")["sweeps"]["figures"][0]["views"]["0/0"]
         self.assertEqual([trace["x"] for trace in view["traces"]], [[0.0, 16.0]])
@@ -671,7 +694,8 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
         return names
 
     def test_every_choice_has_a_view(self):
-        """The page finds a view by the choices of all controls; a figure without controls has one view, called ""."""
+        """The page finds a view by the choices of all controls; a figure without controls has one
+        view, called ""."""
         for section in self.sections("mine", "priced", *self.write_timelines()).values():
             for figure in section["figures"]:
                 keys = [
@@ -683,7 +707,8 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
                 self.assertEqual(sorted(keys), sorted(figure["views"]), figure["caption"])
 
     def test_no_action_vanishes(self):
-        """Each has a bar, a part of a column of its kind at its time, or of an update a tick; columns are full at most."""
+        """Each has a bar, a part of a column of its kind at its time, or of an update a tick;
+        columns are full at most."""
         for name in self.write_timelines():
             for actions in report_data.windows(
                 report_data.RunData(self.path(f"runs/{name}/run.h5"), name)
@@ -715,7 +740,8 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
                         )
 
     def test_narrow_actions_are_drawn(self):
-        """Forty of each kind, each a thousandth of the time between two, can be counted in the figure and in its twin."""
+        """Forty of each kind, each a thousandth of the time between two, can be counted in the
+        figure and in its twin."""
         if not importlib.util.find_spec("matplotlib"):
             self.skipTest("no matplotlib (Debian: python3-matplotlib)")
         from matplotlib import image
@@ -819,9 +845,8 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
             for view in figure["views"].values()
         ]
         for view in views:
-            graph_objects.Figure(
-                data=view["traces"], layout=view["layout"]
-            )  # refuses what Plotly does not know
+            # Refuses what Plotly does not know.
+            graph_objects.Figure(data=view["traces"], layout=view["layout"])
             for name in "xaxis", "yaxis":
                 self.assertTrue(view["layout"][name]["title"]["text"])
         self.assertGreater(len(views), 20)
@@ -893,14 +918,14 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
                 result["page"], result["window"], "the page is wider than its window"
             )
             self.assertEqual(len(result["timelines"]), len(views))
-            self.assertIn(
-                "p<i>&amp;, mean", result["legends"]
-            )  # as it stands, though Plotly knows tags and references
+            # As it stands, though Plotly knows tags and references.
+            self.assertIn("p<i>&amp;, mean", result["legends"])
             for view, found in zip(views, result["timelines"]):
                 self.compare_details(view["actions"], found)
 
     def compare_details(self, actions, found):
-        """The page draws what `details` says of as many columns, but for what rounding moves to the next column; of the zoomed range more."""
+        """The page draws what `details` says of as many columns, but for what rounding moves to the
+        next column; of the zoomed range more."""
         columns = {
             "kind": numpy.array(list(actions["kind"])),
             "stage": numpy.array(actions["stage"]),
@@ -932,7 +957,8 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
         self.assertEqual(found["reset"]["range"], found["all"]["range"])
 
 
-# Of runs: each is special to something that draws or prints; the last two are no text, or two lines.
+# Of runs: each is special to something that draws or prints; the last two are no text, or two
+# lines.
 NAMES = [
     "_x",
     "$x_{1$",
@@ -949,7 +975,8 @@ SHOWN_NAMES = [*NAMES[:-2], r"\xff", r"n\x0aew"]
 
 
 class Names(ProgramTest):
-    """A run or a sweep is called by any name that a folder can have, in every figure, page, table and message."""
+    """A run or a sweep is called by any name that a folder can have, in every figure, page, table
+    and message."""
 
     def setUp(self):
         super().setUp()
@@ -971,7 +998,8 @@ class Names(ProgramTest):
         self.places = ["runs/" + name for name in NAMES]
 
     def run_one(self, *line):
-        """What it prints. Nothing ends with a traceback, and nothing is said but what is expected."""
+        """What it prints. Nothing ends with a traceback, and nothing is said but what is
+        expected."""
         done = subprocess.run(
             [
                 line[0] if os.path.isabs(line[0]) else os.path.join(ROOT, "analysis", line[0]),
@@ -1038,9 +1066,8 @@ class Names(ProgramTest):
             "plot_training.py", *self.places, "--table", "-o", os.fsdecode(b"\xff.png")
         )
         self.assertEqual([line.split("  ")[0] for line in table.splitlines()[1:]], SHOWN_NAMES)
-        self.assertEqual(
-            len({texts.columns_of(line) for line in table.splitlines()}), 1
-        )  # the last column ends at one place
+        # The last column ends at one place.
+        self.assertEqual(len({texts.columns_of(line) for line in table.splitlines()}), 1)
         self.run_one("plot_timeline.py", self.places[-1], "-o", "timeline.png")
         for place in self.places:
             self.run_here("plot_timeline.py", place, "-o", "timeline.png")
@@ -1058,7 +1085,8 @@ class Names(ProgramTest):
             "<tspan[^>]*>([^<]*)</tspan>|<text>(.*?)</text>", self.read("it's a.svg").decode()
         )
         drawn = [html.unescape("".join(found)) for found in drawn]
-        # A character that no font here has is shown by its bytes, for gnuplot would cover the figure with it.
+        # A character that no font here has is shown by its bytes, for gnuplot would cover the
+        # figure with it.
         fonts = (
             shutil.which("fc-list")
             and subprocess.run(
@@ -1118,7 +1146,9 @@ class Names(ProgramTest):
         self.write("stub/torch.py", "raise ImportError('not this one')")
         self.write(
             "stub/tensorboardX.py",
-            "class SummaryWriter:\n    def __init__(self, folder): pass\n    def add_scalar(self, *a, **k): pass\n"
+            "class SummaryWriter:\n"
+            "    def __init__(self, folder): pass\n"
+            "    def add_scalar(self, *a, **k): pass\n"
             "    def close(self): pass\n",
         )
         out = self.run_one("to_tensorboard.py", *self.places, "-o", os.fsdecode(b"\xfe"))
@@ -1152,7 +1182,8 @@ class Names(ProgramTest):
             )
 
     def test_program(self):
-        """Columns of `petra list` begin at one place, which is counted in columns of a terminal; JSON has every name in valid UTF-8."""
+        """Columns of `petra list` begin at one place, which is counted in columns of a terminal;
+        JSON has every name in valid UTF-8."""
         lines = self.run_one(PETRA, "list", "runs").splitlines()
         self.assertEqual(len(lines), 1 + len(NAMES))
         places = {texts.columns_of(line[: line.index("  petra, k = 1")]) for line in lines[1:]}
@@ -1166,9 +1197,8 @@ class Names(ProgramTest):
         runs = {
             run["run"] for run in json.loads(self.run_one(PETRA, "list", "runs", "--json"))["runs"]
         }
-        self.assertEqual(
-            runs, {"runs/" + name for name in [*NAMES[:-2], r"\xff", "n\new"]}
-        )  # JSON has an escape for a control of its own
+        # JSON has an escape for a control of its own.
+        self.assertEqual(runs, {"runs/" + name for name in [*NAMES[:-2], r"\xff", "n\new"]})
         for place, name in zip(self.places[-2:], SHOWN_NAMES[-2:]):
             out = self.run_one(PETRA, "compare", place, "runs/_x")
             self.assertIn(f"A  runs/{name}: ", out)
@@ -1194,7 +1224,8 @@ class Tensorboard(ProgramTest):
             """
 class SummaryWriter:
     def __init__(self, folder): self.rows, self.folder = {}, folder
-    def add_scalar(self, tag, value, step, walltime): self.rows.setdefault(tag, []).append((step, value, walltime))
+    def add_scalar(self, tag, value, step, walltime):
+        self.rows.setdefault(tag, []).append((step, value, walltime))
     def close(self):
         import json, os
         os.makedirs(self.folder)

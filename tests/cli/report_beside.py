@@ -277,7 +277,7 @@ class Beside(ProgramTest):
     def test_printed(self):
         """The command says what is unlike, in words and as JSON."""
         try:
-            import plotly  # noqa: F401 pylint: disable=unused-import
+            import plotly  # noqa: F401
         except ImportError:
             self.skipTest("no plotly (Debian: python3-plotly)")
         self.assertIn(

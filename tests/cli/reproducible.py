@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same config and seed give the same bits, whatever loads the images; another seed gives others."""
+"""The same config and seed give the same bits, whatever loads the images; another seed gives
+others."""
 
 import os
 
@@ -72,7 +73,8 @@ class Reproducible(ProgramTest):
                 self.assertNotEqual(first["weights.h5"], other["weights.h5"])
 
     def test_cores_of_what_gsl_multiplies(self):
-        """Basis rotation has its bases by GSL, which has OpenBLAS with as many threads as it finds cores."""
+        """Basis rotation has its bases by GSL, which has OpenBLAS with as many threads as it finds
+        cores."""
         turned = self.set_options(
             data__batch=4,
             data__limit=16,
@@ -105,8 +107,9 @@ class Reproducible(ProgramTest):
             self.assertEqual(*found, backend)
 
     def test_threads_that_openmp_does_not_give(self):
-        """What oneDNN is promised is what it gets: the losses are those of as many threads as there are, to the bit, and nothing hangs.
-        OpenMP gives no more dynamic threads than there are cores."""
+        """What oneDNN is promised is what it gets: the losses are those of as many threads as there
+        are, to the bit, and nothing hangs. OpenMP gives no more dynamic threads than there are
+        cores."""
         more = len(os.sched_getaffinity(0)) + 1
         clean = {
             name: value
@@ -163,7 +166,8 @@ class Reproducible(ProgramTest):
             (images, {"OMP_DYNAMIC": "true"}, more, more, None),
             # A region of one thread has the second number for regions within.
             (tokens, {"OMP_NUM_THREADS": "1,3", "OMP_THREAD_LIMIT": "1"}, 1, 1, None),
-            # Each group is a team of its own; OpenMP's variables are read again for each of its threads.
+            # Each group is a team of its own; OpenMP's variables are read again for each of its
+            # threads.
             (groups, {"OMP_THREAD_LIMIT": "1"}, 2, 2, None),
             (groups, {"OMP_THREAD_LIMIT": "1"}, 4, 2, "OMP_THREAD_LIMIT is 1"),
             (groups, {"OMP_DYNAMIC": "true"}, 2 * more, 2 * more, None),
@@ -175,7 +179,10 @@ class Reproducible(ProgramTest):
                 asked // values.get("device__groups", 1),
                 given // values.get("device__groups", 1),
             )
-            line = f"petra: warning: device.threads: {team} threads per operation were requested, but OpenMP gives {size} ({reason}); operations run on {size}"
+            line = (
+                f"petra: warning: device.threads: {team} threads per operation were requested, but"
+                f" OpenMP gives {size} ({reason}); operations run on {size}"
+            )
             self.assertEqual(warnings, [line] if reason else [], what)
         # Where no number is asked for, nothing is said.
         found = train(0, images, OMP_THREAD_LIMIT="1")

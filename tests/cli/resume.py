@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petra train --resume: killed at any moment, a run ends where the undisturbed one does, bit for bit."""
+"""petra train --resume: killed at any moment, a run ends where the undisturbed one does, bit for
+bit."""
 
 import os
 import random
@@ -32,6 +33,7 @@ KILLS = int(os.environ.get("PETRA_TEST_KILLS", "10"))
 # Of checkpoints.
 PERIODS = ["1", "3 microbatches", "7 microbatches", "0.003 minutes"]
 
+# A stage with maps of 1 x 1 stores graphs.
 METHODS = [
     ["method.name=backprop"],
     ["method.name=reversible"],
@@ -151,11 +153,12 @@ METHODS = [
     ],
     ["method.name=zb-h1", "method.keep_precision=qsgd:5", "cluster.message.up=bf16"],
     ["method.name=delayed", "method.head=split", "model.stem=imagenet"],
-]  # a stage with maps of 1 x 1 stores graphs
+]
 
 
 def contents(path):
-    """Every data set of a log but times of the wall clock, and what the process held: one that goes on has not done all of it."""
+    """Every data set of a log but times of the wall clock, and what the process held: one that goes
+    on has not done all of it."""
     found = {}
 
     def visit(name, item):
@@ -196,8 +199,9 @@ class Resume(ProgramTest):
             numpy.testing.assert_array_equal(value, second[name], f"{name}, {settings}")
 
     def test_every_method_resumes(self):
-        """From the last checkpoint of a run that went to its end: where the last epoch begins, within an epoch, or while the pipeline
-        drains, wherever that was. Six microbatches an epoch."""
+        """From the last checkpoint of a run that went to its end: where the last epoch begins,
+        within an epoch, or while the pipeline drains, wherever that was. Six microbatches an
+        epoch."""
         draw = random.Random(11)
         self.write("c.yaml", CONFIG)
         named = {f"method.name={method['name']}" for method in self.good_json("methods")["methods"]}
@@ -238,7 +242,8 @@ class Resume(ProgramTest):
         self.same("whole", "again", ["method.name=petra"])
 
     def test_a_log_of_another_petra(self):
-        """A complete run of which no checkpoint is kept is not trained again; one with a checkpoint goes on from there."""
+        """A complete run of which no checkpoint is kept is not trained again; one with a checkpoint
+        goes on from there."""
         self.write("c.yaml", CONFIG)
         run = [
             "train",
@@ -251,8 +256,11 @@ class Resume(ProgramTest):
             "true": (0, "petra: warning: out/run.h5: replaced by the log in out/checkpoint.h5"),
             "false": (
                 1,
-                "petra: warning: out: weights.h5 belongs to a run that has ended, and no checkpoint was kept to resume from; "
-                "nothing was changed; expected --overwrite, or another folder",
+                (
+                    "petra: warning: out: weights.h5 belongs to a run that has ended, and no"
+                    " checkpoint was kept to resume from; nothing was changed; expected"
+                    " --overwrite, or another folder"
+                ),
             ),
         }
         for keep, (status, warning) in said.items():
@@ -292,9 +300,8 @@ class Resume(ProgramTest):
             with subprocess.Popen(command, cwd=self.folder) as process:
                 try:
                     self.assertEqual(process.wait(generator.uniform(0, seconds)), 0)
-                    self.same(
-                        "whole", "killed", longer
-                    )  # it came to its end: from the beginning again
+                    # It came to its end: from the beginning again.
+                    self.same("whole", "killed", longer)
                     subprocess.run(["rm", "-rf", self.path("killed")], check=True)
                     ends += 1
                 except subprocess.TimeoutExpired:
@@ -308,7 +315,8 @@ class Resume(ProgramTest):
 
     def stopped(self, sent, wait_for, *words):
         """Sends the signal when the file is there; what was printed on standard error."""
-        # A shell that runs tests in the background has SIGINT ignored in them, which a training would respect.
+        # A shell that runs tests in the background has SIGINT ignored in them, which a training
+        # would respect.
         with subprocess.Popen(
             [PETRA, "train", "c.yaml", *words],
             cwd=self.folder,
@@ -324,7 +332,8 @@ class Resume(ProgramTest):
             return process.stderr.read()
 
     def test_stopped(self):
-        """Ctrl-C, SIGTERM and SIGUSR1 have a checkpoint written, within an epoch, and the line says which command resumes the run."""
+        """Ctrl-C, SIGTERM and SIGUSR1 have a checkpoint written, within an epoch, and the line says
+        which command resumes the run."""
         self.write("c.yaml", CONFIG)
         settings = ["data.limit=4000", "run.epochs=1", "run.max_microbatches=250"]
         self.train("whole", settings)
@@ -340,13 +349,15 @@ class Resume(ProgramTest):
             )
             self.assertRegex(
                 error,
-                r"\Apetra: stopping, after a checkpoint if the run has begun; a second signal ends the run at once, without a checkpoint\n"
+                r"\Apetra: stopping, after a checkpoint if the run has begun; a second signal ends"
+                r" the run at once, without a checkpoint\n"
                 r"petra: stopped at microbatch \d+ of 250; resume it with: [^\n]*\n\Z",
             )
             command = error.splitlines()[1].split("resume it with: ")[1]
             self.assertEqual(
                 command,
-                f"{PETRA} train c.yaml {' '.join(self.options(settings))} --output 'it'\\''s' --quiet --resume",
+                f"{PETRA} train c.yaml {' '.join(self.options(settings))} --output 'it'\\''s'"
+                " --quiet --resume",
             )
             with h5py.File(self.path("it's/checkpoint.h5")) as file:
                 self.assertLess(file["begin"][1], 250)
@@ -366,7 +377,8 @@ class Resume(ProgramTest):
         )
         self.assertEqual(
             error,
-            "petra: stopped; the run writes no checkpoints (run.checkpoint_every: 0), so it cannot be resumed\n",
+            "petra: stopped; the run writes no checkpoints (run.checkpoint_every: 0), so it cannot"
+            " be resumed\n",
         )
         self.assertFalse(os.path.exists(self.path("out/checkpoint.h5")))
 
@@ -424,7 +436,8 @@ class Resume(ProgramTest):
         with h5py.File(self.path("again/checkpoint.h5")) as file:
             done = file["begin"][0]
         with h5py.File(self.path("again/run.h5")) as run:
-            # Those that had started: in the order of starts, as many as the checkpoint has done, but for ties at its end.
+            # Those that had started: in the order of starts, as many as the checkpoint has done,
+            # but for ties at its end.
             again = run["trace/actions/start_ns"][()]
         self.assertGreater(done, 100)
         numpy.testing.assert_array_equal(again[:done], trace["start_ns"][:done])
@@ -455,7 +468,8 @@ class Resume(ProgramTest):
             self.same(f"long-{epochs}", f"short-{epochs}", warm)
 
     def test_more_epochs_from_within_one(self):
-        """A longer run goes on from within an epoch, but not from where a shorter one had nothing left to read."""
+        """A longer run goes on from within an epoch, but not from where a shorter one had nothing
+        left to read."""
         self.write("c.yaml", CONFIG)
         for settings in sample(
             (
@@ -472,12 +486,14 @@ class Resume(ProgramTest):
             )
             self.train("short", [*settings, "run.epochs=3"], "--resume")
             self.same("long", "short", settings)
-        # Where the order of the shorter run leaves out what comes behind its end: B of microbatch 15 at stage 4, which a longer one has done.
+        # Where the order of the shorter run leaves out what comes behind its end: B of microbatch
+        # 15 at stage 4, which a longer one has done.
         self.train("near", ["run.max_microbatches=17", "run.checkpoint_every=8 microbatches"])
         self.bad(
             2,
-            "30 microbatches in all, but the run that wrote near/checkpoint.h5 had another number: near its end, the shorter run omits "
-            "actions that the longer run has already done; expected a run of the same length",
+            "30 microbatches in all, but the run that wrote near/checkpoint.h5 had another number:"
+            " near its end, the shorter run omits actions that the longer run has already done;"
+            " expected a run of the same length",
             "train",
             "c.yaml",
             *self.options([]),
@@ -486,10 +502,11 @@ class Resume(ProgramTest):
             "--resume",
             overwrite=False,
         )
+        # Before all that starts together.
         last = [
             "run.max_microbatches=3",
             "run.checkpoint_every=0.000001 minutes",
-        ]  # before all that starts together
+        ]
         self.train("drained", last)
         shutil.copytree(self.path("drained"), self.path("again"))
         os.remove(self.path("again/run.h5"))
@@ -497,8 +514,8 @@ class Resume(ProgramTest):
         self.same("drained", "again", last)
         self.bad(
             2,
-            "run.epochs: 5 microbatches in all, but the run that wrote drained/checkpoint.h5 had already read all of its 3; "
-            "expected a run of the same length",
+            "run.epochs: 5 microbatches in all, but the run that wrote drained/checkpoint.h5 had"
+            " already read all of its 3; expected a run of the same length",
             "train",
             "c.yaml",
             *self.options(["run.max_microbatches=5"]),
@@ -509,15 +526,17 @@ class Resume(ProgramTest):
         )
 
     def test_more_epochs_of_fewer_microbatches_than_stages(self):
-        """Ten stages, three microbatches an epoch: the last stages evaluate three epochs before their first action. Of two epochs, the run
-        has begun with fewer evaluations than one of three; of four, with as many."""
+        """Ten stages, three microbatches an epoch: the last stages evaluate three epochs before
+        their first action. Of two epochs, the run has begun with fewer evaluations than one of
+        three; of four, with as many."""
         self.write("c.yaml", CONFIG)
         few = ["stages.count=10", "data.limit=12"]
         self.train("short", [*few, "run.epochs=2"])
         self.bad(
             2,
-            "run.epochs=3: 9 microbatches in all, but the run that wrote short/checkpoint.h5 had another number: near its end, the shorter run omits "
-            "actions that the longer run has already done; expected a run of the same length, or one from the beginning",
+            "run.epochs=3: 9 microbatches in all, but the run that wrote short/checkpoint.h5 had"
+            " another number: near its end, the shorter run omits actions that the longer run has"
+            " already done; expected a run of the same length, or one from the beginning",
             "train",
             "c.yaml",
             *self.options([*few, "run.epochs=3"]),
@@ -533,8 +552,9 @@ class Resume(ProgramTest):
             self.same("long", "cut", settings)
 
     def test_more_epochs_behind_the_last_update(self):
-        """Six microbatches and an update after ten: the shorter run takes end-to-end gradients of its third at the first weights, a run of
-        twelve those of stage 1 at weights of stage 10 that it changes before; of nine it does not."""
+        """Six microbatches and an update after ten: the shorter run takes end-to-end gradients of
+        its third at the first weights, a run of twelve those of stage 1 at weights of stage 10 that
+        it changes before; of nine it does not."""
         self.write("c.yaml", CONFIG)
         few = [
             "stages.count=10",
@@ -546,8 +566,10 @@ class Resume(ProgramTest):
         self.train("short", [*few, "run.epochs=2"])
         self.bad(
             2,
-            "run.epochs=4: 12 microbatches in all, but the run that wrote short/checkpoint.h5 had 6, and none of them made an update after the checkpoint: "
-            "end-to-end gradients of probes may use other weights than in the longer run; expected a run of the same length, or one from the beginning",
+            "run.epochs=4: 12 microbatches in all, but the run that wrote short/checkpoint.h5 had"
+            " 6, and none of them made an update after the checkpoint: end-to-end gradients of"
+            " probes may use other weights than in the longer run; expected a run of the same"
+            " length, or one from the beginning",
             "train",
             "c.yaml",
             *self.options([*few, "run.epochs=4"]),
@@ -573,7 +595,8 @@ class Resume(ProgramTest):
         self.same("long", "short", [])
 
     def test_other_data(self):
-        """data.path may have moved; data of another size are refused, and the run goes on with its own."""
+        """data.path may have moved; data of another size are refused, and the run goes on with its
+        own."""
         self.write(
             "text.yaml",
             "run: {epochs: 1, keep_checkpoint: true}\nlr: {warmup_epochs: 0}\n"
@@ -587,7 +610,8 @@ class Resume(ProgramTest):
         before = self.read("out/run.h5")
         self.bad(
             2,
-            "data.path=b.txt: 7 microbatches per epoch, but the run that wrote out/checkpoint.h5 had 12; expected the data that",
+            "data.path=b.txt: 7 microbatches per epoch, but the run that wrote out/checkpoint.h5"
+            " had 12; expected the data that",
             *run,
             "run.epochs=4",
             "--resume",
@@ -602,7 +626,8 @@ class Resume(ProgramTest):
             self.write("b.txt", text)
             self.bad(
                 2,
-                f"data.path=b.txt: the samples of the {split} split differ from those that out/checkpoint.h5 was written with",
+                f"data.path=b.txt: the samples of the {split} split differ from those that"
+                " out/checkpoint.h5 was written with",
                 *run,
                 "run.epochs=4",
                 "--resume",
@@ -642,7 +667,8 @@ class Resume(ProgramTest):
                 file[split][item][place] = (file[split][item][place] + 1) % 10
             self.bad(
                 2,
-                f"the samples of the {'training' if split == 'train' else 'evaluation'} split differ from those that out/checkpoint.h5",
+                f"the samples of the {'training' if split == 'train' else 'evaluation'} split"
+                " differ from those that out/checkpoint.h5",
                 *run,
                 "--resume",
                 *self.set_options(data__path="b.h5", run__epochs=3),
@@ -657,9 +683,8 @@ class Resume(ProgramTest):
         longer = ["--set", "run.epochs=3"]
         self.good(*run)
         before = files()
-        self.assertEqual(
-            list(before), ["config.yaml", "run.h5", "weights.h5"]
-        )  # no checkpoint is kept
+        # No checkpoint is kept.
+        self.assertEqual(list(before), ["config.yaml", "run.h5", "weights.h5"])
         for command in "train", "simulate":
             self.bad(
                 2,
@@ -710,9 +735,8 @@ class Resume(ProgramTest):
         self.good("simulate", *run[1:], "--overwrite")  # nothing is left of the training
         before = files()
         self.assertEqual(list(before), ["config.yaml", "run.h5"])
-        self.bad(
-            2, "out: contains a simulation (run.h5)", *run, "--resume"
-        )  # whose log is complete, too
+        # Whose log is complete, too.
+        self.bad(2, "out: contains a simulation (run.h5)", *run, "--resume")
         self.assertEqual(files(), before)
 
     def test_a_run_of_one_epoch_has_no_checkpoint_to_keep(self):
@@ -728,7 +752,8 @@ class Resume(ProgramTest):
         ]
         text = self.good(*run)
         self.assertIn(
-            "writes   one/{config.yaml,run.h5,weights.h5}; run.keep_checkpoint has no effect: no checkpoint is due before the end\n",
+            "writes   one/{config.yaml,run.h5,weights.h5}; run.keep_checkpoint has no effect: no"
+            " checkpoint is due before the end\n",
             text,
         )
         self.assertIn("; written: one/{config.yaml,run.h5,weights.h5}\n", text)
@@ -759,9 +784,8 @@ class Resume(ProgramTest):
         self.train("full", wide + ["run.epochs=2"])
         before = self.checkpoint("full")
         largest = max(len(content) for name, content in before.items() if name != "checkpoint.h5")
-        limit = (
-            largest - 10000
-        )  # the largest part does not fit, run.h5 and what reserves room for it do
+        # The largest part does not fit, run.h5 and what reserves room for it do.
+        limit = largest - 10000
         self.assertGreater(limit, os.path.getsize(self.path("full/run.h5")) + (1 << 20))
 
         def no_space():
@@ -791,7 +815,8 @@ class Resume(ProgramTest):
 
     @unittest.skipUnless(os.geteuid() == 0, "a file system is mounted, which only root can do")
     def test_a_disk_without_room_for_the_weights(self):
-        """Whatever fits, the run ends well or in one line, before it has trained, and can go on when there is room."""
+        """Whatever fits, the run ends well or in one line, before it has trained, and can go on
+        when there is room."""
         self.write("c.yaml", CONFIG)
         wide = ["model.width=12", "run.checkpoint_every=0"]
         self.train("whole", wide)
@@ -859,7 +884,8 @@ class Resume(ProgramTest):
         os.remove(self.path("out/run.h5"))
         self.bad(
             2,
-            "checkpoint.h5: was written with optim.lr: 0.1, but the config has 0.2; expected the config of the resumed run",
+            "checkpoint.h5: was written with optim.lr: 0.1, but the config has 0.2; expected the"
+            " config of the resumed run",
             "train",
             "c.yaml",
             *self.options(["optim.lr=0.2"]),

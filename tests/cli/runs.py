@@ -23,7 +23,8 @@ import petrapipe  # noqa: E402
 
 
 class Runs(ProgramTest):
-    """runs/mine (with probes and actions), runs/again (the same), runs/other/deep (another rate) and runs/priced (simulated)."""
+    """runs/mine (with probes and actions), runs/again (the same), runs/other/deep (another rate)
+    and runs/priced (simulated)."""
 
     made = None  # the runs, made once
 
@@ -67,7 +68,8 @@ class Runs(ProgramTest):
         )
         self.assertRegex(
             lines[2],
-            r"^runs/mine +petra, k = 1 +10 +emulate +complete +sgd +shapes, the first 192 images +\d\.\d{4} +\d+\.\d\d +\d{4}-\d\d-\d\dT",
+            r"^runs/mine +petra, k = 1 +10 +emulate +complete +sgd +shapes, the first 192 images"
+            r" +\d\.\d{4} +\d+\.\d\d +\d{4}-\d\d-\d\dT",
         )
         self.assertRegex(
             lines[4], r"^runs/priced +petra, k = 1 +10 +simulate +complete +- +- +- +- "
@@ -239,7 +241,8 @@ class Runs(ProgramTest):
             file["parameters/10/fc/bias"] = numpy.concatenate((fc, fc))
             file.move("parameters/02/conv1/weight", "parameters/02/other")
         self.assertIn(
-            "2 of 102 tensors differ, first 02/conv1/weight, 2 in shape or by name; 1 only in the other file\n",
+            "2 of 102 tensors differ, first 02/conv1/weight, 2 in shape or by name; 1 only in the"
+            " other file\n",
             self.good("compare", "runs/mine", "shape"),
         )
         found = self.good_json("compare", "runs/mine", "shape")["runs"][1]["beside_the_first"][
@@ -249,7 +252,8 @@ class Runs(ProgramTest):
         with h5py.File(self.path("shape/weights.h5"), "r+") as file:
             file["parameters/03/bn1/shift"][0] += 0.5
         self.assertIn(
-            "3 of 102 tensors differ, first 02/conv1/weight, 2 in shape or by name, the others by at most 0.5; 1 only in the other file\n",
+            "3 of 102 tensors differ, first 02/conv1/weight, 2 in shape or by name, the others by"
+            " at most 0.5; 1 only in the other file\n",
             self.good("compare", "runs/mine", "shape"),
         )
 
@@ -269,9 +273,8 @@ class Runs(ProgramTest):
                 header,
                 ["microbatch", "epoch", "loss [nat]", "lr", "top1", "virtual_s [s]", "wall_s [s]"],
             )
-            self.assertEqual(
-                [float(row[2]) for row in rows], list(run["train/loss"])
-            )  # to the last bit
+            # To the last bit.
+            self.assertEqual([float(row[2]) for row in rows], list(run["train/loss"]))
             header, *rows = self.table("memory_by_stage.csv")
             self.assertEqual(
                 header[:2] + header[-1:],
@@ -330,7 +333,8 @@ class Runs(ProgramTest):
         header, line, end = self.read("csv/memory_by_other.csv").decode().split("\n")
         self.assertEqual(
             header,
-            'other,more_bytes_messages,"more_bytes_bytes, all [byte]","more_bytes_a ""part"" [count]"',
+            'other,more_bytes_messages,"more_bytes_bytes, all [byte]","more_bytes_a ""part""'
+            ' [count]"',
         )
         self.assertEqual((line, end), ("0," + ",".join(map(str, row)), ""))
         with h5py.File(self.path("made.h5"), "r+") as file:
@@ -340,9 +344,7 @@ class Runs(ProgramTest):
             (code, error.splitlines()),
             (
                 1,
-                [
-                    "petra_export.py: made.h5: /memory/more_bytes: its attribute parts has 1 names; expected 3"
-                ],
+                ["petra: made.h5: /memory/more_bytes: its attribute parts has 1 names; expected 3"],
             ),
         )
 
@@ -379,7 +381,8 @@ class Runs(ProgramTest):
                 wrong()
 
     def test_examples(self):
-        """Those of docs/reports.md, each by itself; DataFrames need pandas, which need not be there."""
+        """Those of docs/reports.md, each by itself; DataFrames need pandas, which need not be
+        there."""
         with open(os.path.join(ROOT, "docs/reports.md"), encoding="utf-8") as file:
             examples = re.findall(r"```python\n(.*?)```", file.read(), re.DOTALL)
         self.assertGreaterEqual(len(examples), 4)

@@ -8,7 +8,6 @@ import h5py
 
 from program import ProgramTest, main, sample
 
-
 # A network of 10 stages on a cluster whose every trait can show in a trace.
 PRICED = """\
 run: {name: priced, max_microbatches: 23, seed: 5}
@@ -16,7 +15,9 @@ data: {set: shapes, batch: 8, limit: 64, augment: [], workers: 1}
 model: {width: 1}
 method: {accumulate: 5}
 cluster:
-  cost: {model: constant, forward_s: 1.3, backward_s: 2.1, reconstruct_s: 0.7, weight_gradient_s: 0.9, update_s: 0.2}
+  cost:
+    {model: constant, forward_s: 1.3, backward_s: 2.1, reconstruct_s: 0.7, weight_gradient_s: 0.9,
+     update_s: 0.2}
   link: {latency_s: 0.01, bandwidth_Bps: 1.0e+5}
   jitter: {model: gamma, scale: 0.3}
 """
@@ -180,7 +181,8 @@ class ScheduleFile(ProgramTest):
         )
 
     def test_orders_of_ones_own(self):
-        # Stage 1 forwards backwards in time, stage 2 as they come; updates cover one and two microbatches.
+        # Stage 1 forwards backwards in time, stage 2 as they come; updates cover one and two
+        # microbatches.
         self.write(
             "a.schedule",
             "# mine\n1: 1F2 1F0 1F1 1B2 1U2 1B0 1B1 1U1\n2: 2F2 2B2 2F0 2B0 2U0 2F1 2B1 2U1\n",
@@ -231,9 +233,8 @@ class ScheduleFile(ProgramTest):
             )
             for name in "ab"
         ]
-        self.assertEqual(
-            [one["makespan_s"] for one in found], [2 + 2 + 2 + 2 + 2 + 2 + 2, 12]
-        )  # rounds of F F | B
+        # Rounds of F F | B.
+        self.assertEqual([one["makespan_s"] for one in found], [2 + 2 + 2 + 2 + 2 + 2 + 2, 12])
         for one in found:
             self.assertEqual(sum(one["critical_path"]["ns"].values()), one["makespan_ns"])
             self.assertEqual(one["critical_path"]["ns"]["wait"], 0)
@@ -433,15 +434,25 @@ class ScheduleFile(ProgramTest):
                 "(1U0): it covers 1 backwards",
                 ["method.name=pipedream-2bw", "method.accumulate=2"],
             ),
-            # Microbatch 4 is in the third window of two: it reads the weights after the first update.
+            # Microbatch 4 is in the third window of two: it reads the weights after the first
+            # update.
             (
                 "1: 1F0 1F1 1F2 1F3 1F4 1B0\n2: 2B0 2B1\n",
-                "action 5 (1F4): it comes after 0 updates of its stage; the double buffer expects 1 or 2",
+                (
+                    "action 5 (1F4): it comes after 0 updates of its stage; the double buffer"
+                    " expects 1 or 2"
+                ),
                 ["method.name=pipedream-2bw", "method.accumulate=2", "method.head=fused"],
             ),
             (
-                "1: 1F0 1F1 1F2 1F3 1B1 1B2 1U2 1F4 1B3 1B4 1U4 1B0\n2: 2B0 2B1 2U1 2B2 2B3 2U3 2B4\n",
-                "action 12 (1B0): it comes after 2 updates of its stage; the double buffer expects 0 or 1",
+                (
+                    "1: 1F0 1F1 1F2 1F3 1B1 1B2 1U2 1F4 1B3 1B4 1U4 1B0\n"
+                    "2: 2B0 2B1 2U1 2B2 2B3 2U3 2B4\n"
+                ),
+                (
+                    "action 12 (1B0): it comes after 2 updates of its stage; the double buffer"
+                    " expects 0 or 1"
+                ),
                 ["method.name=pipedream-2bw", "method.accumulate=2", "method.head=fused"],
             ),
             ("1: 1F99 1F0\n2: " + "2E0 " * 99 + "\n", "2E0", []),
@@ -495,7 +506,8 @@ class Replay(ProgramTest):
             "one",
             "--quiet",
         )
-        # Other random draws, other costs, the order of the record: the same weights, although the clock is another.
+        # Other random draws, other costs, the order of the record: the same weights, although the
+        # clock is another.
         replay = [
             "method.name=petra-arrival",
             "method.schedule=one/run.h5",

@@ -29,7 +29,8 @@ cluster:
 """
 
 
-# RevNet-18 of width 1 on 32 x 32 images, its convolutions by block: channels in, out, kernel, side in, side out.
+# RevNet-18 of width 1 on 32 x 32 images, its convolutions by block: channels in, out, kernel, side
+# in, side out.
 REVNET = [[(3, 2, 3, 32, 32)]]
 for planes, before, side in (1, 1, 32), (2, 1, 16), (4, 2, 8), (8, 4, 4):
     up = 32 if planes == 1 else 2 * side
@@ -46,7 +47,8 @@ def roofline(flops, floats):
 
 
 def revnet_costs(images):
-    """Nanoseconds of forward, backward, reconstruction and update of each stage, by the rules of the roofline."""
+    """Nanoseconds of forward, backward, reconstruction and update of each stage, by the rules of
+    the roofline."""
     costs = []
     for block in REVNET:
         forward = backward = weights = 0
@@ -67,6 +69,7 @@ def revnet_costs(images):
     return costs
 
 
+# Whole flushes of each method.
 LONGER = [
     "--set",
     "method.accumulate=10",
@@ -74,7 +77,7 @@ LONGER = [
     "run.max_microbatches=30",
     "--set",
     "data.limit=160",
-]  # whole flushes of each method
+]
 
 
 class Simulate(ProgramTest):
@@ -143,7 +146,8 @@ class Simulate(ProgramTest):
     def test_speeds(self):
         speeds = [1, 0.5, 4, 0.25, 2, 1]
         options = dict(cluster__stages=6, cluster__speeds=speeds, run__drain="true")
-        # Lockstep: the tick is that of the slowest device, 1 + (2 + 1) unit costs over its speed; the fused head has 3.
+        # Lockstep: the tick is that of the slowest device, 1 + (2 + 1) unit costs over its speed;
+        # the fused head has 3.
         found = self.simulate(**options)
         self.assertEqual(found["time_per_microbatch_s"], max(4 / 0.25, 3 / speeds[-1]))
         self.assertEqual(
@@ -160,7 +164,8 @@ class Simulate(ProgramTest):
         self.assertEqual(
             found["time_per_microbatch_s"], sum(4 / speed for speed in speeds[:5]) + 3 / speeds[5]
         )
-        # Speed 1 everywhere is what no speeds are; where stages share a device, its speed is theirs.
+        # Speed 1 everywhere is what no speeds are; where stages share a device, its speed is
+        # theirs.
         plain, same = (
             self.simulate(cluster__stages=6, cluster__speeds=list_) for list_ in ([], [1] * 6)
         )
@@ -332,7 +337,8 @@ class Simulate(ProgramTest):
         self.assertTrue(stat.S_ISFIFO(os.stat(self.path("pipe")).st_mode))
 
     def test_length_is_of_whole_updates(self):
-        """The time per microbatch of gpipe is (k + J - 1) / k times 3 s, however k stands to 16 microbatches a stage."""
+        """The time per microbatch of gpipe is (k + J - 1) / k times 3 s, however k stands to 16
+        microbatches a stage."""
         for k, length in ((1, 48), (3, 48), (7, 49), (30, 60), (100, 200)):
             found = self.good_json(
                 "simulate",
@@ -429,7 +435,8 @@ class Simulate(ProgramTest):
             self.assertEqual(
                 found["makespan_ns"], (passes + transmission + 80 + 40 + latency) * 10**6
             )
-            # Without the second level every link is that between nodes, whatever the size of a node.
+            # Without the second level every link is that between nodes, whatever the size of a
+            # node.
             for more in (
                 [],
                 ["--set", "cluster.node_link.preset=same"],
@@ -484,8 +491,9 @@ class Simulate(ProgramTest):
             "--trace",
             "t.json",
         ]
-        # The stem of RevNet-18 for one image, by hand: a convolution of 2 * 3456 * 1024 FLOPs at 80 GFLOP/s, 88473.6 ns;
-        # batch norm of 131072 elements at 25.6 GB/s, 61440 ns forward and 102400 ns backward; 3712 parameters, 2900 ns.
+        # The stem of RevNet-18 for one image, by hand: a convolution of 2 * 3456 * 1024 FLOPs at 80
+        # GFLOP/s, 88473.6 ns; batch norm of 131072 elements at 25.6 GB/s, 61440 ns forward and
+        # 102400 ns backward; 3712 parameters, 2900 ns.
         self.good(*options, "--set", "data.batch=1")
         self.assertEqual(
             self.durations("t.json")[0], {"F": 149914, "B": 190874 + 149914, "U": 2900}
@@ -511,7 +519,8 @@ class Simulate(ProgramTest):
             1,
             places=12,
         )
-        # A stage of several blocks costs their sum, but for half a nanosecond in each of four parts.
+        # A stage of several blocks costs their sum, but for half a nanosecond in each of four
+        # parts.
         whole = self.good_json(
             *options,
             "--set",
@@ -546,7 +555,8 @@ class Simulate(ProgramTest):
         self.assertEqual(self.read("a.json"), self.read("b.json"))
 
     def durations(self, name):
-        """Nanoseconds of each kind of action at each stage, which must be the same for all microbatches."""
+        """Nanoseconds of each kind of action at each stage, which must be the same for all
+        microbatches."""
         found = collections.defaultdict(dict)
         for event in self.phases(name)["X"]:
             kind, nanoseconds = event["cat"], round(1e3 * event["dur"])
@@ -563,7 +573,8 @@ class Simulate(ProgramTest):
         return found
 
     def test_arrows_have_two_ends(self):
-        """Of every method: each arrow and each message on its way, also where the run ends while some are under way."""
+        """Of every method: each arrow and each message on its way, also where the run ends while
+        some are under way."""
         self.write("c.yaml", CLUSTER)
         lost = 0
         for method in self.good_json("methods")["methods"]:
@@ -614,7 +625,8 @@ class Simulate(ProgramTest):
             self.assertEqual(self.arrows("t.json"), arrows)
 
     def test_devices_of_a_trace(self):
-        """Its processes are devices, named after their stages; with one stage on each, these alone."""
+        """Its processes are devices, named after their stages; with one stage on each, these
+        alone."""
         shared = self.set_options(
             cluster__stages=6,
             method__name="interleaved",
@@ -661,7 +673,8 @@ class Simulate(ProgramTest):
             )
 
     def test_a_large_trace_is_announced(self):
-        """Before the run, which is stopped here; as large as it says, to a factor, and no line for a small one."""
+        """Before the run, which is stopped here; as large as it says, to a factor, and no line for
+        a small one."""
 
         def options(microbatches):
             return [
@@ -693,7 +706,8 @@ class Simulate(ProgramTest):
             line = process.stderr.readline()
             process.kill()
         found = re.match(
-            r"petra: warning: --trace: the file may grow to about ([0-9.e+]+) GB, for [0-9.e+]+ actions; run.max_microbatches limits them$",
+            r"petra: warning: --trace: the file may grow to about ([0-9.e+]+) GB, for [0-9.e+]+"
+            r" actions; run.max_microbatches limits them$",
             line,
         )
         self.assertTrue(found, line)
@@ -735,8 +749,10 @@ class Simulate(ProgramTest):
         """The vocabulary replaces the file; the figures are those with a file."""
         self.write(
             "c.yaml",
-            "data: {set: tokens, path: nowhere/train.bin, batch: 2}\nmodel: {family: gpt, depth: 2, width: 8, heads: 2, context: 16}\n"
-            "method: {name: pipedream}\ncluster: {cost: {model: roofline}}\n",
+            "data: {set: tokens, path: nowhere/train.bin, batch: 2}\n"
+            "model: {family: gpt, depth: 2, width: 8, heads: 2, context: 16}\n"
+            "method: {name: pipedream}\n"
+            "cluster: {cost: {model: roofline}}\n",
         )
         for command in "simulate", "methods", "schedule", "inspect", "train":
             self.bad(1, ["nowhere/train.bin: No such file", "data.vocabulary"], command, "c.yaml")
@@ -778,7 +794,10 @@ class Simulate(ProgramTest):
         self.write("c.yaml", "base: small.yaml\ncluster:\n  cost: {device: h100, model: unit}\n")
         for expected, *settings in (
             (
-                "c.yaml:3: cluster.cost.device: has no effect; expected cluster.cost.model: roofline or kernels beside it",
+                (
+                    "c.yaml:3: cluster.cost.device: has no effect; expected cluster.cost.model:"
+                    " roofline or kernels beside it"
+                ),
             ),
             ("", "cluster.cost.model=roofline"),
             ("", "cluster.cost.model=constant"),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What petra simulate leaves behind: memory that is what a training run's allocator holds, run.h5, the critical path."""
+"""What petra simulate leaves behind: memory that is what a training run's allocator holds, run.h5,
+the critical path."""
 
 import h5py
 import numpy
@@ -120,8 +121,8 @@ CASES = [
         "--set",
         "stages.count=1",
     ],
-    # What an action takes depends on what came before it: B where the weights are others than at F, U after a warm-up, F where its copy of the weights
-    # is refreshed.
+    # What an action takes depends on what came before it: B where the weights are others than at F,
+    # U after a warm-up, F where its copy of the weights is refreshed.
     [
         "--set",
         "method.name=approximate-input",
@@ -235,7 +236,8 @@ class SimulateResults(ProgramTest):
             "--set",
             "data.batch=8",
         ]
-        # In a RevNet that keeps inputs a reversible block's stays with it when it is sent on, and counts at the next stage.
+        # In a RevNet that keeps inputs a reversible block's stays with it when it is sent on, and
+        # counts at the next stage.
         for family, method, delay in (
             ("revnet", "petra", True),
             ("revnet", "reversible", False),
@@ -255,9 +257,8 @@ class SimulateResults(ProgramTest):
                 )
                 tau = 2 * (len(stages) - 1 - j) if delay else 0
                 batch = 4 * 8 * 3 * 32 * 32 if j == 0 else stages[j - 1]["forward_bytes"]
-                keeps = (
-                    not known["reversible"] and j < len(stages) - 1
-                )  # the head's F and B are one action
+                # The head's F and B are one action.
+                keeps = not known["reversible"] and j < len(stages) - 1
                 self.assertEqual(
                     held["input_buffer"], (tau + 1) * batch if keeps else 0, (method, j)
                 )

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petra sweep: cells and their names, what is run again and what is not, kills, the figures of the summary, bad grids."""
+"""petra sweep: cells and their names, what is run again and what is not, kills, the figures of the
+summary, bad grids."""
 
 import csv
 import fcntl
@@ -63,7 +64,11 @@ class Cells(SweepTest):
         self.write("small.yaml", SMALL.replace("limit: 64", "limit: 32, recalibrate: 2", 1))
         self.write(
             "grids/grid.yaml",
-            "base: ../small.yaml\naxes:\n  method.name: [reversible, petra]\n  optim.lr: [0.05]\nseeds: [3, 1, 2]\n",
+            "base: ../small.yaml\n"
+            "axes:\n"
+            "  method.name: [reversible, petra]\n"
+            "  optim.lr: [0.05]\n"
+            "seeds: [3, 1, 2]\n",
         )
         out, error = self.sweep(
             "grids/grid.yaml", "--output", "out", "--jobs", "2", "--set", "run.epochs=3"
@@ -79,7 +84,8 @@ class Cells(SweepTest):
             sorted(os.listdir(self.path("out"))),
             sorted(names + ["summary.csv", "summary.json", "summary.settings.json"]),
         )
-        # Summing up takes up what was set, and more than one setting in their order; given ones come last.
+        # Summing up takes up what was set, and more than one setting in their order; given ones
+        # come last.
         before = self.read("out/summary.csv")
         for more in [], ["--set", "run.epochs=3"], ["--json"]:
             self.assertEqual(
@@ -184,7 +190,11 @@ class Cells(SweepTest):
         # The same configs by another file; where results go is no difference.
         self.write(
             "moved.yaml",
-            "base: small.yaml\naxes:\n  method.name: [reversible, petra]\n  optim.lr: [0.05]\nseeds: [3, 1, 2]\n",
+            "base: small.yaml\n"
+            "axes:\n"
+            "  method.name: [reversible, petra]\n"
+            "  optim.lr: [0.05]\n"
+            "seeds: [3, 1, 2]\n",
         )
         found = self.good_json(
             "sweep",
@@ -218,7 +228,11 @@ class Cells(SweepTest):
         # More cells: only they are run. A single seed has no interval.
         self.write(
             "more.yaml",
-            "base: small.yaml\naxes:\n  method.name: [reversible, petra, backprop]\n  optim.lr: [0.05]\nseeds: [3]\n",
+            "base: small.yaml\n"
+            "axes:\n"
+            "  method.name: [reversible, petra, backprop]\n"
+            "  optim.lr: [0.05]\n"
+            "seeds: [3]\n",
         )
         out, _ = self.sweep("more.yaml", "--output", "out", "--set", "run.epochs=3")
         self.assertIn("3 cells in out, 2 complete", out)
@@ -288,7 +302,11 @@ axes:
     def test_simulate(self):
         self.write(
             "grid.yaml",
-            "config: {}\ncommand: simulate\naxes:\n  cluster.stages: [4, 6]\n  method.name: [backprop, reversible]\n"
+            "config: {}\n"
+            "command: simulate\n"
+            "axes:\n"
+            "  cluster.stages: [4, 6]\n"
+            "  method.name: [backprop, reversible]\n"
             "seeds: [1, 2]\n",
         )
         found = self.good_json(
@@ -341,9 +359,10 @@ axes:
         self.assertEqual(again, found)
         self.assertEqual(self.runs_of("out/stages=6_name=backprop_seed=2"), 1)
         self.bad(2, ["simulate.json", "max_microbatches"], "sweep", "grid.yaml", "--output", "out")
+        # No model, no memory.
         self.assertEqual(
             [row["stage_peak_bytes"]["count"] for row in found["combinations"]], [0] * 4
-        )  # no model, no memory
+        )
         self.assertNotIn(
             "peak_bytes",
             self.good(
@@ -458,9 +477,8 @@ class Folder(SweepTest):
     def test_not_that_of_a_run(self):
         self.write("small-grid.yaml", "base: small.yaml\nseeds: [1]\n")
         own = ["runs/small: the folder of the base's own run", "small.yaml", "--output"]
-        self.bad(
-            2, own, "sweep", "small-grid.yaml", "--output", "runs/small"
-        )  # which is not there yet
+        # Which is not there yet.
+        self.bad(2, own, "sweep", "small-grid.yaml", "--output", "runs/small")
         self.bad(2, own[1:], "sweep", "small-grid.yaml", "--output", self.path("runs//small/"))
         self.bad(2, own[1:], "sweep", "small-grid.yaml", "--set", "run.name=small-grid")
         self.assertFalse(os.path.exists(self.path("runs")))
@@ -531,7 +549,8 @@ rows:
     def begin_slow(self, *options):
         """A sweep whose slow cell is running."""
         self.write("grid.yaml", SLOW)
-        # A shell that runs tests in the background has SIGINT ignored in them, which a sweep would respect.
+        # A shell that runs tests in the background has SIGINT ignored in them, which a sweep would
+        # respect.
         process = self.start(
             "sweep",
             "grid.yaml",
@@ -568,7 +587,8 @@ rows:
         process = self.begin_slow()
         self.assertTrue(self.locked("out/epochs=200"))
         self.bad(1, "out: another sweep", "sweep", "grid.yaml", "--output", "out")
-        # What only sums up may do so meanwhile, and writes nothing: quietly it would do nothing at all.
+        # What only sums up may do so meanwhile, and writes nothing: quietly it would do nothing at
+        # all.
         self.bad(
             1,
             "out: another sweep",
@@ -611,10 +631,12 @@ rows:
         self.resume()
 
     def test_summary_beside_cells(self):
-        """Beside tasks of --cell, which share the folder, --jobs 0 writes the summary that they do not."""
+        """Beside tasks of --cell, which share the folder, --jobs 0 writes the summary that they do
+        not."""
         self.write(
             "grid.yaml",
-            "config: {data: {set: shapes, limit: 16, batch: 8}, model: {width: 1}}\nseeds: [1, 2]\n",
+            "config: {data: {set: shapes, limit: 16, batch: 8}, model: {width: 1}}\n"
+            "seeds: [1, 2]\n",
         )
         os.makedirs(self.path("out"))
         task = os.open(self.path("out"), os.O_RDONLY)

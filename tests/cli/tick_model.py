@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tick_model at a small size: what it counts against what follows from the shapes of RevNet-18, and how it prices that."""
+"""tick_model at a small size: what it counts against what follows from the shapes of RevNet-18, and
+how it prices that."""
 
 import os
 import re
@@ -118,7 +119,8 @@ class Counts(unittest.TestCase):
         self.assertEqual((self.run_.returncode, self.run_.stderr), (0, ""))
 
     def test_convolutions(self):
-        """Forward in F and again in B, to invert or to compute anew; both gradients in B, of the input of all but the stem."""
+        """Forward in F and again in B, to invert or to compute anew; both gradients in B, of the
+        input of all but the stem."""
         for precision, size in (("tf32", 4), ("bf16", 2)):
             for batch in (2, 4, 6):
                 forward, data, filters = (self.row(kind, precision, batch) for kind in MATRIX[:3])
@@ -144,8 +146,9 @@ class Counts(unittest.TestCase):
                     self.assertAlmostEqual(row["gflop"], 1e-9 * expected, delta=6e-5)
 
     def test_conversions(self):
-        """None while numbers are read in the type that they were written in; with wide gradients, which the stand-in has in one, neither. Weights
-        that are stashed are copied without their numbers in bf16, which are made for each convolution that reads them but the stem's, whose
+        """None while numbers are read in the type that they were written in; with wide gradients,
+        which the stand-in has in one, neither. Weights that are stashed are copied without their
+        numbers in bf16, which are made for each convolution that reads them but the stem's, whose
         backward reads none."""
         for batch in (2, 4, 6):
             for precision in ("tf32", "bf16"):
@@ -160,8 +163,9 @@ class Counts(unittest.TestCase):
         self.assertEqual(read(stashed), 2 * written(stashed))
 
     def test_norm_apply(self):
-        """In F of all units; in B of both of a block that is inverted and of the first of one that is not. The second unit of a block
-        adds to (or is taken from) a stream or the shortcut's output. Four vectors each."""
+        """In F of all units; in B of both of a block that is inverted and of the first of one that
+        is not. The second unit of a block adds to (or is taken from) a stream or the shortcut's
+        output. Four vectors each."""
         for batch in (2, 4, 6):
             applied = (
                 UNITS + [u for block in REVERSIBLE for u in block] + [block[0] for block in OTHERS]
@@ -207,7 +211,8 @@ class Counts(unittest.TestCase):
             self.assertEqual(at[2]["optimiser"], at[6]["optimiser"])
 
     def test_optimiser(self):
-        """Parameter, velocity and gradient are read, two of them written: filters, scales and shifts, the head's weights."""
+        """Parameter, velocity and gradient are read, two of them written: filters, scales and
+        shifts, the head's weights."""
         last = REVERSIBLE[-1][0].outputs
         parameters = sum(u.filter() + 2 * u.outputs for u in UNITS) + 10 * 2 * last + 10
         row = self.row("optimiser")
@@ -231,8 +236,9 @@ class Counts(unittest.TestCase):
                 sum(row["launches"] for row in kernels),
                 sum(row["launches"] for row in kinds.values()),
             )
-            # Convolutions, products, batch norms (sums with their end, output; sums with their end, gradient), running statistics of the nine
-            # stages that have some, sums of gradients, updates, the head and its loss, images.
+            # Convolutions, products, batch norms (sums with their end, output; sums with their end,
+            # gradient), running statistics of the nine stages that have some, sums of gradients,
+            # updates, the head and its loss, images.
             self.assertEqual(
                 total["launches"],
                 (20 + 20 + 19 + 20) + 3 + (2 * 20 + 33 + 2 * 20) + 9 + 8 + 10 + 8 + 1,
@@ -290,17 +296,23 @@ class Prices(unittest.TestCase):
             rates, count = os.path.join(folder, "rates"), os.path.join(folder, "count")
             with open(rates, "w", encoding="utf-8") as file:
                 file.write(
-                    "# of a card\nlaunch_s=3e-6\nceiling/cuda/tf32/b64/graph-on/copy ms=1.0 gb_per_s=4000.0\n"
-                    "ceiling/cuda/tf32/b64/graph-on/conv ms=1.0 tflop_per_s=250.5 shape=64x512x32x32\ndevice/cuda method=petra: H200\n"
+                    "# of a card\n"
+                    "launch_s=3e-6\n"
+                    "ceiling/cuda/tf32/b64/graph-on/copy ms=1.0 gb_per_s=4000.0\n"
+                    "ceiling/cuda/tf32/b64/graph-on/conv ms=1.0 tflop_per_s=250.5"
+                    " shape=64x512x32x32\n"
+                    "device/cuda method=petra: H200\n"
                 )
             with open(count, "w", encoding="utf-8") as file:
                 file.write(
-                    "pytorch-count/tf32/b2 launches=608 read_mb=8 written_mb=2\npytorch-count/tf32/b22 launches=1 read_mb=1 written_mb=1\n"
+                    "pytorch-count/tf32/b2 launches=608 read_mb=8 written_mb=2\n"
+                    "pytorch-count/tf32/b22 launches=1 read_mb=1 written_mb=1\n"
                 )
             found = self.prices("--rates", rates, "--pytorch", count)
             with open(count, "w", encoding="utf-8") as file:
                 file.write(
-                    f"pytorch-count/tf32/b2 launches=608 read_mb=8 written_mb=2 depth=18 width={WIDTH + 1}\n"
+                    "pytorch-count/tf32/b2 launches=608 read_mb=8 written_mb=2 depth=18"
+                    f" width={WIDTH + 1}\n"
                 )
             self.assertNotIn(
                 "launches_over_ours",

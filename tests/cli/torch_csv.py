@@ -40,7 +40,8 @@ def flush_of(text):
 
 class TorchCsv(ProgramTest):
     def synchronous(self):
-        """The methods whose updates all come at the end of a flush, with the options of eight stages, k = 8."""
+        """The methods whose updates all come at the end of a flush, with the options of eight
+        stages, k = 8."""
         for method in self.good_json("methods")["methods"]:
             options = [
                 "--set",
@@ -60,7 +61,8 @@ class TorchCsv(ProgramTest):
             else:
                 self.assertRegex(
                     error,
-                    r"\Apetra: (.* (?:updates between passes|has a loss at every stage), which the CSV of --format torch-csv cannot express; expected a synchronous method"
+                    r"\Apetra: (.* (?:updates between passes|has a loss at every stage), which the"
+                    r" CSV of --format torch-csv cannot express; expected a synchronous method"
                     r"|program arrival has no order of its own.*)\n\Z",
                 )
                 self.assertFalse(method["name"] in SYNCHRONOUS)
@@ -210,7 +212,10 @@ class TorchCsv(ProgramTest):
         for text, line in (
             (
                 "0F0,0B0,1X0\n",
-                "b.csv:1: '1X0' is not an action; expected a stage, F, B, I or W, and a microbatch, such as 0F3",
+                (
+                    "b.csv:1: '1X0' is not an action; expected a stage, F, B, I or W, and a"
+                    " microbatch, such as 0F3"
+                ),
             ),
             (
                 "0F0\n1F0,1B0,(1F1;1B1)OVERLAP\n",
@@ -234,7 +239,10 @@ class TorchCsv(ProgramTest):
             ),
             (
                 "rank 0,0F0\n",
-                "b.csv:1: expected the line of device 1, beginning with '1:', or the CSV of PyTorch",
+                (
+                    "b.csv:1: expected the line of device 1, beginning with '1:', or the CSV of"
+                    " PyTorch"
+                ),
             ),
             ("0F0,0B0\n1B0,1F1\n", "b.csv:2: 1B0: it comes without its forward 1F0"),
             ("0F0,0B0\n1F0\n", "b.csv:1: 0B0: it needs 1B0, which no device does"),
@@ -294,7 +302,8 @@ class TorchCsv(ProgramTest):
         self.write("u.schedule", "1: 1F0 1F1 1B0 1B1 1U1\n2: 2F0 2B0 2F1 2B1\n")
         self.bad(
             2,
-            "u.schedule: stage 2: no update (U) after its last 2 backwards; expected one after each 2 of them",
+            "u.schedule: stage 2: no update (U) after its last 2 backwards; expected one after each"
+            " 2 of them",
             "train",
             "small.yaml",
             "--set",
@@ -332,7 +341,8 @@ class TorchCsv(ProgramTest):
         )
 
     def test_training(self):
-        """The CSV of two ranks trains as gpipe does, to the bit, also if the last flush is smaller."""
+        """The CSV of two ranks trains as gpipe does, to the bit, also if the last flush is
+        smaller."""
         self.write("v.csv", V.replace('"', ""))
         options = [
             "--quiet",
@@ -424,7 +434,10 @@ class Devices(ProgramTest):
             ),
             (
                 "loop",
-                "this puts stage 5 on device 1, but dualpipe-v needs it on device 4; expected preset",
+                (
+                    "this puts stage 5 on device 1, but dualpipe-v needs it on device 4; expected"
+                    " preset"
+                ),
             ),
             (
                 "[1,1,1,1,1,1,1,1]",
@@ -467,7 +480,8 @@ class Devices(ProgramTest):
         )
 
     def test_any_devices(self):
-        """A file may have its stages anywhere; messages between devices that are not neighbours have links of their own."""
+        """A file may have its stages anywhere; messages between devices that are not neighbours
+        have links of their own."""
         self.write(
             "b.schedule", "1: 1F0 2F0 5F0 5B0 2B0 1B0 1U0 2U0 5U0\n2: 3F0 4F0 4B0 3B0 3U0 4U0\n"
         )
@@ -497,7 +511,8 @@ class Devices(ProgramTest):
         self.good_json(*options, "--set", "stages.devices=[1,3,2,1,4]")
         self.bad(
             2,
-            "stages.devices=[1,2,3,1,4]: stage 2 is on device 2, but a.schedule has it on device 3; expected preset",
+            "stages.devices=[1,2,3,1,4]: stage 2 is on device 2, but a.schedule has it on device 3;"
+            " expected preset",
             *options,
             "--set",
             "stages.devices=[1,2,3,1,4]",

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of analysis/examples at toy size: what they print and log, and that exact methods have the losses of backpropagation."""
+"""The examples of analysis/examples at toy size: what they print and log, and that exact methods
+have the losses of backpropagation."""
 
 import contextlib
 import glob
@@ -9,21 +10,13 @@ import re
 import runpy
 import sys
 
-try:
-    import torch
-except ImportError:
-    print("skipped: this Python has no PyTorch (Debian: python3-torch)")
-    sys.exit(77)
-
 import numpy
 
 from program import PETRA, ProgramTest, main, write_cifar10
+from torch_case import ANALYSIS
 
-ANALYSIS = os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis"))
-sys.path.insert(0, ANALYSIS)
-from petrapipe import Run, StageError  # noqa: E402: from the folder of the scripts
+from petrapipe import Run, StageError
 
-torch.set_num_threads(1)
 os.environ["PETRA"] = PETRA
 GPT = ("--width", "16", "--context", "16", "--depth", "2", "--dropout", "0.1")
 
@@ -42,7 +35,8 @@ class Examples(ProgramTest):
         return out.getvalue().splitlines()
 
     def run_of(self, name, stages, *options, epochs=5):
-        """Checks what an example of 30 microbatches prints and logs. Returns the log, and the mean over the probes of the printed cosine of each stage."""
+        """Checks what an example of 30 microbatches prints and logs. Returns the log, and the mean
+        over the probes of the printed cosine of each stage."""
         output = self.path(f"run-{len(os.listdir(self.folder))}")
         lines = self.lines(
             name, "--microbatches", "30", "--probes", "1", "--output", output, *options
@@ -74,7 +68,7 @@ class Examples(ProgramTest):
         os.chdir(self.folder)
         try:
             for block in blocks:
-                exec(compile(block, "your-model.md", "exec"), names)  # noqa: S102: a page of this project
+                exec(compile(block, "your-model.md", "exec"), names)  # a page of this project
         finally:
             os.chdir(before)
         self.assertIn(
@@ -84,7 +78,7 @@ class Examples(ProgramTest):
     def test_each_is_short(self):
         for path in glob.glob(os.path.join(ANALYSIS, "examples", "*.py")):
             with open(path, encoding="utf-8") as file:
-                self.assertLess(len(file.read().splitlines()), 80, path)
+                self.assertLess(len(file.read().splitlines()), 140, path)
 
     def test_nanogpt(self):
         exact = [
@@ -113,7 +107,8 @@ class Examples(ProgramTest):
             )
             self.assertLess(cosines[0], cosines[-1])
             kept = run.array("memory/peak_bytes").sel(category="input_buffer").values
-            # Only the embedding and the head are not reversible. The head keeps nothing, because its F and B are one action.
+            # Only the embedding and the head are not reversible. The head keeps nothing, because
+            # its F and B are one action.
             self.assertEqual((kept[1:-1] > 0).all(), not more)
             self.assertGreater(kept[0], 0)
 

@@ -19,42 +19,24 @@ import sys
 import time
 import warnings
 
-try:
-    import torch
-except ImportError:
-    print("this Python has no PyTorch")
-    sys.exit(77)
+from program import PETRA, ProgramTest, main
+from torch_case import Join, Split
+
+# isort: split
+import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
-from program import PETRA, ProgramTest, main
+from petrapipe import (
+    Coupling,
+    Error,
+    Mitigation,
+    Trainer,
+    plain_file,
+)
 
-sys.path.pop(0)  # PyTorch needs Python's module profile, not the file of this name beside this one
-sys.path.insert(0, os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis")))
-from petrapipe import Coupling, Error, Mitigation, Trainer  # noqa: E402: in the sources
-from petrapipe import plain_file  # noqa: E402
-
-torch.set_num_threads(1)
 CPU = torch.device("cpu")
 DELAYS = {"method.mitigation.error_feedback": True}
-
-
-class Split(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(6, 16)
-
-    def forward(self, x):
-        return self.linear(x).chunk(2, 1)
-
-
-class Join(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(16, 4)
-
-    def forward(self, a, b):
-        return self.linear(torch.cat((a, b), 1))
 
 
 class Stop(Exception):
@@ -67,7 +49,7 @@ def branch(p):
 
 def network(seed=0, p=0.1):
     torch.manual_seed(seed)
-    return [Split(), Coupling(branch(p)), Coupling(branch(p)), Join()]
+    return [Split(6, 16), Coupling(branch(p)), Coupling(branch(p)), Join(16, 4)]
 
 
 def microbatch(m, at=None, seconds=0.0, seed=0):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The run.h5 of the PyTorch runtime (analysis/petrapipe/run_log.py): its tables are those of the program, a log of petra that it writes again is the
-same log, and every reader of petra accepts it. Needs no PyTorch."""
+"""The run.h5 of the PyTorch runtime (analysis/petrapipe/run_log.py): its tables are those of the
+program, a log of petra that it writes again is the same log, and every reader of petra accepts it.
+Needs no PyTorch."""
 
 import os
 import re
@@ -18,9 +19,9 @@ sys.path.insert(0, os.path.join(ROOT, "analysis"))
 os.environ["PYTHON"] = sys.executable
 from petrapipe import run_schema, seals  # noqa: E402
 from petrapipe.errors import Error  # noqa: E402
-from petrapipe.plan import Plan  # noqa: E402
 from petrapipe.run_log import RunLog  # noqa: E402
 from petrapipe.runs import Run  # noqa: E402
+from petrapipe.schedule import Plan  # noqa: E402
 
 TYPES = {
     "<i4": "int32",
@@ -143,7 +144,8 @@ class Schema(ProgramTest):
         )
 
     def test_a_log_of_petra_written_again(self):
-        """Every data set, attribute and value of a log of petra comes back, and its readers find no difference."""
+        """Every data set, attribute and value of a log of petra comes back, and its readers find no
+        difference."""
         self.write("tiny.yaml", TINY)
         self.run_petra("train", "tiny.yaml", "--output", "theirs", "--quiet")
         with h5py.File(self.path("theirs/run.h5"), "r") as file:
@@ -199,9 +201,8 @@ class Schema(ProgramTest):
         for row in rows("train"):
             log.train(**row)
         for row in rows("epoch"):
-            log.epoch(
-                **{**row, "samples_per_s": row.pop("tokens_per_s") / 8}
-            )  # 8 tokens a window: a power of two
+            # 8 tokens a window: a power of two.
+            log.epoch(**{**row, "samples_per_s": row.pop("tokens_per_s") / 8})
         for row in rows("trace/actions"):
             log.action(**row)
         for p in range(len(figures["microbatch"])):
@@ -232,9 +233,8 @@ class Schema(ProgramTest):
             }.items():
                 if name != "memory/backend_bytes":
                     numpy.testing.assert_array_equal(file[name][()], values, name)
-            self.assertLessEqual(
-                file.id.get_create_plist().get_version()[0], 1
-            )  # the superblock of the earliest format
+            # The superblock of the earliest format.
+            self.assertLessEqual(file.id.get_create_plist().get_version()[0], 1)
         inspected = [self.good_json("inspect", run) for run in ("theirs", "ours")]
         for one in inspected:
             del one["run"], one["created"]
@@ -476,10 +476,18 @@ class Readers(ProgramTest):
                 file.attrs["training"] = training
         self.unseal(f"{name}/run.h5")
 
-    LINES = "autocast: off\nloader.seed: {1}\noptimiser.0.clip: 1\noptimiser.0.lr: {0}\nscheduler: none\ntorch.seed: {1}\n"
+    LINES = (
+        "autocast: off\n"
+        "loader.seed: {1}\n"
+        "optimiser.0.clip: 1\n"
+        "optimiser.0.lr: {0}\n"
+        "scheduler: none\n"
+        "torch.seed: {1}\n"
+    )
 
     def test_training_in_reach(self):
-        """Runs are grouped by all keys of `training` but those that end in `seed`; optim, model and device of the config have no effect."""
+        """Runs are grouped by all keys of `training` but those that end in `seed`; optim, model and
+        device of the config have no effect."""
         for name, lr, seed in (
             ("a", "0.001", 1),
             ("b", "0.001", 2),
@@ -563,7 +571,12 @@ class Readers(ProgramTest):
         files = self.good_json("export", "mine", "--csv", "csv")["files"]
         self.assertIn("train_by_microbatch.csv", {one["file"] for one in files})
         figures = ["training", "probe", "timeline"]
-        draw = "import importlib, sys\nfor name in sys.argv[1:]:\n  sys.argv = [name, 'mine', '-o', name + '.svg']\n  importlib.import_module('petrapipe.figures.' + name).main()"
+        draw = (
+            "import importlib, sys\n"
+            "for name in sys.argv[1:]:\n"
+            "  sys.argv = [name, 'mine', '-o', name + '.svg']\n"
+            "  importlib.import_module('petrapipe.figures.' + name).main()"
+        )
         result = subprocess.run(
             [sys.executable, "-B", "-c", draw, *figures],
             cwd=self.folder,
@@ -584,7 +597,8 @@ class Readers(ProgramTest):
         self.assertIn("spirals", page)
 
     def test_while_it_runs(self):
-        """Rows that were flushed are found; the run counts as running; no other run may write there."""
+        """Rows that were flushed are found; the run counts as running; no other run may write
+        there."""
         plan = self.plan()
         log = self.create("mine", plan)
         self.fill(log, plan, end=len(plan) // 2)
@@ -656,7 +670,8 @@ class Readers(ProgramTest):
         self.assertEqual(seals.check(self.path("theirs/run.h5")), seals.NONE)
 
     def test_resume(self):
-        """Rows after a checkpoint are written again, and the result is the log of a run that was not interrupted."""
+        """Rows after a checkpoint are written again, and the result is the log of a run that was
+        not interrupted."""
         plan = self.plan()
         half = len(plan) // 2
         self.run_of("whole")
@@ -685,7 +700,8 @@ class Readers(ProgramTest):
             log.epoch(0, wall=1)
         with self.assertRaisesRegex(
             Error,
-            "/probe has no column cosine; expected some of microbatch, epoch, cosine/method_delayed",
+            "/probe has no column cosine; expected some of microbatch, epoch,"
+            " cosine/method_delayed",
         ):
             log.probe(0, 0, {"cosine": [1, 1, 1, 1]})
         with self.assertRaisesRegex(

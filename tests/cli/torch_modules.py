@@ -1,56 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petrapipe.Trainer on modules of other authors: the weights equal those of a loop in plain PyTorch,
-or the module is refused before the first update with the true reason.
+"""petrapipe.Trainer on modules of other authors: the weights equal those of a loop in plain
+PyTorch, or the module is refused before the first update with the true reason.
 
-The loop for `backprop` and `1f1b` calls the network, `backward` and `step`. The loop for `pipedream`
-and `petra` copies the values of a version into the parameters, computes, and copies the latest values
-back; the plan says which versions."""
+The loop for `backprop` and `1f1b` calls the network, `backward` and `step`. The loop for
+`pipedream`
+and `petra` copies the values of a version into the parameters, computes, and copies the latest
+values back; the plan says which versions."""
 
-import os
-import sys
+from program import ProgramTest, main
+from torch_case import Join, Split
 
-try:
-    import torch
-except ImportError:
-    print("this Python has no PyTorch")
-    sys.exit(77)
+# isort: split
+import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations, parametrize, prune
 from torch.utils.checkpoint import checkpoint
 
-from program import ProgramTest, main
+from petrapipe import (
+    Coupling,
+    Plan,
+    StageError,
+    Trainer,
+)
+from petrapipe.tensors import as_tuple
 
-sys.path.pop(0)  # PyTorch needs Python's module profile, not the file of this name beside this one
-sys.path.insert(0, os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis")))
-from petrapipe import Coupling, Plan, StageError, Trainer  # noqa: E402: from the folder of the scripts
-from petrapipe.stage import as_tuple  # noqa: E402
-
-torch.set_num_threads(1)
 torch.manual_seed(1)
 UPDATES, WIDTH = 10, 6
 BATCHES = list(
     zip(torch.randn(UPDATES, 4, 3, 5, dtype=torch.float64), torch.randint(3, (UPDATES, 4, 3)))
 )
 METHODS = ("backprop", "1f1b", "pipedream", "petra")
-
-
-class Split(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(5, 2 * WIDTH)
-
-    def forward(self, x):
-        return self.linear(x).chunk(2, -1)
-
-
-class Join(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(2 * WIDTH, 3)
-
-    def forward(self, a, b):
-        return self.linear(torch.cat((a, b), -1))
 
 
 def loss(output, target):
@@ -448,7 +428,7 @@ def network(make):
     torch.manual_seed(3)
     made = make()
     middle = made if isinstance(made, list) else [Coupling(made), Coupling(make())]
-    return [stage.double() for stage in (Split(), *middle, Join())]
+    return [stage.double() for stage in (Split(5, 2 * WIDTH), *middle, Join(2 * WIDTH, 3))]
 
 
 def sgd(parameters):
@@ -569,7 +549,8 @@ class Modules(ProgramTest):
         return self.plans[method]
 
     def trained(self, stages, method, data=None, act=None, **more):
-        """Returns the weights after a training; act(m, stages) comes before the forward of microbatch m."""
+        """Returns the weights after a training; act(m, stages) comes before the forward of
+        microbatch m."""
         began = []
 
         def microbatch(m):
@@ -662,7 +643,8 @@ class Modules(ProgramTest):
         )
 
     def test_weights_set_while_other_microbatches_are_in_flight(self):
-        """A pass between the forward and the backward of a kept graph changes the weights in place."""
+        """A pass between the forward and the backward of a kept graph changes the weights in
+        place."""
         config = {"method.name": "1f1b", "method.accumulate": UPDATES // 2}
         plan = Plan.of_config(
             config, petra="./petra", cluster__stages=4, run__max_microbatches=UPDATES
@@ -706,11 +688,12 @@ class Modules(ProgramTest):
                 else [list(stage) if isinstance(stage, Both) else stage for stage in stages]
             )
 
+        # petra keeps the input of each module of its own.
         for method in (
             "backprop",
             "1f1b",
             "pipedream",
-        ):  # petra keeps the input of each module of its own
+        ):
             for first in (True, False):
                 config = {"method.name": method, "run.drain": "true", "method.keep": "input"}
                 plan = Plan.of_config(

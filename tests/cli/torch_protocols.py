@@ -5,29 +5,23 @@ tests/cli/torch_trainer.py tests the training itself."""
 
 import math
 import os
-import sys
 import warnings
 
-try:
-    import torch
-except ImportError:
-    print("this Python has no PyTorch")
-    sys.exit(77)
+from program import PETRA, ProgramTest, main
+from torch_case import Join, Split
+
+# isort: split
 import h5py
+import torch
 from torch import nn
 from torch.nn import functional
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from program import PETRA, ProgramTest, main
+from petrapipe import Coupling, Error, Plan, Run, StageError, Trainer
+from petrapipe.figures.accumulation import read_runs
+from petrapipe.microbatches import Microbatches
 
-sys.path.pop(0)  # PyTorch needs Python's module profile, not the file of this name beside this one
-sys.path.insert(0, os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis")))
-from petrapipe import Coupling, Error, Plan, Run, StageError, Trainer  # noqa: E402: its folder
-from petrapipe.figures.accumulation import read_runs  # noqa: E402
-from petrapipe.microbatches import Microbatches  # noqa: E402
-
-torch.set_num_threads(1)
 WIDE = torch.float64
 
 
@@ -397,9 +391,8 @@ class Protocols(ProgramTest):
                     [int(again[m][0][0][0, 0]) for m in range(18)],
                     [4 * (m % period) for m in range(18)],
                 )
-                self.assertEqual(
-                    int(again[7][0][0][0, 0]), 4 * (7 % period)
-                )  # as a resumed run reads it
+                # As a resumed run reads it.
+                self.assertEqual(int(again[7][0][0][0, 0]), 4 * (7 % period))
                 self.assertTrue(all(map(math.isfinite, losses)))
         with self.assertRaisesRegex(
             Error, r"the DataLoader ends after 6 microbatches; expected 7, the length of an epoch"
@@ -661,10 +654,11 @@ class Protocols(ProgramTest):
         ):
             self.refused(f"{name}: {value}; expected an integer", **{name: value})
         self.refused("--set cluster.node_size=-1", config={"cluster.node_size": -1})
+        # With a model they are bounded as before.
         for key, value in (
             ("data.batch", 65537),
             ("model.context", 65537),
-        ):  # with a model they are bounded as before
+        ):
             sets = (
                 "--set",
                 "data.set=grammar",
@@ -761,9 +755,10 @@ class Protocols(ProgramTest):
             "config: optim.lr, run.name, run.epochs, data.set, data.batch, data.limit and ",
             str(found[0].message),
         )
+        # nested.
         plan = Plan.of_config(
             {"method": {"name": "petra"}}, petra=PETRA, cluster__stages=2, run__max_microbatches=6
-        )  # nested
+        )
         self.assertEqual(plan.method["name"], "petra")
         self.assertIn(
             "config, epochs: no effect beside plan=, which has them; expected none of them",
@@ -771,21 +766,13 @@ class Protocols(ProgramTest):
         )
 
     def test_methods_that_keep_nothing_of_reversible_stages(self):
-        class Split(nn.Linear):
-            def forward(self, x):
-                return super().forward(x).chunk(2, 1)
-
-        class Join(nn.Linear):
-            def forward(self, a, b):
-                return super().forward(torch.cat((a, b), 1))
-
         stages = [Split(5, 8).double(), Coupling(nn.Linear(4, 4)).double(), Join(8, 3).double()]
-        for method, stages, count in (
+        for method, given, count in (
             ("petra", None, 1),
             ("petra", stages, 0),
             ("delayed", None, 0),
         ):
-            found = self.said(stages=stages, method=method)[1]
+            found = self.said(stages=given, method=method)[1]
             self.assertEqual(
                 len(
                     [

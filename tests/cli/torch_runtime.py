@@ -1,22 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petrapipe.Trainer beside the program: a dozen of the runs of tests/reference/torch_runtime.py, with fewer updates. Debian's PyTorch is enough."""
+"""petrapipe.Trainer beside the program: a dozen of the runs of tests/reference/torch_runtime.py,
+with fewer updates. Debian's PyTorch is enough."""
 
 import os
 import sys
 
-try:
-    import torch
-except ImportError:
-    print("skipped: this Python has no PyTorch (Debian: python3-torch)")
-    sys.exit(77)
-
+import torch_case  # noqa: F401 - ends the test without PyTorch
 from program import PETRA, ProgramTest, main
 
 sys.path.insert(0, os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "tests/reference")))
-import torch_runtime as reference  # noqa: E402: the one of tests/reference, which is now first
-from torch_runtime import Case  # noqa: E402
+import torch_runtime as reference
+from torch_runtime import Case
 
-torch.set_num_threads(1)
 PREDICTION, RESCHEDULING = (
     {"method.mitigation.weight_prediction": "velocity"},
     {"method.mitigation.lr_rescheduling": 9},

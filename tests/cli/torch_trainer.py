@@ -1,51 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petrapipe.Trainer on small networks of a user: what is refused and how, resumed runs, dropout, mitigations, evaluation. tests/cli/torch_runtime.py
-compares it with the program."""
+"""petrapipe.Trainer on small networks of a user: what is refused and how, resumed runs, dropout,
+mitigations, evaluation. tests/cli/torch_runtime.py compares it with the program."""
 
 import math
-import os
 import random
-import sys
 
-try:
-    import torch
-except ImportError:
-    print("this Python has no PyTorch")
-    sys.exit(77)
+from program import PETRA, ProgramTest, main
+from torch_case import Join, Split
+
+# isort: split
+import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from program import PETRA, ProgramTest, main
+from petrapipe import (
+    Chain,
+    Coupling,
+    Diverged,
+    Error,
+    Mitigation,
+    Plan,
+    StageError,
+    Trainer,
+    cut,
+)
+from petrapipe.mitigations import DiscrepancyCorrection, ErrorFeedback, LrRescheduling
+from petrapipe.tensors import as_tuple, bytes_of
 
-sys.path.pop(0)  # PyTorch needs Python's module profile, not the file of this name beside this one
-sys.path.insert(0, os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis")))
-from petrapipe import Chain, Coupling, Diverged, Error, Mitigation, Plan, StageError, Trainer, cut  # noqa: E402: from the folder of the scripts
-from petrapipe.stage import as_tuple, bytes_of  # noqa: E402
-from petrapipe.mitigations import DiscrepancyCorrection, ErrorFeedback, LrRescheduling  # noqa: E402
-
-torch.set_num_threads(1)
 GENERATOR = torch.Generator().manual_seed(1)
 IMAGES = torch.randn(20, 10, 6, generator=GENERATOR, dtype=torch.float64)
 LABELS = torch.randint(0, 3, (20, 10), generator=GENERATOR)
 BATCHES = list(zip(IMAGES, LABELS))
-
-
-class Split(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(6, 8)
-
-    def forward(self, x):
-        return self.linear(x).chunk(2, -1)
-
-
-class Join(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(8, 3)
-
-    def forward(self, a, b):
-        return self.linear(torch.cat((a, b), -1))
 
 
 class Middle(nn.Module):
@@ -69,10 +54,10 @@ def network(middle=None):
     return [
         module.double()
         for module in (
-            Split(),
+            Split(6, 8),
             middle or Coupling(branch()),
             Coupling(branch(), "leapfrog"),
-            Join(),
+            Join(8, 3),
         )
     ]
 
@@ -542,7 +527,8 @@ class Training(ProgramTest):
         self.assertFalse(torch.equal(stages[1].norm.running_mean, torch.zeros(4).double()))
 
     def test_a_checkpoint_within_a_module_changes_nothing(self):
-        """It calls parts of the module again in the backward, when the stage has other weights than in the forward."""
+        """It calls parts of the module again in the backward, when the stage has other weights than
+        in the forward."""
 
         def part(self, a):
             return torch.tanh(self.norm(self.linear(a)))
@@ -699,14 +685,12 @@ class Training(ProgramTest):
             for stage, peak in zip(plain.stages, plain.peaks):
                 weights = sum(p.numel() * 8 for p in stage.parameters)
                 self.assertEqual(peak[0], weights)
-                gradients = (
-                    1 if k == 1 else 3 if method == "zb-h1" and stage.number > 1 else 2
-                )  # three wait for W; at stage 1 B and W alternate
+                # Three wait for W; at stage 1 B and W alternate.
+                gradients = 1 if k == 1 else 3 if method == "zb-h1" and stage.number > 1 else 2
                 self.assertEqual(peak[1], weights * gradients, f"{method}: gradients")
                 self.assertLessEqual(2 * weights, peak[2])
-                self.assertEqual(
-                    peak[6] > 0, method != "petra" or stage.number > 1
-                )  # a linear layer at the input saves the input alone
+                # A linear layer at the input saves the input alone.
+                self.assertEqual(peak[6] > 0, method != "petra" or stage.number > 1)
                 self.assertLess(0, peak[7])
         one, two = (
             self.trainer("petra", mitigations=mitigations).run().peaks
@@ -715,9 +699,8 @@ class Training(ProgramTest):
         for j, (a, b) in enumerate(zip(one, two)):
             self.assertEqual(b[2] - a[2], a[0] * (6 - 2 * j), "the last steps")
         sent = torch.zeros(4)
-        self.assertEqual(
-            bytes_of((sent, {"again": sent.detach()}, torch.zeros(4))), 32
-        )  # the same elements count once
+        # The same elements count once.
+        self.assertEqual(bytes_of((sent, {"again": sent.detach()}, torch.zeros(4))), 32)
 
     def test_what_an_optimiser_may_do(self):
         class Replacing(torch.optim.SGD):
@@ -755,7 +738,8 @@ class Training(ProgramTest):
 
     def test_mitigations_of_a_user(self):
         class Shift(Mitigation):
-            """Adds a number to every bias. Its state is within a dictionary; the order of its result is another than that of the names."""
+            """Adds a number to every bias. Its state is within a dictionary; the order of its
+            result is another than that of the names."""
 
             def __init__(self):
                 self.state = {"stages": set()}

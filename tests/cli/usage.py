@@ -14,7 +14,7 @@ import time
 import h5py
 import numpy
 
-from program import PETRA, ProgramTest, main, sample
+from program import ProgramTest, main, sample
 
 SUBCOMMANDS = [
     "train",
@@ -196,7 +196,8 @@ class Schedule(ProgramTest):
         for options in [], ["--gantt"]:
             self.bad(
                 2,
-                "a.schedule:1: '1F9223372036854775807' is not an action; expected a microbatch of 0 .. 999999999999",
+                "a.schedule:1: '1F9223372036854775807' is not an action; expected a microbatch of 0"
+                " .. 999999999999",
                 "schedule",
                 "a.schedule",
                 *options,
@@ -332,7 +333,8 @@ class Schedule(ProgramTest):
             self.good(command, "-")
 
     def test_one(self):
-        """One head and one microbatch are singular; weights.h5 has the label that all files have."""
+        """One head and one microbatch are singular; weights.h5 has the label that all files
+        have."""
         one = self.set_options(
             data__set="grammar",
             model__family="revgpt",
@@ -469,8 +471,12 @@ class Inspect(ProgramTest):
         self.assertEqual(folder, file)
         self.assertIn("petra train small.yaml --output out --quiet", folder)
         self.assertIn(
-            "network  RevNet-18, width 1, cifar stem, 10 stages\nmethod   petra, k = 1\noptim    sgd, lr 0.1\n"
-            "data     shapes, the first 64 images\nprobes   none\nstate    complete\n"
+            "network  RevNet-18, width 1, cifar stem, 10 stages\n"
+            "method   petra, k = 1\n"
+            "optim    sgd, lr 0.1\n"
+            "data     shapes, the first 64 images\n"
+            "probes   none\n"
+            "state    complete\n"
             "length   2 epochs, losses of 7 microbatches\n",
             folder,
         )
@@ -502,7 +508,8 @@ class Inspect(ProgramTest):
                 ),
             )
         self.assertIn(
-            "\noptim    adamw, lr 0.001, with optim.weight_decay: 0.2\ndata     grammar, windows of 4 tokens, the first 8 windows\n",
+            "\noptim    adamw, lr 0.001, with optim.weight_decay: 0.2\n"
+            "data     grammar, windows of 4 tokens, the first 8 windows\n",
             self.good("inspect", "gpt"),
         )
         self.good("simulate", "small.yaml", "--output", "simulated", "--quiet")
@@ -581,12 +588,25 @@ class Train(ProgramTest):
                 "method   backprop, k = 1, with method.head: split",
                 "delays   0, 0, 0, 0, 0, 0, 0, 0, 0, 0 microbatches from F to B, by stage",
                 "length   80 microbatches of 8 images, 8 an epoch",
-                "rate     0.003125 (optim.lr 0.1 x images per update / 256), reached after 5 epochs",
-                "writes   out/{config.yaml,run.h5,weights.h5}; during the run checkpoint.h5 and checkpoint/",
-                "time     unknown (for an estimate run petra profile, then set cluster.cost.model: profile)",
+                (
+                    "rate     0.003125 (optim.lr 0.1 x images per update / 256), reached after 5"
+                    " epochs"
+                ),
+                (
+                    "writes   out/{config.yaml,run.h5,weights.h5}; during the run checkpoint.h5 and"
+                    " checkpoint/"
+                ),
+                (
+                    "time     unknown (for an estimate run petra profile, then set"
+                    " cluster.cost.model: profile)"
+                ),
                 header.splitlines()[7],
-                f"disk     weights.h5: {4e-6 * self.good_json('inspect', 'small.yaml')['parameters']:.3f} MB of parameters; "
-                "run.h5: 52 bytes per microbatch; a checkpoint: less than the memory; MB: 10^6 bytes",
+                (
+                    "disk     weights.h5:"
+                    f" {4e-6 * self.good_json('inspect', 'small.yaml')['parameters']:.3f} MB of"
+                    " parameters; run.h5: 52 bytes per microbatch; a checkpoint: less than the"
+                    " memory; MB: 10^6 bytes"
+                ),
             ],
         )
         with h5py.File(self.path("out/run.h5"), "r") as run:
@@ -606,7 +626,8 @@ class Train(ProgramTest):
         self.assertIn("80 microbatches with backprop on 10 stages; written: out/", lines[10])
 
     def test_header_of_what_takes_more(self):
-        """Memory is that of all replicas; actions and probes take room in run.h5 beside the losses."""
+        """Memory is that of all replicas; actions and probes take room in run.h5 beside the
+        losses."""
 
         def lines(*sets):
             text = self.good(
@@ -624,7 +645,8 @@ class Train(ProgramTest):
         )
 
     def test_memory_of_what_is_held(self):
-        """Of a whole flush, however large, and of a run that ends before the pipeline is full; what grows with the run is not told."""
+        """Of a whole flush, however large, and of a run that ends before the pipeline is full; what
+        grows with the run is not told."""
         for sets in (
             ["method.name=gpipe", "method.accumulate=200"],
             ["method.name=petra", "run.max_microbatches=4"],
@@ -637,7 +659,10 @@ class Train(ProgramTest):
             ]
             text = self.good("train", "small.yaml", *options, "--output", "out")
             with h5py.File(self.path("out/run.h5"), "r") as run:
-                line = f"\nmemory   {1e-6 * run['memory/total_peak_bytes'][:].sum():.3f} MB in tensors of the stages"
+                line = (
+                    f"\nmemory   {1e-6 * run['memory/total_peak_bytes'][:].sum():.3f} MB in tensors"
+                    " of the stages"
+                )
             self.assertIn(line, text)
             if "method.name=gpipe" not in sets:
                 self.assertIn(line, self.good("inspect", "small.yaml", *options))
@@ -668,7 +693,8 @@ class Train(ProgramTest):
         self.assertIn("too few to produce a loss", none)
 
     def test_no_update(self):
-        """A run too short for an update says so, and leaves the weights as they were; one that makes a single update does not."""
+        """A run too short for an update says so, and leaves the weights as they were; one that
+        makes a single update does not."""
 
         def of(command, method, k, *more):
             code, out, error = self.run_petra(
@@ -688,7 +714,10 @@ class Train(ProgramTest):
 
         self.good("init", "small.yaml", "--output", "before", "--quiet")
         for method, enough in ("backprop", 8), ("gpipe", 8), ("petra-arrival", 8):
-            line = f"warning: no stage makes an update in this run: an update takes {enough + 1} microbatches (method.accumulate), the run has 8"
+            line = (
+                f"warning: no stage makes an update in this run: an update takes {enough + 1}"
+                " microbatches (method.accumulate), the run has 8"
+            )
             for command, more in ("train", ["--output", f"of-{method}"]), ("simulate", []):
                 self.assertIn(line, of(command, method, enough + 1, *more), (command, method))
             with (
@@ -705,7 +734,8 @@ class Train(ProgramTest):
         # Four stages, of which the last one sees five of the eight microbatches.
         few = self.set_options(stages__partition="balanced", stages__count=4)
         self.assertIn(
-            "has 8 (run.epochs, run.max_microbatches), and ends while they are in flight (run.drain)",
+            "has 8 (run.epochs, run.max_microbatches), and ends while they are in flight"
+            " (run.drain)",
             of("simulate", "petra", 6, *few),
         )
         self.assertEqual(
@@ -762,9 +792,8 @@ class Estimate(ProgramTest):
             line.split(" s per microbatch")[1],
             ", from p.h5: all stages in sequence, without data loading and evaluation",
         )
-        self.assertAlmostEqual(
-            float(line.split()[1]), seconds, delta=0.006 * seconds
-        )  # three digits
+        # Three digits.
+        self.assertAlmostEqual(float(line.split()[1]), seconds, delta=0.006 * seconds)
         train = self.good("train", "small.yaml", *sets, "--output", "out")
         self.assertRegex(
             train,
@@ -845,7 +874,8 @@ class Keep(ProgramTest):
             self.good("evaluate", "small.yaml", "--set", "model.weights=best/weights.h5"),
         )
         self.assertIn(
-            f"\nweights  of the best evaluation: epoch {best + 1}, top-1 {100 * top1[best]:.2f} % (weights.h5)\n",
+            f"\nweights  of the best evaluation: epoch {best + 1}, top-1 {100 * top1[best]:.2f} %"
+            " (weights.h5)\n",
             self.good("inspect", "best"),
         )
         last = self.good_json(
@@ -855,7 +885,8 @@ class Keep(ProgramTest):
         self.assertNotIn("weights  ", self.good("inspect", "last"))
 
     def test_best_of_tokens(self):
-        """By the loss, which rises from epoch to epoch here; the highest accuracy is that of another one."""
+        """By the loss, which rises from epoch to epoch here; the highest accuracy is that of
+        another one."""
         sets = self.train(
             "best",
             "--set",
@@ -877,7 +908,8 @@ class Keep(ProgramTest):
         )
         self.assertEqual((found["epoch"], found["loss"]), (best + 1, loss[best]))
         self.assertIn(
-            f"\nweights  of the best evaluation: epoch {best + 1}, loss {loss[best]:.4f} (weights.h5)\n",
+            f"\nweights  of the best evaluation: epoch {best + 1}, loss {loss[best]:.4f}"
+            " (weights.h5)\n",
             self.good("inspect", "best"),
         )
 
@@ -908,7 +940,8 @@ class Keep(ProgramTest):
         before = self.read("out/run.h5")
         self.bad(
             1,
-            "out/best.h5: neither this file nor out/weights.h5 exists, but 2 epochs of the run are done",
+            "out/best.h5: neither this file nor out/weights.h5 exists, but 2 epochs of the run are"
+            " done",
             "train",
             "small.yaml",
             *sets,
@@ -922,7 +955,8 @@ class Keep(ProgramTest):
         self.assertEqual(self.read("out/weights.h5"), self.read("whole/weights.h5"))
 
     def test_what_cannot_be_gone_on_with_stays(self):
-        """A run that is to become shorter than its best weights is refused before anything of it is changed."""
+        """A run that is to become shorter than its best weights is refused before anything of it is
+        changed."""
         sets = self.train("out", run__keep="best", run__keep_checkpoint="true")
         self.unseal("out/weights.h5")
         with h5py.File(self.path("out/weights.h5"), "r+") as file:
@@ -978,7 +1012,8 @@ class Keep(ProgramTest):
 
 
 class Launched(ProgramTest):
-    """Launchers say by variables how many processes they started: none of them may write as though it were the only one."""
+    """Launchers say by variables how many processes they started: none of them may write as though
+    it were the only one."""
 
     step = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "0", "SLURM_STEP_ID": "0"}
 
@@ -1014,7 +1049,8 @@ class Launched(ProgramTest):
             ["simulate", "small.yaml", "--output", "out"],
             ["sweep", "grid.yaml", "--output", "out"],
         ]
-        # Each command with one launcher, and each launcher with a command that is for several processes.
+        # Each command with one launcher, and each launcher with a command that is for several
+        # processes.
         launchers = [
             {"PMI_SIZE": "2", "PMI_RANK": "0"},
             self.step,
@@ -1044,7 +1080,8 @@ class Launched(ProgramTest):
         )
 
     def test_one_alone(self):
-        """A batch script sees the number of its job's tasks; a task's shell may be of a step of one; a cell is a run of its own."""
+        """A batch script sees the number of its job's tasks; a task's shell may be of a step of
+        one; a cell is a run of its own."""
         self.write("grid.yaml", b"base: small.yaml\nseeds: [1, 2]\n")
         for number, variables in enumerate(
             [

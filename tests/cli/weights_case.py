@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of weights from and to PyTorch share: networks by their options, and analysis/weights_pytorch.py within this process."""
+"""What the tests of weights from and to PyTorch share: networks by their options, and
+analysis/weights_pytorch.py within this process."""
 
 import contextlib
 import importlib.util
@@ -14,7 +15,8 @@ from program import ProgramTest
 
 ANALYSIS = os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis"))
 sys.path.insert(0, ANALYSIS)
-import entry  # noqa: E402: from the folder of the scripts
+import entry  # noqa: E402 - from the folder of the scripts
+
 from petrapipe import weights  # noqa: E402
 
 TORCH = os.environ.get("PETRA_TEST_TORCH_PYTHON")

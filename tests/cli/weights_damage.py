@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged and hostile files of weights: each is converted to the bits that its library reads, or refused with one line. No
-file ends the process, takes long, or runs code.
+"""Damaged and hostile files of weights: each is converted to the bits that its library reads, or
+refused with one line. No file ends the process, takes long, or runs code.
 
-PETRA_TEST_DAMAGE: how many damaged files of each kind. The files of PyTorch need torch in the Python of the tests, or of
-PETRA_TEST_TORCH_PYTHON."""
+PETRA_TEST_DAMAGE: how many damaged files of each kind. The files of PyTorch need torch in the
+Python of the tests, or of PETRA_TEST_TORCH_PYTHON."""
 
 import importlib.util
 import io
@@ -29,19 +29,25 @@ COUNT = int(os.environ.get("PETRA_TEST_DAMAGE", "6"))
 HANG_S, MOST_BYTES = 120, 3 << 30
 PYTHON = sys.executable if importlib.util.find_spec("torch") else TORCH
 
-# Converts the files of its arguments, one after the other: arguments in, status and standard error out.
+# Converts the files of its arguments, one after the other: arguments in, status and standard error
+# out.
 WORKER = """
 import contextlib, io, json, os, resource, sys, traceback
 sys.path.insert(0, sys.argv[1])
 sys.argv = ["weights_pytorch.py"]
 import entry
 from petrapipe import modules, weights, weights_files
-found = [modules.modules(name) for name in ("h5py", "numpy", "xxhash", *os.environ["LOADED"].split())]
+loaded = ("h5py", "numpy", "xxhash", *os.environ["LOADED"].split())
+found = [modules.modules(name) for name in loaded]
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 resource.setrlimit(resource.RLIMIT_DATA, (%d, %d))
 ran = []
-sys.addaudithook(lambda event, values: ran.append(event) if event in {"os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect",
-                 "ctypes.dlopen"} or event == "subprocess.Popen" and weights_files.TRY not in values[1] else None)
+forbidden = {"os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "ctypes.dlopen"}
+def watch(event, values):
+    started = event == "subprocess.Popen" and weights_files.TRY not in values[1]
+    if event in forbidden or started:
+        ran.append(event)
+sys.addaudithook(watch)
 for line in sys.stdin:
     sys.argv[1:] = json.loads(line)
     out, error, status = io.StringIO(), io.StringIO(), 0
@@ -89,17 +95,30 @@ LABELS = [
     "gpt-3 width 12, 0 heads, context 5, 64 classes",
     "gpt-3 width 12, 2 heads, context 5, 99999999999999999999 classes",
     "gpt-" + "9" * 5000 + " width 12, 2 heads, context 5, 64 classes",
-    "llama-3 width 12, 2 heads (1 of keys and values), hidden 20, rotary base 1.2.3, context 5, 64 classes",
-    "llama-3 width 12, 2 heads (5 of keys and values), hidden 20, rotary base 100, context 5, 64 classes",
-    "llama-3 width 12, 2 heads (1 of keys and values), hidden 20, rotary base 9e999, context 5, 64 classes",
-    "llama-900 width 12, 2 heads (1 of keys and values), hidden 20, rotary base 100, context 5, 64 classes",
+    (
+        "llama-3 width 12, 2 heads (1 of keys and values), hidden 20, rotary base 1.2.3, context 5,"
+        " 64 classes"
+    ),
+    (
+        "llama-3 width 12, 2 heads (5 of keys and values), hidden 20, rotary base 100, context 5,"
+        " 64 classes"
+    ),
+    (
+        "llama-3 width 12, 2 heads (1 of keys and values), hidden 20, rotary base 9e999, context 5,"
+        " 64 classes"
+    ),
+    (
+        "llama-900 width 12, 2 heads (1 of keys and values), hidden 20, rotary base 100, context 5,"
+        " 64 classes"
+    ),
     "revgpt-3 width 12, 2 heads, context 5, 64 classes\n",
     "gpt-\u0663 width 12, 2 heads, context 5, 64 classes",
 ]
 
 
 def change_bytes(stream, data, within):
-    """Flips, replaces or swaps up to four bytes, or cuts; half of the places are within the first bytes."""
+    """Flips, replaces or swaps up to four bytes, or cuts; half of the places are within the first
+    bytes."""
     data = bytearray(data)
     if stream.random() < 0.15:
         return bytes(data[: stream.randrange(len(data))])
@@ -179,8 +198,8 @@ class Damage(Weights):
     def ask(
         self, about, *arguments, loaded=("safetensors",) * HAS_SAFETENSORS, python=sys.executable
     ):
-        """(status, standard output, standard error) of a conversion; it must end by itself, soon, with at most one line of
-        errors, and run nothing."""
+        """(status, standard output, standard error) of a conversion; it must end by itself, soon,
+        with at most one line of errors, and run nothing."""
         if not self.worker:
             self.worker = subprocess.Popen(
                 [python, "-B", "-c", WORKER, ANALYSIS],
@@ -571,7 +590,8 @@ class Damage(Weights):
                     file.addfile(about, io.BytesIO(content))
             return out.getvalue()
 
-        # fc.bias has 10 numbers: its storage claims a gigabyte of the 40 bytes of its record, and so does its shape.
+        # fc.bias has 10 numbers: its storage claims a gigabyte of the 40 bytes of its record, and
+        # so does its shape.
         larger = pickled(lambda data: data.replace(b"K\x0a", b"J\x00\x00\x00\x10"))
         self.assertNotEqual(larger, whole)
         script = zip_of(whole, lambda name, data: data)
@@ -612,7 +632,10 @@ class Damage(Weights):
             ("r.h5", "o.safetensors"),
         ) * HAS_SAFETENSORS:
             self.write(target, "before")
-            limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n{WORKER}"
+            limited = (
+                "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
+                f"{WORKER}"
+            )
             run = subprocess.run(
                 [sys.executable, "-B", "-c", limited, ANALYSIS],
                 cwd=self.folder,
@@ -628,8 +651,10 @@ class Damage(Weights):
                 (status, error),
                 (
                     1,
-                    f"weights_pytorch.py: {target}: cannot be written: File too large; expected a disk with room, and "
-                    "a folder that can be written\n",
+                    (
+                        f"weights_pytorch.py: {target}: cannot be written: File too large; expected"
+                        " a disk with room, and a folder that can be written\n"
+                    ),
                 ),
             )
             self.assertEqual(self.read(target), b"before")

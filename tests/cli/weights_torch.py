@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""analysis/weights_pytorch.py and model.new_head: weights to a state_dict and back, what is refused, fine-tuning with another head; the
-logits of petra and of PyTorch, with the Python of PETRA_TEST_TORCH_PYTHON, which has torch, numpy and h5py."""
+"""analysis/weights_pytorch.py and model.new_head: weights to a state_dict and back, what is
+refused, fine-tuning with another head; the logits of petra and of PyTorch, with the Python of
+PETRA_TEST_TORCH_PYTHON, which has torch, numpy and h5py."""
 
 import os
 import subprocess
@@ -11,9 +12,9 @@ import numpy
 
 from program import main
 from weights_case import ANALYSIS, FILES, OPTIONS, TOKENS, TORCH, Weights, of_network, of_tokens
+
 import petrapipe  # by the path of weights_case
 from petrapipe import modules, weights, weights_release
-
 
 NETWORKS = [
     ("revnet", 18, "cifar", "conv"),
@@ -60,7 +61,8 @@ class Conversion(Weights):
             self.equal(self.tensors("b.h5"), before)
 
     def test_names_are_torchvisions(self):
-        # resnet18 and resnet50 of torchvision have 62 and 161 parameters, and a mean and a variance for each of 20 and 53 batch norms.
+        # resnet18 and resnet50 of torchvision have 62 and 161 parameters, and a mean and a variance
+        # for each of 20 and 53 batch norms.
         for depth, count, names in (
             (18, 62 + 2 * 20, ("layer4.1.conv2.weight",)),
             (50, 161 + 2 * 53, ("layer1.0.downsample.1.running_var",)),
@@ -80,7 +82,8 @@ class Conversion(Weights):
                 self.assertIn(name, state)
 
     def test_old_files_name_their_network(self):
-        """The label of a network of an older petra is the same as before; those of the newer networks differ, and petra compares them."""
+        """The label of a network of an older petra is the same as before; those of the newer
+        networks differ, and petra compares them."""
         for network, label in (
             (("revnet", 18, "cifar", "conv"), "revnet-18 width 2, cifar stem, 10 classes"),
             (
@@ -207,7 +210,8 @@ class Conversion(Weights):
         self.assertFalse(os.path.exists(self.path("b.h5")))
 
     def test_prefixes(self):
-        """What wrappers of a module add to names: torch.compile, DataParallel, FSDP, an average of weights."""
+        """What wrappers of a module add to names: torch.compile, DataParallel, FSDP, an average of
+        weights."""
         before = self.initial("a.h5")
         self.convert("a.h5", "model.npz")
         state = self.state()
@@ -248,7 +252,8 @@ class Conversion(Weights):
         self.assertFalse(os.path.exists(self.path("b.h5")))
 
     def test_functions_raise(self):
-        """What a notebook calls ends by an exception and not its process; nor is the process's SIGPIPE changed by an import."""
+        """What a notebook calls ends by an exception and not its process; nor is the process's
+        SIGPIPE changed by an import."""
         gpt = {
             "transformer.wte.weight": (8, 4),
             "transformer.wpe.weight": (5, 4),
@@ -268,7 +273,10 @@ class Conversion(Weights):
         ):
             with self.assertRaises(petrapipe.Error, msg=str(call)):
                 call[0](*call[1:])
-        before = "import signal, sys; sys.path.insert(0, sys.argv[1]); import entry, petrapipe.weights; print(signal.getsignal(signal.SIGPIPE).name)"
+        before = (
+            "import signal, sys; sys.path.insert(0, sys.argv[1]); import entry, petrapipe.weights;"
+            " print(signal.getsignal(signal.SIGPIPE).name)"
+        )
         self.assertEqual(
             subprocess.run(
                 [sys.executable, "-B", "-c", before, ANALYSIS],
@@ -280,8 +288,9 @@ class Conversion(Weights):
         )
 
 
-# The layers of the release of PETRA's authors (github.com/stephane-rivaud/PETRA, async_torch/models/models_RevNet.py), by name and shape, with the
-# channels of one stream: a convolution has a bias, and every layer names its shortcuts.
+# The layers of the release of PETRA's authors (github.com/stephane-rivaud/PETRA,
+# async_torch/models/models_RevNet.py), by name and shape, with the channels of one stream: a
+# convolution has a bias, and every layer names its shortcuts.
 def release_conv(suffix, outputs, inputs, kernel):
     return {
         f"weight_conv{suffix}": (outputs, inputs, kernel, kernel),
@@ -322,7 +331,8 @@ def release_bottleneck(inputs, hidden, outputs, downsample, variant):
 
 
 def release_network(depth, variant, blocks, classes, kernel):
-    """[parameters of each layer] of make_layers_revnetDEPTH, or of make_layers_revnet_fixed_size with so many blocks of 128 channels a stream."""
+    """[parameters of each layer] of make_layers_revnetDEPTH, or of make_layers_revnet_fixed_size
+    with so many blocks of 128 channels a stream."""
     if blocks:
         inner, first, inputs = [release_basic(128, 128, False)] * blocks, 128, 128
     else:
@@ -350,7 +360,8 @@ def release_network(depth, variant, blocks, classes, kernel):
 
 
 def release_statistics(layer):
-    """{name: shape}; a basic block calls its first running mean running_mean, its variance running_var_1."""
+    """{name: shape}; a basic block calls its first running mean running_mean, its variance
+    running_var_1."""
     found = {
         f"running_{kind}{name.removeprefix('weight_bn')}": shape
         for kind in ("mean", "var")
@@ -386,7 +397,8 @@ class Release(Weights):
         ) + ["--set", f"model.classes={classes}"]
 
     def test_parameter_counts(self):
-        """petra's parameters and the biases of the release's convolutions are the parameters of the release."""
+        """petra's parameters and the biases of the release's convolutions are the parameters of the
+        release."""
         for name, depth, variant, blocks in RELEASE:
             for stem, classes, kernel in (("cifar", 10, 3), ("imagenet", 1000, 7)):
                 layers = release_network(depth, variant, blocks, classes, kernel)
@@ -403,7 +415,8 @@ class Release(Weights):
                     "inspect", "small.yaml", *self.options(depth, variant, blocks, classes, stem)
                 )["parameters"]
                 print(
-                    f"{name}, {stem}, {classes} classes: {total} parameters in the release, {biases} of them biases of convolutions, {found} in petra"
+                    f"{name}, {stem}, {classes} classes: {total} parameters in the release,"
+                    f" {biases} of them biases of convolutions, {found} in petra"
                 )
                 self.assertEqual(found + biases, total, name)
 
@@ -445,7 +458,8 @@ class Release(Weights):
             self.assertEqual(shapes, wanted | biases, name)
 
     def test_checkpoint(self):
-        """A file as the release writes it, and the logits of the same network with its biases, for constant shape."""
+        """A file as the release writes it, and the logits of the same network with its biases, for
+        constant shape."""
         if not TORCH:
             self.skipTest(
                 "PETRA_TEST_TORCH_PYTHON is not set: no Python with torch, numpy and h5py"
@@ -461,22 +475,35 @@ def statistics(n, mean, variance):
     return {mean: torch.randn(n), variance: torch.rand(n) + 0.5}
 
 def conv(o, i, suffix):
-    return {f"weight_conv{suffix}": torch.randn(o, i, 3, 3) / 4, f"bias_conv{suffix}": torch.randn(o), f"weight_bn{suffix}": torch.rand(o) + 0.5,
-            f"bias_bn{suffix}": torch.randn(o)}
+    return {
+        f"weight_conv{suffix}": torch.randn(o, i, 3, 3) / 4,
+        f"bias_conv{suffix}": torch.randn(o),
+        f"weight_bn{suffix}": torch.rand(o) + 0.5,
+        f"bias_bn{suffix}": torch.randn(o),
+    }
 
 def block():
-    empty = {f"{kind}_ds": torch.empty(0) for kind in ("weight_conv", "bias_conv", "weight_bn", "bias_bn")}
-    return (conv(2, 2, "_1") | empty | conv(2, 2, "_2"), {}, statistics(2, "running_mean", "running_var_1") |
-            {"running_mean_ds": torch.empty(0), "running_var_ds": torch.empty(0)} | statistics(2, "running_mean_2", "running_var_2"), {}, [])
+    kinds = ("weight_conv", "bias_conv", "weight_bn", "bias_bn")
+    empty = {f"{kind}_ds": torch.empty(0) for kind in kinds}
+    parameters = conv(2, 2, "_1") | empty | conv(2, 2, "_2")
+    buffers = (
+        statistics(2, "running_mean", "running_var_1")
+        | {"running_mean_ds": torch.empty(0), "running_var_ds": torch.empty(0)}
+        | statistics(2, "running_mean_2", "running_var_2")
+    )
+    return (parameters, {}, buffers, {}, [])
 
-layers = [(conv(4, 3, ""), {}, statistics(4, "running_mean", "running_var"), {}, []), block(), block(),
-          ({"weight": torch.randn(10, 4), "bias": torch.randn(10)}, {}, {}, {}, [])]
-torch.save({"epoch": 3, "state_list": layers, "best_acc": torch.tensor(0.5), "run_id": None}, "release.pth")
+stem = (conv(4, 3, ""), {}, statistics(4, "running_mean", "running_var"), {}, [])
+head = ({"weight": torch.randn(10, 4), "bias": torch.randn(10)}, {}, {}, {}, [])
+layers = [stem, block(), block(), head]
+release = {"epoch": 3, "state_list": layers, "best_acc": torch.tensor(0.5), "run_id": None}
+torch.save(release, "release.pth")
 
 def unit(x, layer, suffix, mean, variance):
     p, s = layer[0], layer[2]
     y = F.conv2d(x, p[f"weight_conv{suffix}"], p[f"bias_conv{suffix}"], 1, 1)
-    return F.relu(F.batch_norm(y, s[mean], s[variance], p[f"weight_bn{suffix}"], p[f"bias_bn{suffix}"]))
+    scale, shift = p[f"weight_bn{suffix}"], p[f"bias_bn{suffix}"]
+    return F.relu(F.batch_norm(y, s[mean], s[variance], scale, shift))
 
 images = torch.randn(2, 3, 8, 8)
 a, b = unit(images, layers[0], "", "running_mean", "running_var").chunk(2, 1)
@@ -510,8 +537,9 @@ print(float((model(images) - logits).abs().max() / logits.abs().max()))
         self.assertEqual((run.returncode, run.stderr), (0, ""))
         self.assertEqual(
             run.stdout,
-            "a.h5: 27 tensors; 5 biases of convolutions are now in the running means\nits network: --set model.family=revnet "
-            "--set model.depth=2 --set model.width=2 --set model.stem=cifar --set model.classes=10 --set model.shape=constant\n",
+            "a.h5: 27 tensors; 5 biases of convolutions are now in the running means\n"
+            "its network: --set model.family=revnet --set model.depth=2 --set model.width=2 --set"
+            " model.stem=cifar --set model.classes=10 --set model.shape=constant\n",
         )
         self.assertEqual(
             self.torch_run(os.path.join(ANALYSIS, "weights_pytorch.py"), "a.h5", "a.pt").stderr, ""
@@ -623,8 +651,8 @@ class Logits(Weights):
         ].astype(int)
 
     def scatter(self, name, factor):
-        """Statistics, scales, shifts and biases as after a training, and weights times `factor`, so that each has its part in the
-        result."""
+        """Statistics, scales, shifts and biases as after a training, and weights times `factor`, so
+        that each has its part in the result."""
         random = numpy.random.default_rng(1)
         with h5py.File(self.path(name), "r+") as file:
             for key, value in self.tensors(name).items():
@@ -637,7 +665,8 @@ class Logits(Weights):
         self.unseal(name)
 
     def same_logits(self, what, options, precision, heads=()):
-        """petra's and PyTorch's of random weights, and of the program whose names they are, where torch_logits.py has it."""
+        """petra's and PyTorch's of random weights, and of the program whose names they are, where
+        torch_logits.py has it."""
         # Of the largest logit; rounding is 1e-16 and 6e-8 of it in each of up to 50 layers.
         backend, bound = {"fp64": ("ref", 1e-12), "fp32": ("cpu", 1e-5)}[precision]
         options = options + self.set_options(
@@ -704,14 +733,20 @@ class Logits(Weights):
         self.initial("a.h5")
         self.write(
             "make.py",
-            "import torch\nstate = torch.load('model.pt')\n"
-            "torch.save({'epoch': 3, 'model': state}, 'nested.pt')\ntorch.save([1], 'list.pt')\n"
+            "import torch\n"
+            "state = torch.load('model.pt')\n"
+            "torch.save({'epoch': 3, 'model': state}, 'nested.pt')\n"
+            "torch.save([1], 'list.pt')\n"
             "torch.save({n: v.bfloat16() for n, v in state.items()}, 'half.pt')\n"
-            "import argparse\ntorch.save({'model': state, 'args': argparse.Namespace(lr=1)}, 'args.pt')\n"
-            "for name, of in (('sparse', torch.Tensor.to_sparse), ('complex', lambda w: w.to(torch.complex64)), ('int8', torch.Tensor.char),\n"
-            "                 ('quantised', lambda w: torch.quantize_per_tensor(w, 0.1, 0, torch.qint8)), ('meta', lambda w: w.to('meta'))):\n"
+            "import argparse\n"
+            "torch.save({'model': state, 'args': argparse.Namespace(lr=1)}, 'args.pt')\n"
+            "for name, of in (('sparse', torch.Tensor.to_sparse), ('complex', lambda w:"
+            " w.to(torch.complex64)), ('int8', torch.Tensor.char),\n"
+            "                 ('quantised', lambda w: torch.quantize_per_tensor(w, 0.1, 0,"
+            " torch.qint8)), ('meta', lambda w: w.to('meta'))):\n"
             "    torch.save({**state, 'fc.weight': of(state['fc.weight'])}, name + '.pt')\n"
-            "open('junk.pt', 'wb').write(b'\\x1b[31mjunk')\nopen('empty.pt', 'w')\n",
+            "open('junk.pt', 'wb').write(b'\\x1b[31mjunk')\n"
+            "open('empty.pt', 'w')\n",
         )
         script = os.path.join(ANALYSIS, "weights_pytorch.py")
         self.torch(script, "a.h5", "model.pt")
@@ -738,11 +773,21 @@ class Logits(Weights):
             self.assertTrue(run.stderr.rstrip("\n").isprintable(), ascii(run.stderr))
         self.write(
             "call.py",
-            f"import sys, torch\nsys.path.insert(0, {ANALYSIS!r})\nimport petrapipe\nstate = torch.load('model.pt')\n"
-            "petrapipe.of_state_dict({'_orig_mod.' + name: value for name, value in state.items()})\n"
-            "try:\n    petrapipe.of_state_dict({'a': torch.ones(2)})\nexcept petrapipe.Error as error:\n    print(error)\n"
-            "try:\n    petrapipe.of_state_dict(petrapipe.build(petrapipe.networks.Transformer('gpt', 1, 4, 2, 5, 8)).state_dict())\n"
-            "except petrapipe.Error as error:\n    print(error)\n",
+            "import sys, torch\n"
+            f"sys.path.insert(0, {ANALYSIS!r})\n"
+            "import petrapipe\n"
+            "state = torch.load('model.pt')\n"
+            "petrapipe.of_state_dict({'_orig_mod.' + name: value for name, value in"
+            " state.items()})\n"
+            "try:\n"
+            "    petrapipe.of_state_dict({'a': torch.ones(2)})\n"
+            "except petrapipe.Error as error:\n"
+            "    print(error)\n"
+            "try:\n"
+            "    petrapipe.of_state_dict(petrapipe.build(petrapipe.networks.Transformer('gpt', 1,"
+            " 4, 2, 5, 8)).state_dict())\n"
+            "except petrapipe.Error as error:\n"
+            "    print(error)\n",
         )
         done = self.torch("call.py")
         for words in (

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPTs and Llamas to a state_dict and back: their names, Hugging Face's config.json, and what is refused."""
+"""GPTs and Llamas to a state_dict and back: their names, Hugging Face's config.json, and what is
+refused."""
 
 import json
 import os
@@ -10,6 +11,7 @@ import numpy
 
 from program import main
 from weights_case import FILES, HAS_SAFETENSORS, NO_SAFETENSORS, OPTIONS, TOKENS, Weights, of_tokens
+
 from petrapipe import weights_files  # by the path of weights_case
 
 
@@ -32,7 +34,8 @@ class Transformers(Weights):
                 self.equal(self.tensors("b.h5"), before)
             state = self.state()
             self.assertEqual({name.split(".")[0] for name in state}, {trunk, "lm_head"})
-            # petra takes it with the settings that are printed, finds the same, and not as the other family.
+            # petra takes it with the settings that are printed, finds the same, and not as the
+            # other family.
             settings = [
                 "--set",
                 "data.set=grammar",
@@ -123,7 +126,8 @@ class Transformers(Weights):
         self.refused("a.h5: its attribute model is ''", "a.h5", "c.npz")
 
     def test_long_description(self):
-        """Weights whose attribute `model` is about as long as it can be are those of their network."""
+        """Weights whose attribute `model` is about as long as it can be are those of their
+        network."""
         options = of_tokens("revllama", "leapfrog") + [
             "--set",
             "model.rotary_base=1234570",
@@ -138,7 +142,8 @@ class Transformers(Weights):
         )
 
     def llama(self, trunk="model."):
-        """A Llama with 2 layers of width 8, 4 heads of which 2 are of keys and values, 20 features in the MLP, by the names of Hugging Face."""
+        """A Llama with 2 layers of width 8, 4 heads of which 2 are of keys and values, 20 features
+        in the MLP, by the names of Hugging Face."""
         random = numpy.random.default_rng(1)
         shapes = {"embed_tokens": (9, 8), "norm": (8,)}
         for layer in "01":
@@ -164,8 +169,9 @@ class Transformers(Weights):
         text = self.convert("model.npz", "b.h5", "--heads", "4", "--context", "7")
         self.assertIn("b.h5: 15 tensors; there is no config.json", text)
         self.assertIn(
-            "model.family=llama --set model.depth=2 --set model.width=8 --set model.heads=4 --set model.kv_heads=2 --set model.hidden=20 "
-            "--set model.rotary_base=10000 --set model.context=7\n",
+            "model.family=llama --set model.depth=2 --set model.width=8 --set model.heads=4 --set"
+            " model.kv_heads=2 --set model.hidden=20 --set model.rotary_base=10000 --set"
+            " model.context=7\n",
             text,
         )
         values, layer = self.tensors("b.h5"), "model.layers.1"
@@ -215,7 +221,10 @@ class Transformers(Weights):
             ("3 heads for 8 features", "--heads", "3"),
             ("8 heads of 1 features; expected an even", "--heads", "8"),
             (
-                "k_proj.weight has 4 rows; expected those of a number of heads, each of 8 features, that divides 1",
+                (
+                    "k_proj.weight has 4 rows; expected those of a number of heads, each of 8"
+                    " features, that divides 1"
+                ),
                 "--heads",
                 "1",
             ),
@@ -283,7 +292,8 @@ class Transformers(Weights):
             self.write("config.json", json.dumps({**config, **more}))
             text = self.convert("model.safetensors", "b.h5")
             self.assertIn(
-                f"--set model.heads=4 --set model.kv_heads=2 --set model.hidden=20 --set model.rotary_base={base} --set model.context=128\n",
+                "--set model.heads=4 --set model.kv_heads=2 --set model.hidden=20 --set"
+                f" model.rotary_base={base} --set model.context=128\n",
                 text,
             )
             self.assertEqual(
@@ -347,8 +357,8 @@ class Transformers(Weights):
         os.remove(self.path("config.json"))
         text = self.convert("model.npz", "c.h5", "--heads", "4", "--rotary-base", "7")
         self.assertIn(
-            "there is no config.json beside the file, so that rms_norm_eps is assumed to be 1e-05 and the rotary positions to be unscaled, "
-            "with the base 7\n",
+            "there is no config.json beside the file, so that rms_norm_eps is assumed to be 1e-05"
+            " and the rotary positions to be unscaled, with the base 7\n",
             text,
         )
         for words, *options in (
@@ -369,7 +379,8 @@ class Transformers(Weights):
 
     @unittest.skipUnless(HAS_SAFETENSORS, NO_SAFETENSORS)
     def test_metadata(self):
-        """Hugging Face's library asks for a format in the metadata of a file; the bits are those of the tensors."""
+        """Hugging Face's library asks for a format in the metadata of a file; the bits are those of
+        the tensors."""
         self.initial("a.h5", *of_tokens("llama"))
         self.convert("a.h5", "a.safetensors")
         self.convert("a.h5", "a.npz")
@@ -383,7 +394,8 @@ class Transformers(Weights):
             )
 
     def test_head_and_config(self):
-        """Whether the head is the table of the tokens: what config.json says and what the file has."""
+        """Whether the head is the table of the tokens: what config.json says and what the file
+        has."""
         state, head = self.llama(), "lm_head.weight"
         table, copied = (
             state["model.embed_tokens.weight"],
@@ -404,8 +416,10 @@ class Transformers(Weights):
             ("", None, state),
             ("", True, {**bare, head: table}),
             (
-                "; the head's matrix is that of the file, although config.json says that it is the table "
-                "of the tokens (tie_word_embeddings)",
+                (
+                    "; the head's matrix is that of the file, although config.json says that it is"
+                    " the table of the tokens (tie_word_embeddings)"
+                ),
                 True,
                 state,
             ),
@@ -418,7 +432,8 @@ class Transformers(Weights):
             if words is None:
                 said = "says that it is not" if ties is False else "does not say that it is"
                 self.refused(
-                    f"m.npz: no tensor lm_head.weight, and config.json beside the file {said} the table",
+                    f"m.npz: no tensor lm_head.weight, and config.json beside the file {said} the"
+                    " table",
                     "m.npz",
                     "b.h5",
                 )
@@ -453,7 +468,8 @@ class Transformers(Weights):
         self.write("config.json", json.dumps(config))
         self.assertNotIn(";", self.convert("m.npz", "b.h5", "--context", "256"))
         self.assertIn(
-            "; model.context is 257, and the model was made for at most 256 tokens (max_position_embeddings of config.json)\n",
+            "; model.context is 257, and the model was made for at most 256 tokens"
+            " (max_position_embeddings of config.json)\n",
             self.convert("m.npz", "b.h5", "--context", "257"),
         )
         self.write("config.json", json.dumps({**config, "max_position_embeddings": 100}))

@@ -2,7 +2,7 @@
 /* The arithmetic of the device's libraries, for their stand-ins. */
 #pragma once
 
-#include "backend/cuda/lane.h"
+#include "backend/cuda/cuda_kernels.h"
 #include "config/config.h"
 
 #include <math.h>

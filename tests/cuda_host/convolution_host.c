@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions on the host: sums in double, rounded once (a wide output: to float). Plans are kept by shape as the real ones are. */
-#include "backend/cuda/convolution.h"
+/* Convolutions on the host: sums in double, rounded once (a wide output: to float). Convolutions are kept by shape as the real ones are. */
+#include "backend/cuda/cuda_libraries.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -10,20 +10,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct cuda_plan {
-  cuda_plan *next;
+struct cuda_conv {
+  cuda_conv *next;
   cuda_conv_shape shape;
   size_t workspace;
   bool deviceless;
 };
-struct cuda_plans {
-  cuda_plan *first;
+struct cuda_convs {
+  cuda_conv *first;
   size_t workspace_max;
   bool deviceless;
 };
 
-petra_status cuda_plans_create(const char *deviceprop, bool deterministic, size_t workspace_max, cuda_plans **out) {
-  (void)deterministic; /* all of these plans are */
+petra_status cuda_convs_create(const char *deviceprop, bool deterministic, size_t workspace_max, cuda_convs **out) {
+  (void)deterministic; /* all of these convolutions are */
   int device;
   if (!deviceprop && cudaGetDevice(&device) != cudaSuccess)
     return petra_fail(PETRA_BACKEND, "convolutions: there is no device");
@@ -33,13 +33,13 @@ petra_status cuda_plans_create(const char *deviceprop, bool deterministic, size_
   return PETRA_OK;
 }
 
-void cuda_plans_destroy(cuda_plans *plans) {
-  while (plans && plans->first) {
-    cuda_plan *gone = plans->first;
-    plans->first = gone->next;
+void cuda_convs_destroy(cuda_convs *convs) {
+  while (convs && convs->first) {
+    cuda_conv *gone = convs->first;
+    convs->first = gone->next;
     petra_free(gone);
   }
-  petra_free(plans);
+  petra_free(convs);
 }
 
 static bool consistent(const cuda_conv_shape *s) {
@@ -49,10 +49,10 @@ static bool consistent(const cuda_conv_shape *s) {
          s->oh == (s->h + 2 * s->pad - s->kh) / s->stride + 1 && s->ow == (s->w + 2 * s->pad - s->kw) / s->stride + 1;
 }
 
-petra_status cuda_plans_find(cuda_plans *plans, const cuda_conv_shape *shape, const cuda_plan **out) {
-  for (cuda_plan *plan = plans->first; plan; plan = plan->next)
-    if (memcmp(&plan->shape, shape, sizeof *shape) == 0) {
-      *out = plan;
+petra_status cuda_convs_find(cuda_convs *convs, const cuda_conv_shape *shape, const cuda_conv **out) {
+  for (cuda_conv *conv = convs->first; conv; conv = conv->next)
+    if (memcmp(&conv->shape, shape, sizeof *shape) == 0) {
+      *out = conv;
       return PETRA_OK;
     }
   if (!consistent(shape) || shape->precision == PETRA_PRECISION_FP64)
@@ -61,46 +61,46 @@ petra_status cuda_plans_find(cuda_plans *plans, const cuda_conv_shape *shape, co
                       "stride %d, pad %d, y %d x %d",
                       shape->kind, shape->precision, shape->n, shape->h, shape->w, shape->c, shape->o, shape->kh,
                       shape->kw, shape->stride, shape->pad, shape->oh, shape->ow);
-  cuda_plan *plan;
-  PETRA_TRY(petra_allocate(&plan, 1, sizeof *plan));
-  plan->shape = *shape;
-  size_t wish = 1024 + 256 * (size_t)shape->c; /* differs from plan to plan */
-  plan->workspace = wish < plans->workspace_max ? wish : plans->workspace_max;
-  plan->deviceless = plans->deviceless;
-  plan->next = plans->first;
-  plans->first = plan;
-  *out = plan;
+  cuda_conv *conv;
+  PETRA_TRY(petra_allocate(&conv, 1, sizeof *conv));
+  conv->shape = *shape;
+  size_t wish = 1024 + 256 * (size_t)shape->c; /* differs from convolution to convolution */
+  conv->workspace = wish < convs->workspace_max ? wish : convs->workspace_max;
+  conv->deviceless = convs->deviceless;
+  conv->next = convs->first;
+  convs->first = conv;
+  *out = conv;
   return PETRA_OK;
 }
 
-void cuda_plans_fuse(cuda_plans *plans, unsigned kinds) {
-  (void)plans, (void)kinds; /* all are */
+void cuda_convs_fuse(cuda_convs *convs, unsigned kinds) {
+  (void)convs, (void)kinds; /* all are */
 }
 
 /* There is nothing to choose from. */
-petra_status cuda_plans_measure(cuda_plans *plans, const char *file) {
-  (void)plans, (void)file;
+petra_status cuda_convs_measure(cuda_convs *convs, const char *file) {
+  (void)convs, (void)file;
   return PETRA_OK;
 }
 
-void cuda_plans_print(const cuda_plans *plans, FILE *out) {
-  (void)plans, (void)out;
+void cuda_convs_print(const cuda_convs *convs, FILE *out) {
+  (void)convs, (void)out;
 }
 
-size_t cuda_plan_workspace(const cuda_plan *plan) {
-  return plan->workspace;
+size_t cuda_conv_workspace(const cuda_conv *conv) {
+  return conv->workspace;
 }
 
-int cuda_plan_conversions(const cuda_plan *plan) {
-  (void)plan;
+int cuda_conv_conversions(const cuda_conv *conv) {
+  (void)conv;
   return 0;
 }
 
-void cuda_plan_describe(const cuda_plan *plan, char *text, size_t size) {
-  snprintf(text, size, "host loops, %zu bytes workspace", plan->workspace);
+void cuda_conv_describe(const cuda_conv *conv, char *text, size_t size) {
+  snprintf(text, size, "host loops, %zu bytes workspace", conv->workspace);
 }
 
-void cuda_plans_describe(char *text, size_t size) {
+void cuda_cudnn_describe(char *text, size_t size) {
   snprintf(text, size, "host convolutions");
 }
 
@@ -221,15 +221,15 @@ static bool is_reported(const cuda_conv_shape *s) {
                               .written_bytes = s->wide_out ? 2 * out : out});
 }
 
-petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const void *x, const void *w, const void *y) {
-  if (plan->deviceless)
+petra_status cuda_conv_run(const cuda_conv *conv, const cuda_lane *lane, const void *x, const void *w, const void *y) {
+  if (conv->deviceless)
     return petra_fail(PETRA_INTERNAL, "convolution: a plan that was made without a device cannot run");
-  if (lane->scratch_bytes < plan->workspace)
+  if (lane->scratch_bytes < conv->workspace)
     return petra_fail(PETRA_INTERNAL, "convolution: the lane has %zu bytes of scratch, not %zu", lane->scratch_bytes,
-                      plan->workspace);
-  if (is_reported(&plan->shape))
+                      conv->workspace);
+  if (is_reported(&conv->shape))
     return PETRA_OK;
-  host_convolution h = {plan->shape, x, w, y, lane->scratch, lane->scratch_bytes};
+  host_convolution h = {conv->shape, x, w, y, lane->scratch, lane->scratch_bytes};
   cudaError_t error = petra_cuda_host_call(lane->stream, run, &h, sizeof h);
   if (error != cudaSuccess)
     return petra_fail(PETRA_BACKEND, "convolution: %s", cudaGetErrorString(error));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* src/backend/cuda/device.h for the host: a launch builds a closure, hands it to petra_cuda_host_launch, and who has
+/* src/backend/cuda/cuda_device.h for the host: a launch builds a closure, hands it to petra_cuda_host_launch, and who has
  * that function runs it, at once or later, with petra_cuda_host_run.
  *
  * A flat kernel's threads are calls in a loop. A block kernel's threads are fibres: each runs up to its next
@@ -8,7 +8,7 @@
  * not reach ends the program with a message, and so does one in a flat kernel. */
 #pragma once
 
-#include "backend/cuda/lane.h"
+#include "backend/cuda/cuda_kernels.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products on the host: sums in double, rounded once. */
-#include "backend/cuda/matrix.h"
+#include "backend/cuda/cuda_libraries.h"
 
 #include "base/log.h"
 #include "base/mem.h"

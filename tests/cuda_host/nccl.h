@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of NCCL's API that src/backend/cuda/peers.c calls: names, types and signatures of NCCL 2.28, implemented by
+/* The part of NCCL's API that src/backend/cuda/cuda_peers.c calls: names, types and signatures of NCCL 2.28, implemented by
  * nccl_host.c. What the fake promises and what it does not: nccl_control.h. */
 #pragma once
 

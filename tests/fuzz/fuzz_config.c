@@ -2,7 +2,7 @@
 #include "fuzz.h"
 
 #include "config/config.h"
-#include "config/keys.h"
+#include "config/config_private.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@ FUZZ_CC = clang
 FUZZ_SECONDS = 600
 FUZZ_FLAGS = -std=gnu11 -g -O1 $(AM_CPPFLAGS) -I$(top_srcdir)/tests/fuzz
 FUZZ_FILES = tests/fuzz/entry.c tests/fuzz/fuzz.c tests/fuzz/fuzz_config.c tests/fuzz/fuzz_run.c tests/fuzz/fuzz_schedule.c \
-  $(filter-out src/base/version.c,$(filter %.c,$(filter src/base/% src/config/% src/schedule/% sim/%,$(libpetra_a_SOURCES))))
+  $(filter-out src/base/release.c,$(filter %.c,$(filter src/base/% src/config/% src/schedule/% sim/%,$(libpetra_a_SOURCES))))
 FUZZ_RUN = FUZZ_CC='$(FUZZ_CC)' FUZZ_SECONDS='$(FUZZ_SECONDS)' FUZZ_FLAGS='$(FUZZ_FLAGS)' \
   FUZZ_FILES='$(addprefix $(srcdir)/,$(FUZZ_FILES))' FUZZ_LIBS='$(YAML_LIBS) $(JANSSON_LIBS) $(GSL_LIBS) $(XXHASH_LIBS) -lm' \
   srcdir='$(srcdir)' $(SHELL) $(srcdir)/tests/fuzz/run

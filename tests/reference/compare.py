@@ -4,9 +4,10 @@
 
     compare.py A.h5 B.h5 INIT.h5 [--tolerance T] [--rounding R] [--all]
 
-A tensor whose gradient is zero in exact arithmetic moves by rounding alone, and its direction is chance. It is left out
-where the root mean square of its movement, in both files, is below R times the median of that over all tensors. Running
-statistics are compared like weights. Exit code 1 above the tolerance, or where a file is not comparable.
+A tensor whose gradient is zero in exact arithmetic moves by rounding alone, and its direction is
+chance. It is left out where the root mean square of its movement, in both files, is below R times
+the median of that over all tensors. Running statistics are compared like weights. Exit code 1 above
+the tolerance, or where a file is not comparable.
 """
 
 import argparse
@@ -69,7 +70,8 @@ def main():
     worst, name = compared[0]
     median = float(np.median([d for d, _ in compared]))
     print(
-        f"worst {worst:.3e} ({name}), median {median:.3e}, {len(compared)} tensors, tolerance {o.tolerance:.1e}"
+        f"worst {worst:.3e} ({name}), median {median:.3e}, {len(compared)} tensors, tolerance"
+        f" {o.tolerance:.1e}"
     )
     sys.exit(0 if worst <= o.tolerance else 1)
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages and kept inputs in other number formats, from docs/semantics/quantisation.md: `through` gives the values that are read of a
-tensor that was written in a format. All arithmetic is in double precision."""
+"""Messages and kept inputs in other number formats, from docs/semantics/quantisation.md: `through`
+gives the values that are read of a tensor that was written in a format. All arithmetic is in double
+precision."""
 
 import numpy as np
 import torch
 
-# name: (bits of the significand, least exponent of a normal number, least power of two that overflows)
+# name: (bits of the significand, least exponent of a normal number, least power of two that
+# overflows)
 FLOATS = {"fp32": (24, -126, 128), "bf16": (8, -126, 128), "fp16": (11, -14, 16)}
 NAMES = ("native", *FLOATS, "int8", *(f"qsgd:{bits}" for bits in range(2, 9)))
 PURPOSE = 9
@@ -14,7 +16,8 @@ UP, DOWN, INPUT = 0, 4, 8
 
 
 def round_float(x, significand, least, overflow):
-    """x rounded to the nearest number with so many bits, ties to even, subnormal numbers included."""
+    """x rounded to the nearest number with so many bits, ties to even, subnormal numbers
+    included."""
     _, exponent = np.frexp(x)  # |x| in [2^(exponent - 1), 2^exponent)
     step = np.ldexp(1.0, np.maximum(exponent - 1, least) - (significand - 1))
     y = np.rint(x / step) * step
@@ -22,7 +25,8 @@ def round_float(x, significand, least, overflow):
 
 
 def philox(counter, key):
-    """The four words of Philox4x32-10 for each counter (four columns of uint64) and the key (two words)."""
+    """The four words of Philox4x32-10 for each counter (four columns of uint64) and the key (two
+    words)."""
     c, k = list(counter), list(key)
     low = np.uint64(0xFFFFFFFF)
     for _ in range(10):
@@ -48,7 +52,8 @@ def draws(seed, place, number, count):
 
 
 def round_levels(x, bits, draw):
-    """x (n elements of one sample) on the levels of so many bits; draw() gives n numbers of [0, 1), or is None: to the nearest."""
+    """x (n elements of one sample) on the levels of so many bits; draw() gives n numbers of [0, 1),
+    or is None: to the nearest."""
     levels = 2 ** (bits - 1) - 1
     largest = np.abs(x).max()
     if not np.isfinite(largest):
@@ -118,5 +123,6 @@ class Formats:
         )
 
     def kept(self, block, microbatch, xs):
-        """The stored input of a block; samples of the data set (the input of block 0) are stored as they are."""
+        """The stored input of a block; samples of the data set (the input of block 0) are stored as
+        they are."""
         return xs if block == 0 else self.tensors(INPUT, block, microbatch, xs)

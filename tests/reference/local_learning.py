@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds petra's local learning (method dgl) against the reference over whole runs: local_learning.py PETRA [MICROBATCHES].
+"""Holds petra's local learning (method dgl) against the reference over whole runs:
+local_learning.py PETRA [MICROBATCHES].
 
-Both programs train small networks with one block a stage, from the same weights, heads included, on the same records in double
-precision. Exit status 1 if a tensor ends further away than 1e-10 of the distance that training moved it."""
+Both programs train small networks with one block a stage, from the same weights, heads included, on
+the same records in double precision. Exit status 1 if a tensor ends further away than 1e-10 of the
+distance that training moved it."""
 
 import os
 import subprocess
@@ -21,11 +23,12 @@ import store
 
 TOLERANCE = 1e-10
 BATCH, LR, DECAY, RECORDS = 4, 0.02, 5e-4, 40
+# Family, depth, width, k.
 CASES = [
     ("revnet", 18, 2, 1),
     ("revnet", 18, 1, 3),
     ("resnet", 18, 2, 1),
-]  # family, depth, width, k
+]
 BASE = f"""run: {{epochs: 1000, eval_every: 0}}
 data: {{set: cifar10, batch: {BATCH}, shuffle: false, augment: []}}
 optim: {{lr: {LR}, lr_scaling: none, weight_decay: {DECAY}}}
@@ -111,7 +114,8 @@ def check(program, folder, case, microbatches):
         apart(read_heads(end, heads), numbers[1], head_init),
     )
     print(
-        f"{family}-{depth}, width {width}, k = {accumulate}, {microbatches} microbatches: {distance:.1e}",
+        f"{family}-{depth}, width {width}, k = {accumulate}, {microbatches} microbatches:"
+        f" {distance:.1e}",
         flush=True,
     )
     return distance <= TOLERANCE

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a CIFAR-10 binary file of generated records: class-dependent waves plus noise, integer arithmetic alone.
-tests/golden_data.c writes the same bytes.
+"""Writes a CIFAR-10 binary file of generated records: class-dependent waves plus noise, integer
+arithmetic alone. tests/golden_data.c writes the same bytes.
 
     make_data.py OUT.bin [RECORDS]
 """
@@ -26,8 +26,9 @@ def splitmix64(state):
 
 
 def records(count):
-    """(count, 3073) bytes. Record i draws from splitmix64 started at (i + 1) * SPREAD: one draw for the label and the shift,
-    then one for every eight pixels, whose noise is six bits of each of its bytes, the lowest first."""
+    """(count, 3073) bytes. Record i draws from splitmix64 started at (i + 1) * SPREAD: one draw for
+    the label and the shift, then one for every eight pixels, whose noise is six bits of each of its
+    bytes, the lowest first."""
     with np.errstate(over="ignore"):
         start = np.arange(1, count + 1, dtype=np.uint64) * SPREAD
         draws = splitmix64(start[:, None] + np.arange(1, 386, dtype=np.uint64) * GAMMA)

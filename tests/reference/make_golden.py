@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the golden files of training runs: tests/golden/init-*.h5 (initial weights) and one file a run with its final weights
-(/parameters), its losses (/losses/microbatch, /losses/loss) and, as attributes, everything that says how it was made.
+"""Makes the golden files of training runs: tests/golden/init-*.h5 (initial weights) and one file a
+run with its final weights (/parameters), its losses (/losses/microbatch, /losses/loss) and, as
+attributes, everything that says how it was made.
 
     make_golden.py FOLDER [NAME...]
 
-Every run is made four times: as it is, twice from weights moved in their last bit, and once with every convolution
-summed in another order. How far those drift apart (over the distance moved, worst tensor) is the attribute `drift`; a run that
-drifts further than its limit is refused, since another correct implementation could then not be held against it.
+Every run is made four times: as it is, twice from weights moved in their last bit, and once with
+every convolution summed in another order. How far those drift apart (over the distance moved, worst
+tensor) is the attribute `drift`; a run that drifts further than its limit is refused, since another
+correct implementation could then not be held against it.
 """
 
 import os
@@ -26,8 +28,9 @@ import store
 SEED = 1
 ROUNDING = 1e-9  # see compare.py
 
-# ResNets are narrow to keep the files small, and ResNet-50 is short: its drift grows by a factor of 30 to 1000 a microbatch.
-# name: (family, depth, width, method, accumulate, microbatches, batch, lr, limit of the drift)
+# ResNets are narrow to keep the files small, and ResNet-50 is short: its drift grows by a factor of
+# 30 to 1000 a microbatch. name: (family, depth, width, method, accumulate, microbatches, batch, lr,
+# limit of the drift)
 RUNS = {
     "petra-revnet18-k1": ("revnet", 18, 4, "petra", 1, 60, 16, 0.02, 1e-10),
     "petra-revnet18-k3": ("revnet", 18, 4, "petra", 3, 60, 16, 0.02, 1e-10),
@@ -173,9 +176,11 @@ LATE = {
     "petra-revnet18-narrow-one-late-k1": {"extra_delay": 4, "stages": 1},
     "approximate-input-revnet18-narrow-one-late-k3": {"extra_delay": 7, "stages": 1},
 }
-# Number formats of messages up, messages down and kept inputs. A rounding error that moves a value across the threshold between two
-# levels changes it by a whole level: such a run drifts, and is refused. So does a scale that is a binary32 number: one unit in the last
-# place more, and it is rounded up. The first embeddings of a GPT are such numbers, so that its messages up have a format without scale.
+# Number formats of messages up, messages down and kept inputs. A rounding error that moves a value
+# across the threshold between two levels changes it by a whole level: such a run drifts, and is
+# refused. So does a scale that is a binary32 number: one unit in the last place more, and it is
+# rounded up. The first embeddings of a GPT are such numbers, so that its messages up have a format
+# without scale.
 FORMATS = {
     "petra-revnet18-int8-k1": ("int8", "int8", "int8"),
     "delayed-reversible-revgpt-int8-k1": ("bf16", "int8", "int8"),
@@ -184,7 +189,8 @@ FORMATS = {
     "delayed-revgpt-qsgd4-k1": ("fp16", "qsgd:4", "qsgd:4"),
     "petra-revgpt-mixed-k3": ("bf16", "qsgd:7", "fp16"),
 }
-# The word of a name and the attributes that the runs with this word have. A head of two features does not depend on the base.
+# The word of a name and the attributes that the runs with this word have. A head of two features
+# does not depend on the base.
 OTHER_REVNETS = {
     "invertible": {"downsample": "invertible"},
     "variant": {"bottleneck": "variant"},
@@ -243,7 +249,8 @@ def flat(weights):
 
 
 class ReversedLinear(torch.autograd.Function):
-    """A linear map whose sums, in both passes, go the other way. It saves the weight itself, whose values may change before the backward (PACI)."""
+    """A linear map whose sums, in both passes, go the other way. It saves the weight itself, whose
+    values may change before the backward (PACI)."""
 
     @staticmethod
     def forward(ctx, x, w, b):
@@ -264,8 +271,8 @@ class ReversedLinear(torch.autograd.Function):
 
 
 def rounded_otherwise(settings, data, weights):
-    """The run with the sums of every convolution in another order: channels and batch reversed; of the linear
-    maps of a transformer: features."""
+    """The run with the sums of every convolution in another order: channels and batch reversed; of
+    the linear maps of a transformer: features."""
     plain, linear = nets.conv, torch.nn.functional.linear
 
     def reversed_conv(p, prefix, x, stride, padding):
@@ -332,8 +339,8 @@ def make(name, folder, data, fnv1a):
     )
     store.write(os.path.join(folder, f"{name}.h5"), final, attributes, run.columns(losses))
     print(
-        f"{name}: loss {losses[0][1]:.4f} -> {losses[-1][1]:.4f}, drift {drift:.1e}, moved by rounding alone: "
-        f"{', '.join(left_out) or 'none'}",
+        f"{name}: loss {losses[0][1]:.4f} -> {losses[-1][1]:.4f}, drift {drift:.1e}, moved by"
+        f" rounding alone: {', '.join(left_out) or 'none'}",
         flush=True,
     )
 

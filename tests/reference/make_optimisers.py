@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Remakes tests/golden/optimisers.txt: a few tensors after 20 steps of each optimiser, in double precision, by the programs of
-PyTorch (AdamW, NAdam, Muon) or, for Lion, the formula of its paper; and release-optimisers.txt, the same of the optimisers of the release of
-PETRA's authors: Adam by PyTorch's program, LARS by its formula. Needs PyTorch 2.9 or later and nothing else.
+"""Remakes tests/golden/optimisers.txt: a few tensors after 20 steps of each optimiser, in double
+precision, by the programs of PyTorch (AdamW, NAdam, Muon) or, for Lion, the formula of its paper;
+and release-optimisers.txt, the same of the optimisers of the release of PETRA's authors: Adam by
+PyTorch's program, LARS by its formula. Needs PyTorch 2.9 or later and nothing else.
 
     make_optimisers.py tests/golden [FILE ...]
 
-The tensors are those of a downsampling block of RevNet-18 of width 2 and of its head. Weights and gradients are numbers of a
-generator that tests/test_optim.c has as well; to each gradient an eighth of its weight is added, so that errors go on. Every ninth element is written."""
+The tensors are those of a downsampling block of RevNet-18 of width 2 and of its head. Weights and
+gradients are numbers of a generator that tests/test_optim.c has as well; to each gradient an eighth
+of its weight is added, so that errors go on. Every ninth element is written."""
 
 import os
 import sys
@@ -50,7 +52,10 @@ CASES = [
     (f"optim.name=lion {COMMON}", "lion", {}),
     (f"optim.name=muon {COMMON} optim.adam_lr_share=0.5", "muon", {}),
     (
-        f"optim.name=muon {COMMON} optim.adam_lr_share=0.5 optim.muon_scale=rms optim.momentum=0.75 optim.nesterov=false",
+        (
+            f"optim.name=muon {COMMON} optim.adam_lr_share=0.5 optim.muon_scale=rms"
+            " optim.momentum=0.75 optim.nesterov=false"
+        ),
         "muon",
         {"momentum": 0.75, "nesterov": False, "adjust_lr_fn": "match_rms_adamw"},
     ),
@@ -66,7 +71,10 @@ RELEASE_CASES = [
     ),
     (f"optim.name=lars {COMMON}", "lars", {"trust": 0.02, "momentum": 0.9, "nesterov": False}),
     (
-        f"optim.name=lars {COMMON} optim.nesterov=true optim.momentum=0.75 optim.trust_coefficient=0.0625 optim.epsilon=0.125",
+        (
+            f"optim.name=lars {COMMON} optim.nesterov=true optim.momentum=0.75"
+            " optim.trust_coefficient=0.0625 optim.epsilon=0.125"
+        ),
         "lars",
         {"trust": 0.0625, "momentum": 0.75, "nesterov": True, "eps": 0.125},
     ),
@@ -112,7 +120,8 @@ class Lion(torch.optim.Optimizer):
 
 
 class Lars:
-    """SGD whose gradients are scaled, tensor by tensor: the rate of a tensor is at most `trust` of its norm over that of its gradient."""
+    """SGD whose gradients are scaled, tensor by tensor: the rate of a tensor is at most `trust` of
+    its norm over that of its gradient."""
 
     def __init__(self, groups, lr, trust, eps=1e-8, **options):
         self.groups, self.lr, self.trust, self.eps = groups, lr, trust, eps

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tests/golden/probe-revnet18.txt: how far the gradients of a delayed method are from the two exact ones, per tensor.
+"""Makes tests/golden/probe-revnet18.txt: how far the gradients of a delayed method are from the two
+exact ones, per tensor.
 
     make_probes.py GOLDEN_FOLDER
 
-One line a tensor and probe: METHOD K MICROBATCH SS/NAME (METHOD+PREDICTION with weight prediction), then cosine, norm ratio and relative error, each of (method, delayed),
-(method, end-to-end), (delayed, end-to-end). MICROBATCH is the first of the window of K whose mean gradients are compared. The
-networks that the exact gradients belong to are put together here from the weights of all stages after every global tick, the
-delayed one from what forward reads then.
+One line a tensor and probe: METHOD K MICROBATCH SS/NAME (METHOD+PREDICTION with weight prediction),
+then cosine, norm ratio and relative error, each of (method, delayed), (method, end-to-end),
+(delayed, end-to-end). MICROBATCH is the first of the window of K whose mean gradients are compared.
+The networks that the exact gradients belong to are put together here from the weights of all stages
+after every global tick, the delayed one from what forward reads then.
 """
 
 import os
@@ -28,8 +30,8 @@ FAMILY, DEPTH, WIDTH, BATCH, MICROBATCHES = "revnet", 18, 4, 16, 28
 
 
 def record(blocks, start, batches, method, prediction, accumulate):
-    """(weights of all stages after every tick, that before the first as number -1; what forward reads then; gradients by (stage from 0,
-    microbatch))"""
+    """(weights of all stages after every tick, that before the first as number -1; what forward
+    reads then; gradients by (stage from 0, microbatch))"""
     gradients, after, read = {}, {}, {}
     if prediction:
         run = mitigations.Lockstep(

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tests/golden/recalibrated.txt: evaluations of trained weights with their running statistics and with statistics that are estimated
-anew from training batches.
+"""Makes tests/golden/recalibrated.txt: evaluations of trained weights with their running statistics
+and with statistics that are estimated anew from training batches.
 
     make_recalibrated.py GOLDEN_FOLDER
 
-One line a file of weights: NAME BATCHES, then loss, top-1 and top-5 with the running statistics, and the same with the estimate: per
-batch norm the mean over the first BATCHES microbatches of the batch's mean and of its unbiased variance, where every batch is normalised
-with its own statistics. The data are the first RECORDS records; all of them are evaluated, a microbatch of training is a whole one.
+One line a file of weights: NAME BATCHES, then loss, top-1 and top-5 with the running statistics,
+and the same with the estimate: per batch norm the mean over the first BATCHES microbatches of the
+batch's mean and of its unbiased variance, where every batch is normalised with its own statistics.
+The data are the first RECORDS records; all of them are evaluated, a microbatch of training is a
+whole one.
 """
 
 import os

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Remakes tests/golden/transformers.txt: GPTs, ordinary and reversible, trained by AdamW, by Muon and with basis rotation; llamas.txt: Llamas by
-AdamW and Muon; and presets.txt: GPTs by PACI, and with the optimisers of the release of PETRA's authors.
+"""Remakes tests/golden/transformers.txt: GPTs, ordinary and reversible, trained by AdamW, by Muon
+and with basis rotation; llamas.txt: Llamas by AdamW and Muon; and presets.txt: GPTs by PACI, and
+with the optimisers of the release of PETRA's authors.
 
     make_transformers.py GOLDEN_FOLDER [FILE ...]
 
-Line `all` has what petra is told of every run, `case` of one. Then `tensor NAME ELEMENTS MOVED SUMS...` of each: how far training
-moved it (norm), and four sums of its movement with signs of chance, in which every element takes part: the mean square of such sums of
-a difference is the square of its norm, so that a difference cannot hide. Tensor `losses` has the losses themselves, in the order of the
-microbatches. `drift`: how far the reference differs from itself (make_golden.py); a run that drifts too far is refused.
+Line `all` has what petra is told of every run, `case` of one. Then
+`tensor NAME ELEMENTS MOVED SUMS...` of each: how far training moved it (norm), and four sums of its
+movement with signs of chance, in which every element takes part: the mean square of such sums of a
+difference is the square of its norm, so that a difference cannot hide. Tensor `losses` has the
+losses themselves, in the order of the microbatches. `drift`: how far the reference differs from
+itself (make_golden.py); a run that drifts too far is refused.
 
-A constant added to all keys changes no attention, so that the gradient of their biases is rounding alone, about 1e-18; with the usual epsilon
-of 1e-8 these move by 1e-10 of a step, and the reference drifts by 6e-11 from itself. Epsilon is therefore above such gradients by more."""
+A constant added to all keys changes no attention, so that the gradient of their biases is rounding
+alone, about 1e-18; with the usual epsilon of 1e-8 these move by 1e-10 of a step, and the reference
+drifts by 6e-11 from itself. Epsilon is therefore above such gradients by more."""
 
 import os
 import sys
@@ -53,7 +57,8 @@ RUNS = [
 RUNS += [("revgpt", "petra", 3, optimiser) for optimiser in RATES]
 # With basis rotation: the sides, and updates from one basis to the next.
 ROTATION, ROTATION_RATE = "basis-rotation", 0.0078125
-# Of the drift: a basis turns by a difference over the distance between eigenvalues, so that rounding grows.
+# Of the drift: a basis turns by a difference over the distance between eigenvalues, so that
+# rounding grows.
 LIMIT, ROTATION_LIMIT = 1e-12, 3e-11
 ROTATED = [
     (family, method, accumulate, ROTATION, "additive", sides, every)
@@ -152,14 +157,18 @@ def make(
     start = store.read(os.path.join(folder, f"init-{family}.h5"), run.build(settings))
     final, losses = run.execute(settings, data, start)
     drift, left_out = make_golden.drift_of(settings, data, start, final)
-    what = f"model.family={family} method.name={method} method.accumulate={accumulate} optim.name={optimiser} optim.lr={settings['lr']}"
+    what = (
+        f"model.family={family} method.name={method} method.accumulate={accumulate}"
+        f" optim.name={optimiser} optim.lr={settings['lr']}"
+    )
     what += f" optim.rotation_sides={sides} optim.rotation_every={every}" if sides else ""
     what += " run.drain=true" if method == "paci" else ""
     what += f" model.coupling={coupling}" if coupling != "additive" else ""
     limit = ROTATION_LIMIT if sides else LIMIT
     if not drift <= limit or left_out:
         raise SystemExit(
-            f"make_transformers: {what}: drifts by {drift:.1e}, limit {limit:.1e}; moved by rounding alone: {left_out}"
+            f"make_transformers: {what}: drifts by {drift:.1e}, limit {limit:.1e}; moved by"
+            f" rounding alone: {left_out}"
         )
     print(f"{what}: loss {losses[0][1]:.4f} -> {losses[-1][1]:.4f}, drift {drift:.1e}", flush=True)
     first, last = make_golden.flat(start), make_golden.flat(final)

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training methods, with one block a stage. Weights are never changed in place: an update makes new tensors, so that
-keeping a version of the weights is keeping a dictionary.
+"""The training methods, with one block a stage. Weights are never changed in place: an update makes
+new tensors, so that keeping a version of the weights is keeping a dictionary.
 
-`sequential` runs `backprop` and `reversible`: every microbatch goes forward and backward before the next one starts.
-`lockstep` runs the delayed methods: at global tick t, stage j forwards microbatch t - (j - 1), and sends back microbatch
-t - (2J - 1 - j), both with the weights it holds after the tick before; then it updates if k backwards were counted.
-`one_stage` runs them with all blocks in one stage, whose backward comes a given number of microbatches after its forward.
-`local` runs `dgl`: every stage goes back from a loss of its own, and nothing is sent down.
-`forward_locked` runs `ddg` and `fr`: in round m microbatch m goes forward through all stages, then every stage j sends back
-microbatch m - (J - j), with the gradient that stage j + 1 found in the round before, and updates if k backwards were counted.
-`late_graphs` runs `paci`, whose passes are those of `forward_locked`, until all microbatches have come back.
+`sequential` runs `backprop` and `reversible`: every microbatch goes forward and backward before the
+next one starts. `lockstep` runs the delayed methods: at global tick t, stage j forwards microbatch
+t - (j - 1), and sends back microbatch t - (2J - 1 - j), both with the weights it holds after the
+tick before; then it updates if k backwards were counted. `one_stage` runs them with all blocks in
+one stage, whose backward comes a given number of microbatches after its forward. `local` runs
+`dgl`: every stage goes back from a loss of its own, and nothing is sent down.
+`forward_locked` runs `ddg` and `fr`: in round m microbatch m goes forward through all stages, then
+every stage j sends back microbatch m - (J - j), with the gradient that stage j + 1 found in the
+round before, and updates if k backwards were counted. `late_graphs` runs `paci`, whose passes are
+those of `forward_locked`, until all microbatches have come back.
 """
 
 import torch
@@ -17,7 +19,8 @@ import torch
 from formats import Formats
 from nets import BN_MOMENTUM, decays
 
-# method: (weights of the backward, weights of the inversion, whether a reversible stage keeps its input too)
+# method: (weights of the backward, weights of the inversion, whether a reversible stage keeps its
+# input too)
 LOCKSTEP = {
     "petra": ("latest", "latest", False),
     "delayed": ("stashed", None, True),
@@ -25,7 +28,8 @@ LOCKSTEP = {
     "delayed-reversible": ("stashed", "stashed", False),
     "approximate-input": ("stashed", "latest", False),
 }
-# DDG keeps graphs, which is as good as the inputs with the weights of then; features replay keeps the inputs alone.
+# DDG keeps graphs, which is as good as the inputs with the weights of then; features replay keeps
+# the inputs alone.
 FORWARD_LOCKED = {"ddg": ("stashed", None, True), "fr": ("latest", None, True)}
 # The passes of PACI come after the same updates as those of features replay.
 LATE_GRAPHS = {"paci": ("latest", None, True)}
@@ -35,7 +39,8 @@ METHODS = tuple(LOCKSTEP) + tuple(FORWARD_LOCKED) + tuple(LATE_GRAPHS) + SEQUENT
 
 
 class Optimiser:
-    """SGD with PyTorch's momentum: v = mu v + g (first step v = g); step g + mu v (Nesterov) or v."""
+    """SGD with PyTorch's momentum: v = mu v + g (first step v = g); step g + mu v (Nesterov) or
+    v."""
 
     def __init__(self, lr, momentum=0.9, nesterov=True, weight_decay=5e-4):
         self.lr, self.momentum, self.nesterov, self.weight_decay = (
@@ -46,7 +51,8 @@ class Optimiser:
         )
 
     def step(self, tensors, gradients, velocity, block=None):
-        """Returns the new tensors; `velocity` ({} before the first step) is changed. `block`: as other optimisers want it."""
+        """Returns the new tensors; `velocity` ({} before the first step) is changed. `block`: as
+        other optimisers want it."""
         new = dict(tensors)
         for name, g in gradients.items():
             w = tensors[name]
@@ -102,7 +108,8 @@ class Stage:
             self.updates += 1
 
     def recompute(self, tensors, xs, dys):
-        """Backward from an input: returns (input gradients, none of tokens, parameter gradients, batch statistics)."""
+        """Backward from an input: returns (input gradients, none of tokens, parameter gradients,
+        batch statistics)."""
         stats = {}
         p = self.leaves(tensors)
         xs = tuple(x.detach().requires_grad_(x.is_floating_point()) for x in xs)
@@ -112,8 +119,8 @@ class Stage:
         return gradients[: len(wanted)], dict(zip(self.names, gradients[len(wanted) :])), stats
 
     def invert(self, tensors, ys, dys):
-        """Backward of a reversible block from its output, its branch being evaluated once: returns (reconstructed input,
-        input gradients, parameter gradients, batch statistics)."""
+        """Backward of a reversible block from its output, its branch being evaluated once: returns
+        (reconstructed input, input gradients, parameter gradients, batch statistics)."""
         stats = {}
         p = self.leaves(tensors)
         y1, y2 = ys
@@ -130,8 +137,8 @@ class Stage:
         )
 
     def head(self, xs, labels, tensors=None):
-        """Forward, loss and backward in one, with the stage's tensors or others: returns (loss, input gradients, parameter
-        gradients)."""
+        """Forward, loss and backward in one, with the stage's tensors or others: returns (loss,
+        input gradients, parameter gradients)."""
         p = self.leaves(self.tensors if tensors is None else tensors)
         xs = tuple(x.detach().requires_grad_() for x in xs)
         loss = self.block.loss(p, xs, labels)
@@ -148,8 +155,8 @@ def result(stages):
 
 
 def exact_gradient(blocks, weights, images, labels):
-    """Loss and gradients ([{name: tensor}] per block) of one microbatch by automatic differentiation of the whole network, and
-    the batch statistics."""
+    """Loss and gradients ([{name: tensor}] per block) of one microbatch by automatic
+    differentiation of the whole network, and the batch statistics."""
     leaves = [{n: t.detach().requires_grad_() for n, t in w.items()} for w in weights]
     stats = [{} for _ in blocks]
     xs = (images,)
@@ -185,7 +192,8 @@ def reversible_gradient(stages, images, labels):
 
 
 def sequential(blocks, weights, batches, microbatches, accumulate, optimiser, method, observe=None):
-    """Returns (final weights, [(microbatch, loss)]); observe(stage, microbatch, gradients) sees every gradient."""
+    """Returns (final weights, [(microbatch, loss)]); observe(stage, microbatch, gradients) sees
+    every gradient."""
     stages = make_stages(blocks, weights, optimiser, accumulate)
     losses = []
     for m in range(microbatches):
@@ -207,10 +215,11 @@ def sequential(blocks, weights, batches, microbatches, accumulate, optimiser, me
 
 
 class Lockstep:
-    """One run of a delayed method. `lag_error` is a deliberate mistake: every stage below the head does its backward that many
-    ticks late. With `extra_delay` every stage, the head included, does it that many ticks later: the head then forwards a
-    microbatch, whose loss is that of this moment, and goes back that many ticks later from the input that it kept. `formats`: of
-    messages and of kept inputs."""
+    """One run of a delayed method. `lag_error` is a deliberate mistake: every stage below the head
+    does its backward that many ticks late. With `extra_delay` every stage, the head included, does
+    it that many ticks later: the head then forwards a microbatch, whose loss is that of this
+    moment, and goes back that many ticks later from the input that it kept. `formats`: of messages
+    and of kept inputs."""
 
     def __init__(
         self,
@@ -233,9 +242,8 @@ class Lockstep:
         self.batches, self.lag_error, self.observe, self.trace = batches, lag_error, observe, trace
         self.extra_delay, self.formats = extra_delay, formats or Formats()
         self.up = [{} for _ in blocks]  # stage index -> microbatch -> input streams
-        self.down = [
-            {} for _ in blocks
-        ]  # stage index -> microbatch -> (output streams, their gradients)
+        # Stage index -> microbatch -> (output streams, their gradients)
+        self.down = [{} for _ in blocks]
         self.losses = []
 
     def note(self, what, j, m):
@@ -329,8 +337,9 @@ class Lockstep:
 
 
 class Ordered(Lockstep):
-    """The actions of a file, as `petra schedule` prints it, one line a device: each as soon as those before it in its line are done and what it
-    needs is there. A head without F goes back at once; an update takes what was counted."""
+    """The actions of a file, as `petra schedule` prints it, one line a device: each as soon as
+    those before it in its line are done and what it needs is there. A head without F goes back at
+    once; an update takes what was counted."""
 
     def __init__(self, lines, *rest):
         super().__init__(*rest)
@@ -397,7 +406,8 @@ def lockstep(
     extra_delay=0,
     formats=None,
 ):
-    """Ends undrained: after the tick in which stage 1 forwards the last microbatch. What was not yet updated is lost."""
+    """Ends undrained: after the tick in which stage 1 forwards the last microbatch. What was not
+    yet updated is lost."""
     run = Lockstep(
         blocks,
         weights,
@@ -417,8 +427,9 @@ def lockstep(
 
 
 def keep_once(stage, formats, block, microbatch, xs, before):
-    """Keeps the input of a block of a stage of several. A stream that passed through the block before unchanged, and was stored
-    there, is not stored again. Returns [(stream, stored stream)] of this block."""
+    """Keeps the input of a block of a stage of several. A stream that passed through the block
+    before unchanged, and was stored there, is not stored again. Returns [(stream, stored stream)]
+    of this block."""
     stored = formats.kept(block, microbatch, xs)
     stored = tuple(
         next((kept for stream, kept in before if stream is x), own) for x, own in zip(xs, stored)
@@ -430,8 +441,9 @@ def keep_once(stage, formats, block, microbatch, xs, before):
 def one_stage(
     blocks, weights, batches, microbatches, accumulate, optimiser, method, delay, formats=None
 ):
-    """All blocks in one stage (J = 1), whose backward of a microbatch comes `delay` microbatches after its forward: the
-    gradient is late by that, whatever the depth of the network. Block by block the rules are those of `lockstep`."""
+    """All blocks in one stage (J = 1), whose backward of a microbatch comes `delay` microbatches
+    after its forward: the gradient is late by that, whatever the depth of the network. Block by
+    block the rules are those of `lockstep`."""
     backward_weights, invert_weights, keep_all = LOCKSTEP[method]
     formats = formats or Formats()
     stages = make_stages(blocks, weights, optimiser, accumulate)
@@ -478,7 +490,8 @@ def one_stage(
 
 
 def local(blocks, weights, batches, microbatches, accumulate, optimiser, heads, head_weights):
-    """Every block is a stage, and heads[j] its auxiliary head. Returns (final weights, those of the heads, losses of the network's head)."""
+    """Every block is a stage, and heads[j] its auxiliary head. Returns (final weights, those of the
+    heads, losses of the network's head)."""
     stages, others = (
         make_stages(blocks, weights, optimiser, accumulate),
         make_stages(heads, head_weights, optimiser, accumulate),
@@ -513,31 +526,32 @@ def local(blocks, weights, batches, microbatches, accumulate, optimiser, heads, 
 
 
 class ForwardLocked(Lockstep):
-    """One run of a method whose forward passes are locked to each other: `tick` is a round. `microbatches`: how many there are, if the rounds go on
-    after the last of them."""
+    """One run of a method whose forward passes are locked to each other: `tick` is a round.
+    `microbatches`: how many there are, if the rounds go on after the last of them."""
 
     def tick(self, t, microbatches=None):
         above = len(self.stages) - 1  # stages above the first one
         more = microbatches is None or t < microbatches
         for j in range(above if more else 0):
             self.forward(j, t)
-        # From the first stage up: what a stage finds in this round is then not yet there for the one below.
+        # From the first stage up: what a stage finds in this round is then not yet there for the
+        # one below.
         for j in range(above):
             m = t - (above - j) - self.lag_error
             if m >= 0 and (microbatches is None or m < microbatches):
                 self.backward(j, m)
         if more:
-            self.late_head(
-                t, t
-            )  # its forward and its backward are two actions, so that its input is stored
+            # Its forward and its backward are two actions, so that its input is stored.
+            self.late_head(t, t)
         for stage in self.stages:
             stage.update_if_due()
 
 
 class LateGraphs(ForwardLocked):
-    """PACI: a stage keeps the graph of its forward, and its backward goes through this graph with the weights of the moment. The tensors of a graph
-    are its own; before the backward they receive the latest values, which automatic differentiation then reads in place of those of the forward. For
-    networks without ReLU, whose sign it would take from the forward."""
+    """PACI: a stage keeps the graph of its forward, and its backward goes through this graph with
+    the weights of the moment. The tensors of a graph are its own; before the backward they receive
+    the latest values, which automatic differentiation then reads in place of those of the forward.
+    For networks without ReLU, whose sign it would take from the forward."""
 
     def forward(self, j, m):
         stage = self.stages[j]
@@ -616,8 +630,9 @@ def train(
     order=None,
     formats=None,
 ):
-    """`stages`: 1 puts all blocks in one stage, with `extra_delay` alone as its delay; else one block a stage. `formats`: of
-    messages and kept inputs, a formats.Formats; a method that keeps graphs is then run with inputs in their place."""
+    """`stages`: 1 puts all blocks in one stage, with `extra_delay` alone as its delay; else one
+    block a stage. `formats`: of messages and kept inputs, a formats.Formats; a method that keeps
+    graphs is then run with inputs in their place."""
     if extra_delay and method not in LOCKSTEP:
         raise ValueError(f"--extra-delay: not written for {method}")
     if order:

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds petra's mitigations of delay against the reference over whole runs: mitigations.py PETRA [KEY ...], with keys or values
-only the mitigations that have all of them.
+"""Holds petra's mitigations of delay against the reference over whole runs: mitigations.py PETRA
+[KEY ...], with keys or values only the mitigations that have all of them.
 
-Every mitigation is written here from its equation (docs/semantics/mitigation.md), on top of methods.py, and both programs train a small
-RevNet-18 from the same weights on the same records in double precision. Exit status 1 if a tensor ends further away than
-1e-9 of the distance that training moved it (1e-10 with an optimiser other than SGD), or if a mitigation makes no difference to the reference."""
+Every mitigation is written here from its equation (docs/semantics/mitigation.md), on top of
+methods.py, and both programs train a small RevNet-18 from the same weights on the same records in
+double precision. Exit status 1 if a tensor ends further away than 1e-9 of the distance that
+training moved it (1e-10 with an optimiser other than SGD), or if a mitigation makes no difference
+to the reference."""
 
 import os
 import subprocess
@@ -24,8 +26,8 @@ import store
 TOLERANCE, OTHERS_TOLERANCE = 1e-9, 1e-10
 WIDTH, BATCH, MICROBATCHES, LR, DECAY, RECORDS = 2, 4, 36, 0.02, 5e-4, 40
 EPSILON = 2.0**-16  # of optimisers other than SGD: gradients that are rounding alone move nothing
-# Methods by the name of their rules in methods.py: what petra is told, and whether the run drains. The passes of a stage in 1f1b-async come
-# in the order of `fr`.
+# Methods by the name of their rules in methods.py: what petra is told, and whether the run drains.
+# The passes of a stage in 1f1b-async come in the order of `fr`.
 METHODS = {
     "delayed": ({"method.name": "delayed"}, False),
     "petra": ({"method.name": "petra"}, False),
@@ -87,8 +89,9 @@ def of_name(name):
 
 
 class Optimiser(methods.Optimiser):
-    """The optimiser of one stage with its mitigation. `returned`: updates of the stage from its backward of a microbatch to that of
-    the first stage. `count`: updates since the mitigation began, below 0 in a synchronous warm-up."""
+    """The optimiser of one stage with its mitigation. `returned`: updates of the stage from its
+    backward of a microbatch to that of the first stage. `count`: updates since the mitigation
+    began, below 0 in a synchronous warm-up."""
 
     def __init__(self, mitigation, delay, returned, distance, stages, warmup):
         super().__init__(LR, 0.9, True, DECAY)
@@ -109,7 +112,8 @@ class Optimiser(methods.Optimiser):
         return self.delay > 0 and self.count >= 0
 
     def begin(self):
-        """Nesterov momentum of the stage from now on. The velocity is that of the warm-up; later gradients are discounted."""
+        """Nesterov momentum of the stage from now on. The velocity is that of the warm-up; later
+        gradients are discounted."""
         self.momentum += (self.of["stage_momentum"] - 0.9) * self.distance / self.stages
         self.discount = (1 - self.momentum) / (1 - 0.9)
 
@@ -145,8 +149,8 @@ class Optimiser(methods.Optimiser):
         return new
 
     def look_ahead(self, tensors, new, names):
-        """Error feedback summed up: the weights of the steps alone, with the steps of the last delay added and those of the first one
-        taken away."""
+        """Error feedback summed up: the weights of the steps alone, with the steps of the last
+        delay added and those of the first one taken away."""
         delay = round(self.delay)
         self.plain = self.plain or dict(tensors)
         self.moves.append({name: new[name] - tensors[name] for name in names})
@@ -192,8 +196,8 @@ class Optimiser(methods.Optimiser):
 
 
 class Mitigated:
-    """Passes read the weights of the stage's optimiser; statistics and updates are the stage's own. The first microbatches are a
-    synchronous warm-up. From then on ticks are counted from there."""
+    """Passes read the weights of the stage's optimiser; statistics and updates are the stage's own.
+    The first microbatches are a synchronous warm-up. From then on ticks are counted from there."""
 
     def __init__(self, blocks, weights, batches, accumulate, method, mitigation):
         super().__init__(blocks, weights, batches, accumulate, None, method)
@@ -257,8 +261,9 @@ class ForwardLocked(Mitigated, methods.ForwardLocked):
 
 
 class Drained(ForwardLocked):
-    """The order of the passes of 1f1b-async, which ends when all microbatches have come back. Forward and backward take the same time
-    there, so that every second backward of the stages below finds another one here."""
+    """The order of the passes of 1f1b-async, which ends when all microbatches have come back.
+    Forward and backward take the same time there, so that every second backward of the stages below
+    finds another one here."""
 
     def returned(self, j):
         return j // 2
@@ -277,7 +282,8 @@ class Drained(ForwardLocked):
 
 
 def buffered(blocks, weights, batches, accumulate, mitigation):
-    """A double buffer: every pass of microbatch m reads version max(0, m // k - 1), at all stages."""
+    """A double buffer: every pass of microbatch m reads version max(0, m // k - 1), at all
+    stages."""
     stages = methods.make_stages(blocks, weights, None, accumulate)
     for j, stage in enumerate(stages):
         stage.optimiser = Optimiser(mitigation, 1, 0, len(blocks) - 1 - j, len(blocks), 0)
@@ -386,8 +392,8 @@ def is_asked(mitigation):
 
 
 def applies(method, accumulate, mitigation):
-    """Error feedback asks for delays of whole updates; it alone is tried with k = 2 and with a double buffer, whose k is at least J. Optimisers
-    other than SGD are tried with three methods."""
+    """Error feedback asks for delays of whole updates; it alone is tried with k = 2 and with a
+    double buffer, whose k is at least J. Optimisers other than SGD are tried with three methods."""
     feeds_back = "error_feedback" in mitigation
     if "optimiser" in mitigation:
         return accumulate == 1 and method in ("delayed", "petra", "fr, 1f1b-async")
@@ -404,7 +410,8 @@ def applies(method, accumulate, mitigation):
 
 
 def moves_backward(mitigation):
-    """Backward reads other weights than those of its forward or the latest, which a method that stashes refuses."""
+    """Backward reads other weights than those of its forward or the latest, which a method that
+    stashes refuses."""
     return (
         "discrepancy_correction" in mitigation or mitigation.get("weight_prediction") == "spectrain"
     )
@@ -443,7 +450,8 @@ def main():
                     bad = not distance <= limit or not effect > 1e-3
                     wrong += bad
                     print(
-                        f"{method}, k = {accumulate}, {mitigation}: {distance:.1e}, effect {effect:.1e}{'  WRONG' if bad else ''}",
+                        f"{method}, k = {accumulate}, {mitigation}: {distance:.1e}, effect"
+                        f" {effect:.1e}{'  WRONG' if bad else ''}",
                         flush=True,
                     )
     return 1 if wrong else 0

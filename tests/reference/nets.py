@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RevNet and ResNet of depth 18, 34, 50 and 101, and RevNets of constant shape, as lists of blocks (stem, residual blocks, head), written as pure functions.
+"""RevNet and ResNet of depth 18, 34, 50 and 101, and RevNets of constant shape, as lists of blocks
+(stem, residual blocks, head), written as pure functions.
 
-A block knows the names and shapes of its tensors and computes its outputs from a dictionary of tensors and its input
-streams. It holds no tensor and knows no schedule. Batch norm always normalises with the statistics of the batch; where a
-caller passes a dictionary `stats`, the batch's mean and unbiased variance of every batch norm are put there, so that
-the caller decides when (and whether) running statistics move.
+A block knows the names and shapes of its tensors and computes its outputs from a dictionary of
+tensors and its input streams. It holds no tensor and knows no schedule. Batch norm always
+normalises with the statistics of the batch; where a caller passes a dictionary `stats`, the batch's
+mean and unbiased variance of every batch norm are put there, so that the caller decides when (and
+whether) running statistics move.
 """
 
 import torch
@@ -49,12 +51,14 @@ def batch_norm(p, prefix, x, stats):
 
 
 class Block:
-    """`tensors`: [(name, shape)]; `reversible`: whether the inputs can be computed from the outputs."""
+    """`tensors`: [(name, shape)]; `reversible`: whether the inputs can be computed from the
+    outputs."""
 
     reversible = False
 
     def undo(self, y):
-        """The inverse, which is also the transpose, of what happens to a stream that is passed on."""
+        """The inverse, which is also the transpose, of what happens to a stream that is passed
+        on."""
         return y
 
     def solve(self, x1, y1, f):
@@ -106,7 +110,8 @@ class Head(Block):
 
 
 class AuxiliaryHead(Head):
-    """The head of a stage below the last one: a 3x3 convolution of stride 2, batch norm and ReLU for each stream, then as the head."""
+    """The head of a stage below the last one: a 3x3 convolution of stride 2, batch norm and ReLU
+    for each stream, then as the head."""
 
     def __init__(self, streams, channels, planes, classes):
         self.tensors = []
@@ -146,7 +151,8 @@ class RevBlock(Block):
                 )
 
     def branch(self, p, x, stats=None):
-        """The residual function; returns its output and the output of its first layer (after the ReLU)."""
+        """The residual function; returns its output and the output of its first layer (after the
+        ReLU)."""
         if self.bottleneck:
             first = F.relu(batch_norm(p, "bn1", conv(p, "conv1", x, 1, 0), stats))
             h = F.relu(batch_norm(p, "bn2", conv(p, "conv2", first, self.stride, 1), stats))
@@ -174,8 +180,9 @@ class RevBlock(Block):
 
 
 class VariantBlock(RevBlock):
-    """A bottleneck of the second kind. Where it is not reversible its shortcuts come first: with u = shortcut1(x1), y1 =
-    shortcut2(x2) + f(u), y2 = u; all three convolutions of f have stride 1."""
+    """A bottleneck of the second kind. Where it is not reversible its shortcuts come first: with u
+    = shortcut1(x1), y1 = shortcut2(x2) + f(u), y2 = u; all three convolutions of f have stride
+    1."""
 
     def __init__(self, bottleneck, inputs, planes, stride):
         super().__init__(bottleneck, inputs, planes, stride)
@@ -202,8 +209,9 @@ class VariantBlock(RevBlock):
 
 
 class InvertibleBlock(Block):
-    """A block of a network without strided shortcuts: `planes` channels inside f, which ends in its batch norm. Where it
-    downsamples, s makes four channels of every 2 x 2 pixels: y1 = s(x2) + f(x1), y2 = s(x1)."""
+    """A block of a network without strided shortcuts: `planes` channels inside f, which ends in its
+    batch norm. Where it downsamples, s makes four channels of every 2 x 2 pixels: y1 = s(x2) +
+    f(x1), y2 = s(x1)."""
 
     reversible = True
 
@@ -234,7 +242,8 @@ class InvertibleBlock(Block):
 
 
 class ResBlock(Block):
-    """torchvision's residual block, version 1.5: the bottleneck's stride is on its 3x3 convolution."""
+    """torchvision's residual block, version 1.5: the bottleneck's stride is on its 3x3
+    convolution."""
 
     def __init__(self, bottleneck, inputs, planes, stride):
         self.bottleneck, self.stride = bottleneck, stride

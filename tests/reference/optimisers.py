@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AdamW, Adam, LARS, Muon and basis rotation from the formulas of their papers; SGD is in methods.py. A step takes the tensors and gradients of a block and the
-state of its stage ({} before the first step), and gives new tensors."""
+"""AdamW, Adam, LARS, Muon and basis rotation from the formulas of their papers; SGD is in
+methods.py. A step takes the tensors and gradients of a block and the state of its stage ({} before
+the first step), and gives new tensors."""
 
 import torch
 
@@ -9,8 +10,8 @@ from nets import decays
 
 
 class AdamW:
-    """Algorithm 2 of Loshchilov and Hutter (arXiv 1711.05101) with a constant schedule; as in PyTorch the rate multiplies the decay
-    too."""
+    """Algorithm 2 of Loshchilov and Hutter (arXiv 1711.05101) with a constant schedule; as in
+    PyTorch the rate multiplies the decay too."""
 
     def __init__(self, lr, weight_decay, beta1=0.9, beta2=0.999, epsilon=1e-8):
         self.lr, self.weight_decay, self.beta1, self.beta2, self.epsilon = (
@@ -43,9 +44,10 @@ class AdamW:
 
 
 def newton_schulz(g, steps=5, a=3.4445, b=-4.7750, c=2.0315, least=1e-7):
-    """Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024): X <- aX + b(XX^T)X + c(XX^T)^2 X, from g over its
-    norm. A step takes every singular value x to ax + bx^3 + cx^5 and leaves the singular vectors: computed as that. The norm is at
-    least `least`, as in PyTorch (the paper adds it)."""
+    """Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024): X <- aX +
+    b(XX^T)X + c(XX^T)^2 X, from g over its norm. A step takes every singular value x to ax + bx^3 +
+    cx^5 and leaves the singular vectors: computed as that. The norm is at least `least`, as in
+    PyTorch (the paper adds it)."""
     u, x, v = torch.linalg.svd(g / g.norm().clamp(min=least), full_matrices=False)
     for _ in range(steps):
         x = a * x + b * x**3 + c * x**5
@@ -53,8 +55,9 @@ def newton_schulz(g, steps=5, a=3.4445, b=-4.7750, c=2.0315, least=1e-7):
 
 
 class Muon:
-    """Of matrices (a block's `matrices`; a filter has a row for each output): heavy-ball or Nesterov momentum, orthogonalised, times
-    sqrt(max(1, rows / columns)), and decoupled decay. All others by AdamW."""
+    """Of matrices (a block's `matrices`; a filter has a row for each output): heavy-ball or
+    Nesterov momentum, orthogonalised, times sqrt(max(1, rows / columns)), and decoupled decay. All
+    others by AdamW."""
 
     def __init__(self, lr, weight_decay, momentum=0.95, nesterov=True, epsilon=1e-8):
         self.lr, self.weight_decay, self.momentum, self.nesterov = (
@@ -81,7 +84,8 @@ class Muon:
 
 
 def orthonormal(a):
-    """The Q-factor of a, by Gram-Schmidt (twice); a column that lies in those before it is refused."""
+    """The Q-factor of a, by Gram-Schmidt (twice); a column that lies in those before it is
+    refused."""
     columns = []
     for column in a.T:
         rest, length = column, column.norm()
@@ -95,8 +99,8 @@ def orthonormal(a):
 
 
 def eigenvectors(a, nought=1e-13):
-    """Of the symmetric a, those of larger eigenvalues first, by singular vectors. Instead of those of eigenvalue 0 the axes, each time
-    the one of which most is outside the space so far."""
+    """Of the symmetric a, those of larger eigenvalues first, by singular vectors. Instead of those
+    of eigenvalue 0 the axes, each time the one of which most is outside the space so far."""
     u, values, _ = torch.linalg.svd(a)
     basis = [u[:, k] for k in range(len(a)) if values[k] > nought * values[0]]
     while len(basis) < len(a):
@@ -110,8 +114,8 @@ def eigenvectors(a, nought=1e-13):
 
 
 class BasisRotation:
-    """Adam of matrices (a block's `matrices` that are no filters) in the eigenbases of averages of G G^T and G^T G; Jung, Shin and Lee
-    (arXiv 2602.03515). sides: both, or smaller."""
+    """Adam of matrices (a block's `matrices` that are no filters) in the eigenbases of averages of
+    G G^T and G^T G; Jung, Shin and Lee (arXiv 2602.03515). sides: both, or smaller."""
 
     def __init__(
         self, lr, weight_decay, sides="both", every=10, beta1=0.9, beta2=0.999, epsilon=1e-8
@@ -167,7 +171,8 @@ class BasisRotation:
 
 
 class Adam(AdamW):
-    """Kingma and Ba (arXiv 1412.6980), with the derivative of the penalty decay / 2 |w|^2 in the gradient."""
+    """Kingma and Ba (arXiv 1412.6980), with the derivative of the penalty decay / 2 |w|^2 in the
+    gradient."""
 
     def __init__(self, lr, weight_decay, epsilon=1e-8):
         super().__init__(lr, 0, epsilon=epsilon)
@@ -178,8 +183,8 @@ class Adam(AdamW):
 
 
 class Lars:
-    """You, Gitman and Ginsburg (arXiv 1708.03888): every tensor has a rate of its own, at most the common one (LARC): SGD with momentum of the
-    gradient times the ratio of the two."""
+    """You, Gitman and Ginsburg (arXiv 1708.03888): every tensor has a rate of its own, at most the
+    common one (LARC): SGD with momentum of the gradient times the ratio of the two."""
 
     def __init__(self, lr, weight_decay, momentum=0.9, nesterov=False, trust=0.02, epsilon=1e-8):
         self.lr, self.weight_decay, self.momentum, self.nesterov, self.trust, self.epsilon = (
@@ -214,7 +219,8 @@ NAMES = ("sgd", "adamw", "muon", "basis-rotation", "lars", "adam")
 
 
 def of(settings):
-    """The optimiser of run.py's settings: lr, weight_decay, momentum and nesterov, optimiser (absent: sgd), epsilon (absent: 1e-8)."""
+    """The optimiser of run.py's settings: lr, weight_decay, momentum and nesterov, optimiser
+    (absent: sgd), epsilon (absent: 1e-8)."""
     lr, decay, momentum, nesterov = (
         settings[name] for name in ("lr", "weight_decay", "momentum", "nesterov")
     )

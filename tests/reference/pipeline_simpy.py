@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Random pipelines with links, simulated twice: by petra (tests/pipeline_case) and by SimPy, an established discrete-event
-simulator. Their makespans must agree to 1 ns per action and message on the critical path. Exit status 77: no SimPy.
+"""Random pipelines with links, simulated twice: by petra (tests/pipeline_case) and by SimPy, an
+established discrete-event simulator. Their makespans must agree to 1 ns per action and message on
+the critical path. Exit status 77: no SimPy.
 
 usage: pipeline_simpy.py [CASES [SEED [FILE]]]
-FILE is written with the cases and SimPy's makespans. Where Python has no SimPy (3 or later; Debian's python3-simpy is version
-2), petra is held against such a file, tests/golden/pipelines.txt; without that file the test is skipped (77)."""
+FILE is written with the cases and SimPy's makespans. Where Python has no SimPy (3 or later;
+Debian's python3-simpy is version 2), petra is held against such a file, tests/golden/pipelines.txt;
+without that file the test is skipped (77)."""
 
 import math
 import os
@@ -20,7 +22,8 @@ except ImportError:
 
 
 class Fifo:
-    """A message asks for its link and cards when it is sent and holds them all while it is transmitted."""
+    """A message asks for its link and cards when it is sent and holds them all while it is
+    transmitted."""
 
     def __init__(self, env, case):
         self.env, self.case, self.resources = env, case, {}
@@ -37,7 +40,8 @@ class Fifo:
 
 
 class Fair:
-    """A fluid: all rates rise together until a resource is full; its flows stay there, the others rise on."""
+    """A fluid: all rates rise together until a resource is full; its flows stay there, the others
+    rise on."""
 
     def __init__(self, env, case):
         self.env, self.case, self.flows, self.since = env, case, [], 0.0
@@ -74,9 +78,8 @@ class Fair:
             yield simpy.AnyOf(self.env, waits)
             for f in self.flows:
                 f["left"] -= level[id(f)] * (self.env.now - start) * 1e-9
-            for f in [
-                f for f in self.flows if f["left"] / level[id(f)] * 1e9 <= 0.01
-            ]:  # less than 0.01 ns is left
+            # Less than 0.01 ns is left.
+            for f in [f for f in self.flows if f["left"] / level[id(f)] * 1e9 <= 0.01]:
                 self.flows.remove(f)
                 f["ended"].succeed()
             for f in self.coming():
@@ -198,7 +201,8 @@ def random_case(rng):
         "M": rng.randint(1, 24),
         "k": rng.randint(1, 4),
         "drain": rng.randint(0, 1),
-        # Costs of about a second in odd nanoseconds: two messages are never sent at the same moment.
+        # Costs of about a second in odd nanoseconds: two messages are never sent at the same
+        # moment.
         "costs": [
             [rng.randint(1, 2 * 10**9) for _ in range(4)]
             + [rng.choice([0, rng.randint(1, 10**6)]), rng.randint(0, 10**6)]
@@ -228,8 +232,8 @@ def line(case):
 
 
 def allowed(case):
-    """A path through the pipeline has at most 3 actions a tick and two messages between ticks. Under fifo all times are
-    whole nanoseconds in both, and must be equal."""
+    """A path through the pipeline has at most 3 actions a tick and two messages between ticks.
+    Under fifo all times are whole nanoseconds in both, and must be equal."""
     if case["sharing"] == "fifo":
         return 0
     return (
@@ -248,7 +252,8 @@ def recorded():
     path = os.path.join(os.environ.get("srcdir", "."), "tests/golden/pipelines.txt")
     if not os.path.exists(path):
         print(
-            "skipped: this Python has no simpy (3 or later), and there is no tests/golden/pipelines.txt"
+            "skipped: this Python has no simpy (3 or later), and there is no"
+            " tests/golden/pipelines.txt"
         )
         sys.exit(77)
     with open(path, encoding="utf-8") as file:
@@ -276,8 +281,8 @@ def main():
             failed += 1
             print(f"petra {makespan} ns, SimPy {reference} ns, allowed {most}:\n{case}")
     print(
-        f"pipeline_simpy: {len(expected)} pipelines ({'simulated now' if simpy else 'recorded'}), {failed} differ, "
-        f"largest difference {worst:.3g} ns"
+        f"pipeline_simpy: {len(expected)} pipelines ({'simulated now' if simpy else 'recorded'}),"
+        f" {failed} differ, largest difference {worst:.3g} ns"
     )
     if simpy and len(sys.argv) > 3:
         with open(sys.argv[3], "w", encoding="utf-8") as file:

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds petra's probes against the reference in random runs: random_probes.py PETRA [FIRST COUNT], seeds FIRST to FIRST + COUNT - 1 (1 to 20).
+"""Holds petra's probes against the reference in random runs: random_probes.py PETRA [FIRST COUNT],
+seeds FIRST to FIRST + COUNT - 1 (1 to 20).
 
-A seed draws a network, a method with its order, k, an extra delay or a mitigation. Both programs train it in double precision, from the same
-weights, on the same records. Every figure of every tensor in every probe is compared, and which windows are probed. Exit status 1 if a
-figure is more than 1e-8 of the larger of itself and 1 away, or a window is missing or too many; what petra refuses is told."""
+A seed draws a network, a method with its order, k, an extra delay or a mitigation. Both programs
+train it in double precision, from the same weights, on the same records. Every figure of every
+tensor in every probe is compared, and which windows are probed. Exit status 1 if a figure is more
+than 1e-8 of the larger of itself and 1 away, or a window is missing or too many; what petra refuses
+is told."""
 
 import os
 import random
@@ -28,7 +31,8 @@ TOLERANCE, PER_EPOCH, RECORDS = 1e-8, 4, 300
 PAIRS = {"method_delayed": (0, 1), "method_end_to_end": (0, 2), "delayed_end_to_end": (1, 2)}
 MEASURES = ("cosine", "norm_ratio", "relative_error")
 LOCKSTEP = ["petra", "petra", "delayed", "dsp", "delayed-reversible", "approximate-input"]
-# The rules of a method in methods.py, with the order of 1f1b-async in the place of its own, as petra is told them.
+# The rules of a method in methods.py, with the order of 1f1b-async in the place of its own, as
+# petra is told them.
 DRAINED = {
     "ddg": {"method.name": "pipedream", "method.head": "fused"},
     "fr": {
@@ -112,7 +116,10 @@ class Case:
             if self.extra_delay
             else ""
         )
-        return f"{described(self.network)}, {len(self.blocks)} stages, {self.method}{order}, k = {self.accumulate}, {self.mitigation}"
+        return (
+            f"{described(self.network)}, {len(self.blocks)} stages, {self.method}{order}, k ="
+            f" {self.accumulate}, {self.mitigation}"
+        )
 
     def __call__(self, microbatch):
         return self.file(microbatch % self.per_epoch)
@@ -121,14 +128,16 @@ class Case:
         self.file = open_data(self.network, data, self.batch)
 
     def moments(self, stage, microbatch):
-        """The ticks (rounds) behind which the microbatch's F reads this stage (from 0), and B of it runs there."""
+        """The ticks (rounds) behind which the microbatch's F reads this stage (from 0), and B of it
+        runs there."""
         top = len(self.blocks) - 1
         if self.method in LOCKSTEP:
             return microbatch + stage - 1, microbatch + 2 * top - stage + self.extra_delay - 1
         return microbatch - 1, microbatch + top - stage - 1
 
     def windows(self):
-        """The first microbatches of the windows that have a probe: all of whose passes are in the run."""
+        """The first microbatches of the windows that have a probe: all of whose passes are in the
+        run."""
         middles = {
             e + (2 * p + 1) * self.per_epoch // (2 * PER_EPOCH)
             for e in range(0, self.microbatches, self.per_epoch)
@@ -140,8 +149,8 @@ class Case:
 
 
 def reference(case, weights):
-    """What the stages hold after each tick (round), that before the first as number -1; what forward reads then; gradients by (stage from 0,
-    microbatch)"""
+    """What the stages hold after each tick (round), that before the first as number -1; what
+    forward reads then; gradients by (stage from 0, microbatch)"""
     if case.extra_delay:
         training = methods.Lockstep(
             case.blocks,
@@ -181,7 +190,8 @@ def reference(case, weights):
 
 
 def figures(case, after, read, gradients, first):
-    """{(stage from 1, name, pair, measure): value} of the window that begins at microbatch `first`."""
+    """{(stage from 1, name, pair, measure): value} of the window that begins at microbatch
+    `first`."""
     stages, members, values = range(len(case.blocks)), range(first, first + case.accumulate), {}
     delayed = [
         methods.exact_gradient(
@@ -309,14 +319,16 @@ def hold(program, folder, seed):
             case, log, lambda first: figures(case, after, read, gradients, first)
         )
     print(
-        f"{seed}: {case.name()}: {len(windows)} probes, {worst:.1e}{'' if worst <= TOLERANCE else '  WRONG: ' + where}",
+        f"{seed}: {case.name()}: {len(windows)} probes,"
+        f" {worst:.1e}{'' if worst <= TOLERANCE else '  WRONG: ' + where}",
         flush=True,
     )
     return worst <= TOLERANCE
 
 
 def main(usage, hold_seed):
-    """PROGRAM [FIRST COUNT]: the exit status of hold_seed(program, folder, seed) for all of them."""
+    """PROGRAM [FIRST COUNT]: the exit status of hold_seed(program, folder, seed) for all of
+    them."""
     if len(sys.argv) not in (2, 4) or sys.argv[1].startswith("-"):
         sys.exit(usage)
     first, count = map(int, sys.argv[2:] or (1, 20))

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds petra's weights against the reference in random runs: random_weights.py PETRA [FIRST COUNT], seeds FIRST to FIRST + COUNT - 1 (1 to 20).
+"""Holds petra's weights against the reference in random runs: random_weights.py PETRA
+[FIRST COUNT], seeds FIRST to FIRST + COUNT - 1 (1 to 20).
 
-A seed draws a network, a method, its optimiser, k, an extra delay or an order of actions that is no method's, and number formats. Both programs train it in double
-precision, from the same weights, on the same records; the reference a second time from weights that are one unit in the last place away. Exit status 1
-where petra is further from the reference than 1e-9 of what training moved and 30 times what this second run is; what petra refuses is told."""
+A seed draws a network, a method, its optimiser, k, an extra delay or an order of actions that is no
+method's, and number formats. Both programs train it in double precision, from the same weights, on
+the same records; the reference a second time from weights that are one unit in the last place away.
+Exit status 1 where petra is further from the reference than 1e-9 of what training moved and 30
+times what this second run is; what petra refuses is told."""
 
 import os
 import random
@@ -21,7 +24,7 @@ import store
 from random_probes import described, draw_network, main, open_data, train
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
-from orders import draw_order  # noqa: E402
+from orders import draw_order
 
 TOLERANCE, DRIFTS, ROUNDING = 1e-9, 30, 1e-9
 
@@ -66,15 +69,15 @@ class Case:
         self.formats = {}
         if self.method not in methods.SEQUENTIAL and r.random() < 0.6:
             self.formats = {name: r.choice(formats.NAMES) for name in run.FORMATS}
-            if (
-                self.optimiser["optimiser"] == "basis-rotation"
-            ):  # whose bases some gradients of few levels do not determine
+            # Whose bases some gradients of few levels do not determine.
+            if self.optimiser["optimiser"] == "basis-rotation":
                 self.optimiser["optimiser"] = "adamw"
 
     def name(self):
         order = "an order from a file" if self.order else f"extra_delay {self.extra_delay}"
         return (
-            f"{described(self.network)}, {len(self.blocks)} stages, {self.method}, {order}, {self.optimiser['optimiser']}, k = {self.accumulate}"
+            f"{described(self.network)}, {len(self.blocks)} stages, {self.method}, {order},"
+            f" {self.optimiser['optimiser']}, k = {self.accumulate}"
             + (f", {' '.join(self.formats.values())}" if self.formats else "")
         )
 
@@ -146,7 +149,8 @@ def hold(program, folder, seed):
     )
     good = worst[0] <= max(TOLERANCE, DRIFTS * drift[0])
     print(
-        f"{seed}: {case.name()}: {worst[0]:.1e} ({worst[1]}), beside it {drift[0]:.1e}{'' if good else '  WRONG'}",
+        f"{seed}: {case.name()}: {worst[0]:.1e} ({worst[1]}), beside it"
+        f" {drift[0]:.1e}{'' if good else '  WRONG'}",
         flush=True,
     )
     return good

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a network by one method, without augmentation or shuffling, at a constant rate, and writes the final weights.
-See README.md."""
+"""Trains a network by one method, without augmentation or shuffling, at a constant rate, and writes
+the final weights. See README.md."""
 
 import argparse
 import time
@@ -47,7 +47,10 @@ def arguments():
         "--hidden",
         type=int,
         default=0,
-        help="llama, revllama: features in the MLP; default: 8/3 of the width, up to a multiple of 32",
+        help=(
+            "llama, revllama: features in the MLP; default: 8/3 of the width, up to a multiple"
+            " of 32"
+        ),
     )
     p.add_argument("--rotary-base", type=int, default=10000, help="llama, revllama")
     p.add_argument(
@@ -68,7 +71,10 @@ def arguments():
     p.add_argument(
         "--data",
         required=True,
-        help="a CIFAR-10 binary file; its records are used in order; of tokens: a file whose bytes they are",
+        help=(
+            "a CIFAR-10 binary file; its records are used in order; of tokens: a file whose bytes"
+            " they are"
+        ),
     )
     p.add_argument("--init", help="initial weights; made from --seed where absent")
     p.add_argument(
@@ -200,8 +206,8 @@ def formats_of(s):
 
 
 def execute(settings, data, weights):
-    """Runs `settings` (a dictionary of SETTINGS, and of optimiser, OF_REVNETS, TRANSFORMER, FORMATS, seed, lag_error, extra_delay, stages);
-    returns (final weights, losses)."""
+    """Runs `settings` (a dictionary of SETTINGS, and of optimiser, OF_REVNETS, TRANSFORMER,
+    FORMATS, seed, lag_error, extra_delay, stages); returns (final weights, losses)."""
     dtype = torch.float64 if settings["precision"] == "fp64" else torch.float32
     s = settings
     blocks = build(s)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the reference itself: counts that the semantics states, identities between methods, and a plain training loop
-over torch.nn modules, written apart from nets.py and methods.py. Prints one line a check; exit code 1 if any fails."""
+"""Checks of the reference itself: counts that the semantics states, identities between methods, and
+a plain training loop over torch.nn modules, written apart from nets.py and methods.py. Prints one
+line a check; exit code 1 if any fails."""
 
 import math
 import os
@@ -32,7 +33,8 @@ def check(what, good, figure=""):
 
 
 def apart(a, b):
-    """Largest relative distance of two [{name: tensor}], tensors whose gradient is rounding alone left out."""
+    """Largest relative distance of two [{name: tensor}], tensors whose gradient is rounding alone
+    left out."""
     largest = max(float(torch.linalg.norm(t)) for block in b for t in block.values())
     worst = 0.0
     for x, y in zip(a, b):
@@ -63,7 +65,8 @@ def parameter_counts():
     ):
         found = sum(map(count, nets.build(family, depth, 64, stem, classes)))
         check(f"{family}-{depth} {stem} {classes} classes: parameters", found == total, str(found))
-    # The counts of the authors' release without the biases of its convolutions (docs/semantics/networks.md).
+    # The counts of the authors' release without the biases of its convolutions
+    # (docs/semantics/networks.md).
     for depth, width, kind, total in (
         (50, 64, {"bottleneck": "variant"}, 27020170),
         (101, 64, {}, 45311882),
@@ -119,7 +122,8 @@ def reversibility(batches):
         )
 
 
-# --- A plain loop over modules, for ResNet and RevNet; nothing of nets.py or methods.py is used in it. -------------
+# --- A plain loop over modules, for ResNet and RevNet; nothing of nets.py or methods.py is used in
+# it. -------------
 
 
 class Conv(nn.Sequential):
@@ -280,14 +284,16 @@ def against_plain_loop(batches):
             same_names = all(set(x) == set(y) for x, y in zip(found, expected))
             worst = distance_moved(found, expected, start)
             check(
-                f"{method} {family}-{depth} k = {k} against a plain loop, {microbatches} microbatches",
+                f"{method} {family}-{depth} k = {k} against a plain loop, {microbatches}"
+                " microbatches",
                 same_names and worst < 1e-9,
                 f"{worst:.1e}",
             )
 
 
 def optimisers_against_torch():
-    """A tall and a wide matrix and a vector over 20 steps by PyTorch's own programs, Muon's in the precision of the gradient."""
+    """A tall and a wide matrix and a vector over 20 steps by PyTorch's own programs, Muon's in the
+    precision of the gradient."""
     _muon._zeropower_via_newtonschulz = make_optimisers.zeroth_power
     block = SimpleNamespace(matrices=lambda: ["a/weight", "b/weight"])
     start = {
@@ -320,7 +326,8 @@ def optimisers_against_torch():
         check(f"{name} against PyTorch's, 20 steps", worst < 1e-13, f"{worst:.1e}")
 
 
-# --- Lockstep methods ---------------------------------------------------------------------------------------------
+# --- Lockstep methods
+# ---------------------------------------------------------------------------------------------
 
 
 def still_gradients(batches):
@@ -396,11 +403,13 @@ def invertible(batches):
     check("invertible RevNet-18: reversible is backprop", worst < 1e-10, f"{worst:.1e}")
 
 
-# --- Transformers -------------------------------------------------------------------------------------------------
+# --- Transformers
+# -------------------------------------------------------------------------------------------------
 
 
 def rotary_positions():
-    """Against the formula, element by element; and a product of two rotated vectors depends on the distance of their positions alone."""
+    """Against the formula, element by element; and a product of two rotated vectors depends on the
+    distance of their positions alone."""
     x = torch.randn(1, 2, 7, 6, dtype=torch.float64)
     expected = torch.empty_like(x)
     for t in range(7):
@@ -422,7 +431,8 @@ def rotary_positions():
 
 
 def llamas():
-    """Counts by hand; and two heads of queries that share one of keys and values compute what two equal ones do."""
+    """Counts by hand; and two heads of queries that share one of keys and values compute what two
+    equal ones do."""
     blocks = transformers.build("llama", 2, 12, 50, 6, kv_heads=2)
     found = [count(b) for b in blocks]
     half = [12 + (12 + 2 * 2 * 2) * 12 + 12 * 12, 12 + 3 * 32 * 12]
@@ -450,7 +460,8 @@ def llamas():
 
 
 def reversible_transformers(windows, images):
-    """Blocks invert; `reversible`, by inversion, is backprop, by automatic differentiation; without a rate petra's gradients are exact."""
+    """Blocks invert; `reversible`, by inversion, is backprop, by automatic differentiation; without
+    a rate petra's gradients are exact."""
     for family, coupling in [
         (family, coupling)
         for family in ("revgpt", "revllama", "revvit")
@@ -499,7 +510,8 @@ def reversible_transformers(windows, images):
 
 
 def petra_from_history(batches, downsample="conv"):
-    """petra's gradients computed again microbatch by microbatch from the history of every stage's weights."""
+    """petra's gradients computed again microbatch by microbatch from the history of every stage's
+    weights."""
     blocks = nets.build("revnet", 18, 4, downsample=downsample)
     start = store.to_torch(store.initial(blocks, 1), torch.float64)
     count_stages, ticks, seen, history = len(blocks), 40, {}, []
@@ -564,7 +576,8 @@ def petra_from_history(batches, downsample="conv"):
 
 
 def forward_locked_from_history(batches):
-    """Gradients of ddg and fr again from the history of every stage's weights, versions and ends by the closed form."""
+    """Gradients of ddg and fr again from the history of every stage's weights, versions and ends by
+    the closed form."""
     blocks = nets.build("revnet", 18, 4)
     start = store.to_torch(store.initial(blocks, 1), torch.float64)
     above, rounds = len(blocks) - 1, 30
@@ -590,7 +603,8 @@ def forward_locked_from_history(batches):
         for (what, j, m), version in trace.items():
             good &= version == (max(0, m - (above + 1 - j)) // k if what == "F" else m // k)
         check(
-            f"{method}, k = {k}: versions read by every forward and backward, and where the run ends",
+            f"{method}, k = {k}: versions read by every forward and backward, and where the run"
+            " ends",
             good,
         )
         good = all(s.peak_inputs == above - j + 1 for j, s in enumerate(run.stages[:-1]))
@@ -598,9 +612,8 @@ def forward_locked_from_history(batches):
         worst = 0.0
         for m in (7, 12, 20):
             images, labels = batches(m)
-            if (
-                method == "ddg"
-            ):  # all stages forwarded m in round m, and go back with the weights of then
+            # All stages forwarded m in round m, and go back with the weights of then.
+            if method == "ddg":
                 gradients = methods.exact_gradient(blocks, history[m], images, labels)[1]
                 worst = max(worst, apart([seen[j + 1, m] for j in range(above + 1)], gradients))
                 continue

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How hard is the generated set `shapes`?   shapes_hardness.py DUMP_SHAPES [--sheet FILE.png]
 
-DUMP_SHAPES is the built tests/dump_shapes. Trains a softmax classifier on pixels and a small convolutional network
-(PyTorch) on 10,000 training images, and prints their accuracies on 2,000 evaluation images; the figures in the head
-comment of src/data/shapes.c are from here. --sheet also writes a sheet of images, one row a class (needs Pillow).
+DUMP_SHAPES is the built tests/dump_shapes. Trains a softmax classifier on pixels and a small
+convolutional network (PyTorch) on 10,000 training images, and prints their accuracies on 2,000
+evaluation images; the figures in the head comment of src/data/shapes.c are from here. --sheet also
+writes a sheet of images, one row a class (needs Pillow).
 """
 
 import argparse
@@ -47,7 +48,7 @@ def train(model, data, epochs, batch, lr, decay, name):
     steps = epochs * (len(x) // batch)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=decay)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=steps)
-    for epoch in range(epochs):
+    for _epoch in range(epochs):
         model.train()
         order = torch.randperm(len(x))
         for i in range(len(x) // batch):
@@ -63,7 +64,8 @@ def train(model, data, epochs, batch, lr, decay, name):
         seen = (model(x[:EVAL]).argmax(1) == y[:EVAL]).float().mean().item()
     by_class = " ".join(f"{right[y_eval == k].float().mean().item():.2f}" for k in range(10))
     print(
-        f"{name}: {right.float().mean().item():.3f} (training images {seen:.3f}; by class {by_class})",
+        f"{name}: {right.float().mean().item():.3f} (training images {seen:.3f}; by class"
+        f" {by_class})",
         flush=True,
     )
 

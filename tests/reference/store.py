@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files: CIFAR-10 binary records in, weights (HDF5, /parameters/SS/NAME) in and out, and initial weights."""
+"""Files: CIFAR-10 binary records in, weights (HDF5, /parameters/SS/NAME) in and out, and initial
+weights."""
 
 import h5py
 import numpy as np
@@ -19,7 +20,8 @@ def fnv1a(data):
 
 
 class Records:
-    """Microbatches in file order; an epoch is whole batches alone, and the next epoch starts again at record 0."""
+    """Microbatches in file order; an epoch is whole batches alone, and the next epoch starts again
+    at record 0."""
 
     def __init__(self, path, batch, dtype):
         raw = np.fromfile(path, np.uint8)
@@ -44,8 +46,8 @@ class Records:
 
 
 class Windows:
-    """Microbatches of windows of `context` tokens, each of which has the token behind it as its label; the tokens are the bytes of
-    a file, in their order, and windows do not overlap."""
+    """Microbatches of windows of `context` tokens, each of which has the token behind it as its
+    label; the tokens are the bytes of a file, in their order, and windows do not overlap."""
 
     def __init__(self, path, batch, context):
         self.tokens = torch.from_numpy(np.fromfile(path, np.uint8).astype(np.int64))
@@ -61,7 +63,8 @@ class Windows:
 
 
 def initial(blocks, seed):
-    """[{name: float64 array}] per block: U(+-1/sqrt(fan_in)) for convolutions and the head, batch norms at identity."""
+    """[{name: float64 array}] per block: U(+-1/sqrt(fan_in)) for convolutions and the head, batch
+    norms at identity."""
     rng = np.random.Generator(np.random.PCG64(seed))
     weights = []
     for block in blocks:
@@ -146,7 +149,8 @@ def read_flat(path):
 
 
 def read(path, blocks):
-    """[{name: float64 array}] per block; every tensor must be there with its shape, and no other."""
+    """[{name: float64 array}] per block; every tensor must be there with its shape, and no
+    other."""
     flat = read_flat(path)
     weights = []
     for number, block in enumerate(blocks, 1):
@@ -155,7 +159,8 @@ def read(path, blocks):
             key = f"{number:02d}/{name}"
             if key not in flat or flat[key].shape != shape:
                 raise ValueError(
-                    f"{path}: {key} has shape {flat[key].shape if key in flat else None}, expected {shape}"
+                    f"{path}: {key} has shape {flat[key].shape if key in flat else None}, expected"
+                    f" {shape}"
                 )
             tensors[name] = flat.pop(key)
         weights.append(tensors)

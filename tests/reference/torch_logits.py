@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch_logits.py ANALYSIS MODEL.pt DUMP LOGITS [HEADS [ROTARY_BASE]]: the logits of the module that a state_dict is of, on the images or tokens of a
-dump of tests/dump_logits; HEADS: of a transformer, ROTARY_BASE: of a Llama. Where torchvision or Hugging Face's transformers are there, theirs too. For tests/cli/weights_torch.py; run by a Python that has PyTorch."""
+"""torch_logits.py ANALYSIS MODEL.pt DUMP LOGITS [HEADS [ROTARY_BASE]]: the logits of the module
+that a state_dict is of, on the images or tokens of a dump of tests/dump_logits; HEADS: of a
+transformer, ROTARY_BASE: of a Llama. Where torchvision or Hugging Face's transformers are there,
+theirs too. For tests/cli/weights_torch.py; run by a Python that has PyTorch."""
 
 import sys
 
@@ -9,7 +11,7 @@ import torch
 
 sys.dont_write_bytecode = True
 sys.path[0] = sys.argv[1]  # the transformers beside this script are other ones
-import petrapipe  # noqa: E402: from the folder that was named
+import petrapipe  # noqa: E402 - from the folder that was named
 
 state = torch.load(sys.argv[2], weights_only=True)
 heads = int(sys.argv[5]) if len(sys.argv) > 5 else None
@@ -23,7 +25,8 @@ with torch.no_grad():
     logits = model(samples)
     numpy.asarray(logits.double()).tofile(sys.argv[4])
 
-# The names and shapes that the module itself has, whatever was loaded, and torchvision's where it is there.
+# The names and shapes that the module itself has, whatever was loaded, and torchvision's where it
+# is there.
 own = {
     name: value.shape
     for name, value in model.state_dict().items()
@@ -68,7 +71,8 @@ else:
         other.to(logits.dtype).eval().load_state_dict(state)
         with torch.no_grad():
             print(
-                f"transformers {transformers.__version__}: {float((other(samples).logits - logits).abs().max())} apart"
+                f"transformers {transformers.__version__}:"
+                f" {float((other(samples).logits - logits).abs().max())} apart"
             )
     elif (
         not heads

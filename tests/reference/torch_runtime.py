@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the trainer of analysis/petrapipe with the program: torch_runtime.py PETRA [--wrong RULE] [--updates U] [WORD ...]
+"""Compares the trainer of analysis/petrapipe with the program: torch_runtime.py PETRA
+[--wrong RULE] [--updates U] [WORD ...]
 
-Both train the same network by the same method, in double precision, from petra's own initial weights and on the same samples: the trainer with the
-modules of petrapipe.networks and the optimisers of PyTorch, by the plan that `petra schedule --json` prints. Compared are the weights and running
-statistics in the end, by the distance that training moved them (compare.py), the losses and accuracies of microbatches, epochs and evaluations, and every
-figure of every probe. With words, only the cases whose name has all of them. Exit status 1 if something differs by more than the bounds below.
+Both train the same network by the same method, in double precision, from petra's own initial
+weights and on the same samples: the trainer with the modules of petrapipe.networks and the
+optimisers of PyTorch, by the plan that `petra schedule --json` prints. Compared are the weights and
+running statistics in the end, by the distance that training moved them (compare.py), the losses and
+accuracies of microbatches, epochs and evaluations, and every figure of every probe. With words,
+only the cases whose name has all of them. Exit status 1 if something differs by more than the
+bounds below.
 
---wrong makes the trainer wrong on purpose; every case to which the rule applies must then differ. RULE is latest-for-stashed (backwards read the latest
-weights) or delay (forwards read weights that are one update older). --updates: fewer than 60 updates."""
+--wrong makes the trainer wrong on purpose; every case to which the rule applies must then differ.
+RULE is latest-for-stashed (backwards read the latest weights) or delay (forwards read weights that
+are one update older). --updates: fewer than 60 updates."""
 
 import argparse
 import dataclasses
@@ -34,9 +39,9 @@ sys.path.insert(
         os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "analysis"
     ),
 )
-from petrapipe import Error, Plan, Trainer  # noqa: E402: from the folder of the package
-from petrapipe.stages import load, stages_of  # noqa: E402
-from petrapipe.weights import network_of_state, tensors, values_of  # noqa: E402
+from petrapipe import Error, Plan, Trainer
+from petrapipe.stages import load, stages_of
+from petrapipe.weights import network_of_state, tensors, values_of
 
 WEIGHTS, LOSSES, FIGURES = 1e-10, 1e-10, 1e-9
 UPDATES, BATCH, ROUNDING = 60, 4, 1e-9
@@ -77,7 +82,8 @@ NETWORKS = {
         "model.coupling": "leapfrog",
     },
 }
-# A rounding error in a gradient that is zero must not become a step of AdamW (docs/semantics/optimiser.md): epsilon is large.
+# A rounding error in a gradient that is zero must not become a step of AdamW
+# (docs/semantics/optimiser.md): epsilon is large.
 ADAM = {"optim.weight_decay": 0.125, "optim.epsilon": 2.0**-16}
 OPTIMISERS = {
     "sgd": {"optim.name": "sgd", "optim.lr": 0.01, "optim.weight_decay": 5e-4},
@@ -142,8 +148,9 @@ def reads_tokens(network):
 
 @dataclasses.dataclass
 class Case:
-    """A run. `keys`: of the config, besides those of the network, the method and the optimiser. `cuts`: blocks of each stage, if not one. The plan is that
-    of a config with `cluster.stages`, or, with `model`, that of petra's own config."""
+    """A run. `keys`: of the config, besides those of the network, the method and the optimiser.
+    `cuts`: blocks of each stage, if not one. The plan is that of a config with `cluster.stages`,
+    or, with `model`, that of petra's own config."""
 
     network: str
     method: str
@@ -228,20 +235,23 @@ def pairs_of_mitigations():
 
 
 def cases():
-    """Yields every case: first each method with each optimiser, then mitigations, then other ways to change an order."""
+    """Yields every case: first each method with each optimiser, then mitigations, then other ways
+    to change an order."""
     for network in ("gpt", "revgpt", "revnet18", "resnet18"):
         transformer = "gpt" in network
         for optimiser in ("sgd", "adamw", "muon")[: 2 + transformer]:
             for k in (1, 3):
                 for method in SYNCHRONOUS + DELAYED:
-                    # How an optimiser steps does not depend on the order; transformers, which are faster, have all pairs.
+                    # How an optimiser steps does not depend on the order; transformers, which are
+                    # faster, have all pairs.
                     if (
                         transformer
                         or optimiser == "sgd"
                         or method in DELAYED
                         or method in ("backprop", "1f1b")
                     ):
-                        # Flushes of `interleaved` are multiples of its devices, half as many as stages.
+                        # Flushes of `interleaved` are multiples of its devices, half as many as
+                        # stages.
                         yield Case(
                             network,
                             method,
@@ -283,7 +293,8 @@ def cases():
         yield Case("revnet18", method, 3, "sgd", {**odd, "run.drain": "true"})
     for network in ("revgpt", "revnet18"):
         for k in (1, 3):
-            # The order of arrival follows from the costs of the model, so that both must read the same plan.
+            # The order of arrival follows from the costs of the model, so that both must read the
+            # same plan.
             yield Case(
                 network,
                 "petra-arrival",
@@ -310,7 +321,8 @@ def cases():
 
 
 def changed_orders(network, few, more):
-    """Stages of several blocks (`few` and `more` are two cuts), extra delays, copies for F, another thing kept, clipping, rates that change, drained runs."""
+    """Stages of several blocks (`few` and `more` are two cuts), extra delays, copies for F, another
+    thing kept, clipping, rates that change, drained runs."""
     for method in DELAYED + ("1f1b", "reversible", "zb-h1"):
         yield Case(network, method, 1, "sgd", {}, few)
         yield Case(network, method, 3, "sgd", {}, more)
@@ -475,7 +487,8 @@ class Program:
 
 
 def optimiser(case, matrices):
-    """Returns the optimisers of a stage, as petra defines them: only matrices and filters have weight decay. `matrices`: ids of the parameters that Muon updates."""
+    """Returns the optimisers of a stage, as petra defines them: only matrices and filters have
+    weight decay. `matrices`: ids of the parameters that Muon updates."""
     keys = {**case.settings(UPDATES)}
     lr, decay = keys["optim.lr"], keys["optim.weight_decay"]
 
@@ -523,9 +536,8 @@ def make_wrong(plan, rule):
     """Changes the rows of a plan. Returns whether this changes anything."""
     before = plan.weights.copy()
     if rule == "delay":
-        forwards = (plan.kind == "F") | (plan.kind == "B") & (
-            plan.method["keep"] == "graph"
-        )  # a graph has the weights of its forward
+        # A graph has the weights of its forward.
+        forwards = (plan.kind == "F") | (plan.kind == "B") & (plan.method["keep"] == "graph")
         plan.weights[forwards] = np.maximum(plan.weights[forwards] - 1, 0)
     else:
         done = [0] * (plan.stages + 1)
@@ -539,7 +551,8 @@ def make_wrong(plan, rule):
 
 
 class Names:
-    """The names that petra gives the tensors of a model; several tensors of a Llama are one of petra."""
+    """The names that petra gives the tensors of a model; several tensors of a Llama are one of
+    petra."""
 
     def __init__(self, model):
         shapes = {
@@ -643,8 +656,9 @@ def probes_apart(trainer, names, log):
 
 
 def measure(program, case, updates=UPDATES, wrong=None):
-    """A dictionary: weights, losses, figures (the largest distances), probes (their number), seconds of both, or `refused` with the reason; None if the
-    wrong rule makes no difference to the plan."""
+    """A dictionary: weights, losses, figures (the largest distances), probes (their number),
+    seconds of both, or `refused` with the reason; None if the wrong rule makes no difference to the
+    plan."""
     start = time.monotonic()
     refusal = program.train(case, updates)
     petra_s = time.monotonic() - start
@@ -694,7 +708,9 @@ def table(rows):
     for case, found in rows:
         groups[case.network, case.optimiser].append(found)
     print(
-        "\n| network | optimiser | runs | probes | weights | losses | figures | petra, s | PyTorch, s |\n|---|---|---|---|---|---|---|---|---|"
+        "\n| network | optimiser | runs | probes | weights | losses | figures | petra, s | PyTorch,"
+        " s |\n"
+        "|---|---|---|---|---|---|---|---|---|"
     )
     for (network, name), found in groups.items():
         largest = [
@@ -702,7 +718,8 @@ def table(rows):
         ]
         sums = [sum(one[what] for one in found) for what in ("probes", "petra_s", "torch_s")]
         print(
-            f"| {network} | {name} | {len(found)} | {sums[0]} | {' | '.join(largest)} | {sums[1]:.0f} | {sums[2]:.0f} |"
+            f"| {network} | {name} | {len(found)} | {sums[0]} | {' | '.join(largest)} |"
+            f" {sums[1]:.0f} | {sums[2]:.0f} |"
         )
 
 
@@ -735,7 +752,8 @@ def main():
             if "refused" in found:
                 refused += 1
                 print(
-                    f"{case.name()}: {'the trainer' if 'trainer' in found else 'petra'} refuses: {found['refused']}",
+                    f"{case.name()}: {'the trainer' if 'trainer' in found else 'petra'} refuses:"
+                    f" {found['refused']}",
                     flush=True,
                 )
                 continue
@@ -743,14 +761,16 @@ def main():
             bad += not good
             rows.append((case, found))
             print(
-                f"{case.name()}: weights {found['weights']:.1e} ({found['where']}), losses {found['losses']:.1e}, figures of {found['probes']} probes "
-                f"{found['figures']:.1e}; {found['petra_s']:.1f} s and {found['torch_s']:.1f} s{'' if good else '  WRONG'}",
+                f"{case.name()}: weights {found['weights']:.1e} ({found['where']}), losses"
+                f" {found['losses']:.1e}, figures of {found['probes']} probes"
+                f" {found['figures']:.1e}; {found['petra_s']:.1f} s and {found['torch_s']:.1f}"
+                f" s{'' if good else '  WRONG'}",
                 flush=True,
             )
     table(rows)
     print(
-        f"\nPyTorch {torch.__version__}, {options.updates} updates: {len(rows)} runs, {bad} wrong, {refused} refused"
-        + ("" if has_muon else "; no Muon")
+        f"\nPyTorch {torch.__version__}, {options.updates} updates: {len(rows)} runs, {bad} wrong,"
+        f" {refused} refused" + ("" if has_muon else "; no Muon")
     )
     return 1 if bad or not rows else 0
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPT, Llama and ViT, ordinary and reversible, as lists of blocks like those of nets.py: an embedding, halves of transformer blocks
-(attention and MLP in turn), a head. The norm comes before F. A half is y = x + F(x). With two streams it is y1 = x2 + F(x1), y2 = x1,
-so that two of them are Reformer's block, or (leapfrog) y1 = 2 x1 - x2 + F(x1), y2 = x1."""
+"""GPT, Llama and ViT, ordinary and reversible, as lists of blocks like those of nets.py: an
+embedding, halves of transformer blocks (attention and MLP in turn), a head. The norm comes before
+F. A half is y = x + F(x). With two streams it is y1 = x2 + F(x1), y2 = x1, so that two of them are
+Reformer's block, or (leapfrog) y1 = 2 x1 - x2 + F(x1), y2 = x1."""
 
 import torch
 import torch.nn.functional as F
@@ -32,7 +33,8 @@ def linear_tensors(name, outputs, inputs, bias=True):
 
 
 def attend(q, k, v, causal):
-    """q, k, v: (samples, heads, positions, features of a head); the result has the features of all heads side by side."""
+    """q, k, v: (samples, heads, positions, features of a head); the result has the features of all
+    heads side by side."""
     scores = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
     if causal:
         positions = q.shape[2]
@@ -41,8 +43,9 @@ def attend(q, k, v, causal):
 
 
 def rotate(x, base):
-    """Rotary positions (arXiv 2104.09864) of x, (samples, heads, positions, d): features i and i + d/2 are the real and the imaginary part of a number,
-    which at position t is multiplied by exp(i t base^(-2i/d))."""
+    """Rotary positions (arXiv 2104.09864) of x, (samples, heads, positions, d): features i and i +
+    d/2 are the real and the imaginary part of a number, which at position t is multiplied by exp(i
+    t base^(-2i/d))."""
     half = x.shape[3] // 2
     frequencies = base ** (-torch.arange(half, dtype=torch.float64) / half)
     angles = torch.arange(x.shape[2], dtype=torch.float64)[:, None] * frequencies
@@ -69,7 +72,8 @@ class Embedding(Block):
 
 
 class Patches(Block):
-    """A linear map of the pixels of each patch, in the order (channel, row, column), and a row of a table of positions."""
+    """A linear map of the pixels of each patch, in the order (channel, row, column), and a row of a
+    table of positions."""
 
     def __init__(self, patch, positions, width, streams):
         self.patch, self.streams = patch, streams
@@ -138,7 +142,8 @@ class Half(Block):
 
 
 class LlamaHalf(Half):
-    """RMS norm and no biases. Attention has rotary positions, and `shared` heads of queries for each head of keys and values; the MLP is gated."""
+    """RMS norm and no biases. Attention has rotary positions, and `shared` heads of queries for
+    each head of keys and values; the MLP is gated."""
 
     def __init__(self, attention, width, heads, kv_heads, hidden, base, coupling):
         super().__init__(attention, width, heads, True, coupling)
@@ -205,8 +210,9 @@ def build(
     coupling="additive",
     image=32,
 ):
-    """`classes`: of tokens the vocabulary; `context` of tokens, `patch` of images. Of a Llama: `kv_heads` heads of keys and values (0: `heads`), `hidden`
-    features in the MLP (0: 8/3 of the width, up to a multiple of 32)."""
+    """`classes`: of tokens the vocabulary; `context` of tokens, `patch` of images. Of a Llama:
+    `kv_heads` heads of keys and values (0: `heads`), `hidden` features in the MLP (0: 8/3 of the
+    width, up to a multiple of 32)."""
     tokens, llama, streams = (
         family in TOKENS,
         "llama" in family,

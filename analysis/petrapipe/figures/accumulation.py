@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accuracy (for tokens: loss) over the accumulation factor k, one line per method: figure 4 of the paper, and a table.
+"""Accuracy (for tokens: loss) over the accumulation factor k, one line per method: figure 4 of the
+paper, and a table.
 
-The value of a run is the mean of the evaluations after its last epochs. A point is the mean over runs that differ only in the seed. Its bar is half
-of the 95 % interval (Student's t) if there are several. Runs of one method and k that differ in another key of the config are lines of their own,
+The value of a run is the mean of the evaluations after its last epochs. A point is the mean over
+runs that differ only in the seed. Its bar is half of the 95 % interval (Student's t) if there are
+several. Runs of one method and k that differ in another key of the config are lines of their own,
 named by this key. Runs need h5py and numpy; a sweep's summary.csv does not."""
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ import os
 import re
 import statistics
 import warnings
-from typing import TYPE_CHECKING, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from .. import sweeps
 from ..configs import UNCOMPARED_KEYS
 from ..errors import Error, Unreadable
-from ..sweeps import cell_name, half_interval
+from ..statistics import half_interval
+from ..sweeps import cell_name
 from ..text import cell, drawn
 from . import look
 
@@ -27,10 +31,12 @@ if TYPE_CHECKING:
     from matplotlib import figure
 
 METHOD, FACTOR = "method.name", "method.accumulate"
-# The result of a run, or of several that differ in the seed: `keys` are the keys of its config that affect results, `value` is that of a
-# Figure, `evaluations` is the number of evaluations per run in its mean.
+# The result of a run, or of several that differ in the seed: `keys` are the keys of its config that
+# affect results, `value` is that of a Figure, `evaluations` is the number of evaluations per run in
+# its mean.
 Point = collections.namedtuple("Point", "method k keys seeds value half evaluations")
-# The figures that are drawn, each with a column of the log, the factor from its unit, its name in a table and on an axis, and an upper bound of its values.
+# The figures that are drawn, each with a column of the log, the factor from its unit, its name in a
+# table and on an axis, and an upper bound of its values.
 Figure = collections.namedtuple("Figure", "column factor short long ceiling")
 ACCURACY = Figure("eval_top1", 100, "top-1, %", "top-1 accuracy on the evaluation set (%)", 100)
 LOSS = Figure(
@@ -43,7 +49,8 @@ LOSS = Figure(
 
 
 def read_run(path: str, last: int) -> tuple[Point, Figure] | None:
-    """Returns the Point of one run, the mean of its last evaluations, and its Figure; None if the run is not complete."""
+    """Returns the Point of one run, the mean of its last evaluations, and its Figure; None if the
+    run is not complete."""
     from ..runs import Run  # needs h5py and numpy
 
     run = Run(path)
@@ -74,7 +81,8 @@ def read_run(path: str, last: int) -> tuple[Point, Figure] | None:
 
 
 def read_summary(path: str) -> tuple[list[Point], Figure]:
-    """Returns the Points of a sweep's summary.csv and their Figure. The points are its combinations; their keys are those that the grid varies."""
+    """Returns the Points of a sweep's summary.csv and their Figure. The points are its
+    combinations; their keys are those that the grid varies."""
     points, found = [], sweeps.read_summary(path)
     figure = LOSS if any(row.get("samples") == "tokens" for _, _, row in found) else ACCURACY
     name = figure.column
@@ -85,7 +93,7 @@ def read_summary(path: str) -> tuple[list[Point], Figure]:
                 f"{path}: {combination}: expected a sweep of trainings over {METHOD} and {FACTOR}"
             )
         if not row[name + "_mean"]:
-            warnings.warn(f"{path}: {combination}: has no evaluation, left out")
+            warnings.warn(f"{path}: {combination}: has no evaluation, left out", stacklevel=2)
             continue
         if not re.fullmatch("[0-9]{1,9}", keys[FACTOR]):
             raise Unreadable(
@@ -123,18 +131,21 @@ def paths_of(place: str) -> list[str]:
 
 
 def read_runs(places: Sequence[str], last: int) -> tuple[list[Point], Figure]:
-    """Returns the Points of all complete runs and their Figure. Runs that differ only in the seed become one point."""
-    cells, figures = collections.defaultdict(list), {}
+    """Returns the Points of all complete runs and their Figure. Runs that differ only in the seed
+    become one point."""
+    cells: dict[tuple, list] = collections.defaultdict(list)
+    figures: dict[Figure, str] = {}
     for path in (path for place in places for path in paths_of(place)):
         found = read_run(path, last)
         if found is None:
-            warnings.warn(f"{path}: not complete, left out")
+            warnings.warn(f"{path}: not complete, left out", stacklevel=2)
             continue
         run, figure = found
         figures.setdefault(figure, path)
         if len(figures) > 1:
             raise Error(
-                f"{path}: has another kind of data than {figures[next(iter(figures))]}; expected runs on images or runs on tokens"
+                f"{path}: has another kind of data than {figures[next(iter(figures))]}; expected"
+                " runs on images or runs on tokens"
             )
         cell = cells[run.method, run.k, tuple(sorted(run.keys.items()))]
         twin = next((other for other, point in cell if point.seeds == run.seeds), None)
@@ -157,8 +168,9 @@ def read_runs(places: Sequence[str], last: int) -> tuple[list[Point], Figure]:
 
 
 def lines_of(points: Sequence[Point]) -> dict[str, dict[int, Point]]:
-    """Returns the points by name and by k. A line is a method; if points of one k differ in further keys, it is one value of each."""
-    lines = {}
+    """Returns the points by name and by k. A line is a method; if points of one k differ in further
+    keys, it is one value of each."""
+    lines: dict[str, dict[int, Point]] = {}
     for method in dict.fromkeys(point.method for point in points):
         mine = [point for point in points if point.method == method]
         parting = []
@@ -200,7 +212,8 @@ def spread(counts: Sequence[int]) -> str:
 
 
 def title_of(lines: dict[str, dict[int, Point]]) -> str:
-    """Describes a point and its bar, according to the data that were read rather than the request."""
+    """Describes a point and its bar, according to the data that were read rather than the
+    request."""
     points = [point for line in lines.values() for point in line.values()]
     evaluations = spread([count for point in points for count in point.evaluations])
     several = [len(point.seeds) for point in points if len(point.seeds) > 1]
@@ -223,7 +236,8 @@ def draw(lines: dict[str, dict[int, Point]], figure_drawn: Figure = ACCURACY) ->
     factors = factors_of(lines)
     for number, (name, points) in enumerate(lines.items()):
         mine = sorted(points)
-        # Points are side by side, so that no bar hides another. Bars end at the bound of the values.
+        # Points are side by side, so that no bar hides another. Bars end at the bound of the
+        # values.
         places = [k * 1.035 ** (number - (len(lines) - 1) / 2) for k in mine]
         below = [min(points[k].half, points[k].value) for k in mine]
         above = [min(points[k].half, figure_drawn.ceiling - points[k].value) for k in mine]

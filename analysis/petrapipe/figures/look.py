@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The look of all figures: colours, markers, legends, formats. It loads matplotlib when a figure is drawn."""
+"""The look of all figures: colours, markers, legends, formats. It loads matplotlib when a figure is
+drawn."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from ..errors import Error, Unwritable
 from ..modules import modules
@@ -31,7 +33,8 @@ def loss_unit(labels: Iterable[str]) -> str:
 
 
 def pyplot() -> ModuleType:
-    """Returns matplotlib.pyplot with the look of all figures. The backend stays as it is: a script sets it, and a notebook has its own."""
+    """Returns matplotlib.pyplot with the look of all figures. The backend stays as it is: a script
+    sets it, and a notebook has its own."""
     (plt,) = modules("matplotlib.pyplot")
     plt.rcParams.update(
         {
@@ -53,8 +56,8 @@ def pyplot() -> ModuleType:
 
 
 def style(number: int) -> dict[str, str]:
-    """Returns colour, marker and line of a curve by its number, from 0. No two of 49 share both colour and marker; no two of the first 7 share
-    either."""
+    """Returns colour, marker and line of a curve by its number, from 0. No two of 49 share both
+    colour and marker; no two of the first 7 share either."""
     turn = number // len(COLOURS)
     return {
         "color": COLOURS[number % len(COLOURS)],
@@ -71,7 +74,8 @@ def legend_below(
     size: float = 8,
     title: str = "",
 ) -> None:
-    """Draws one legend for all panels, below them and not on the curves, in points of this size. The figure must have layout="constrained"."""
+    """Draws one legend for all panels, below them and not on the curves, in points of this size.
+    The figure must have layout="constrained"."""
     legend = figure.legend(
         handles,
         labels,
@@ -88,7 +92,8 @@ def legend_below(
 
 
 def save(figure: Figure, path: str) -> None:
-    """Writes the figure; the ending of the file name selects the format. The same figure gives the same bytes."""
+    """Writes the figure; the ending of the file name selects the format. The same figure gives the
+    same bytes."""
     ending = os.path.splitext(path)[1]
     if ending not in FORMATS:
         raise Error(f"{path}: cannot be drawn; expected a name that ends in {', '.join(FORMATS)}")

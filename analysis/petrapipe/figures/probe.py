@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far the gradients of a run are from exact ones: figures 5 and 6 of the paper, and a table.
 
-Figure 5: cosines and norm ratios over the epochs, the stage as colour; a point is the mean of the probes of one epoch, smoothed by a running mean.
+Figure 5: cosines and norm ratios over the epochs, the stage as colour; a point is the mean of the
+probes of one epoch, smoothed by a running mean.
 Figure 6: cosines by stage at some epochs. The run must have been made with probe.per_epoch > 0."""
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ MOST_EPOCHS = 6  # panels of figure 6
 
 
 class Probes:
-    """The probes of one run.h5: arrays of shape (probes, stages) by measure and pair, and the epoch of each probe, from 0."""
+    """The probes of one run.h5: arrays of shape (probes, stages) by measure and pair, and the epoch
+    of each probe, from 0."""
 
     def __init__(self, path: str) -> None:
         run = Run(path)
@@ -55,7 +57,8 @@ class Probes:
 
 
 def smoothed(values: numpy.ndarray, window: int) -> numpy.ndarray:
-    """Returns the running mean over the `window` epochs up to each one, shorter at the beginning; the shape (epochs, stages) stays.
+    """Returns the running mean over the `window` epochs up to each one, shorter at the beginning;
+    the shape (epochs, stages) stays.
 
     >>> smoothed(numpy.array([[1.0], [3.0], [5.0]]), 2).tolist()
     [[1.0], [2.0], [4.0]]
@@ -64,8 +67,8 @@ def smoothed(values: numpy.ndarray, window: int) -> numpy.ndarray:
 
 
 def chosen_epochs(run: Probes, text: str | None) -> list[int]:
-    """Returns epochs that have probes, from 0: the nearest to those asked for (from 1), to the paper's or the same parts of this run and
-    the last."""
+    """Returns epochs that have probes, from 0: the nearest to those asked for (from 1), to the
+    paper's or the same parts of this run and the last."""
     last = int(run.epochs[-1])
     if text:
         try:
@@ -99,7 +102,8 @@ def print_table(run: Probes, epochs: list[int]) -> None:
 
 
 def stage_colours(plt: ModuleType, stages: int) -> ListedColormap:
-    """Returns colours from dark to light, without the yellows, which are invisible on white paper."""
+    """Returns colours from dark to light, without the yellows, which are invisible on white
+    paper."""
     from matplotlib.colors import ListedColormap
 
     return ListedColormap(plt.get_cmap("viridis")(numpy.linspace(0, 0.88, stages)))
@@ -212,7 +216,8 @@ def draw_by_stage(run: Probes, epochs: list[int]) -> Figure:
     figure.suptitle(
         "Cosines of gradients by stage, means of the probes of an epoch", fontsize="medium"
     )
-    look.legend_below(figure, *grid.flat[0].get_legend_handles_labels(), 3)
+    handles, labels = grid.flat[0].get_legend_handles_labels()
+    look.legend_below(figure, handles, labels, 3)
     return figure
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loss against seconds on each cluster, from what `petra reach --json` prints.
 
-A panel is a cluster. A line is a group: the mean of the smoothed losses over its seeds; with more than three seeds a
-band is the 95 % interval of that mean. The interval of two or three seeds would cover the panel: small points are the
-seeds where they reach the target. A large point is where the group reaches it (the geometric mean over the seeds), with
-its 95 % interval; a group of which a seed does not reach the target has none."""
+A panel is a cluster. A line is a group: the mean of the smoothed losses over its seeds; with more
+than three seeds a band is the 95 % interval of that mean. The interval of two or three seeds would
+cover the panel: small points are the seeds where they reach the target. A large point is where the
+group reaches it (the geometric mean over the seeds), with its 95 % interval; a group of which a
+seed does not reach the target has none."""
 
 from __future__ import annotations
 
@@ -35,22 +36,23 @@ class Reach:
                 found = json.load(file)
             self.target, self.clusters = found["target"], found["clusters"]
             self.groups = [group["label"] for group in found["groups"]]
-            self.model = (
-                found["as"]
-                and f"{os.path.splitext(os.path.basename(found['as']['file']))[0]}: {found['as']['text']}"
-            )
+            self.model = found["as"]
+            if model := self.model:
+                name = os.path.splitext(os.path.basename(model["file"]))[0]
+                self.model = f"{name}: {model['text']}"
             self.network = "; ".join(
                 dict.fromkeys(row["network"] for row in self.clusters[0]["rows"])
             )
             self.seeds = max(len(group["runs"]) for group in found["groups"])
             self.labels = found["labels"]
             for cluster in self.clusters:
-                cluster["unlike"]  # pylint: disable=pointless-statement
+                _ = cluster["unlike"]  # raises KeyError if the key is missing, as below
                 for row in cluster["rows"]:
-                    row["curve"]["seconds"], row["seconds"]["mean"], row["runs"], row["devices"]  # pylint: disable=pointless-statement
+                    _ = row["curve"]["seconds"], row["seconds"]["mean"], row["runs"], row["devices"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise Unreadable(
-                f"{'standard input' if path == '-' else path}: not the output of petra reach --json: {getattr(error, 'strerror', None) or error}"
+                f"{'standard input' if path == '-' else path}: not the output of petra reach"
+                f" --json: {getattr(error, 'strerror', None) or error}"
             ) from None
 
     def quantity(self) -> tuple[str, float]:
@@ -62,7 +64,8 @@ class Reach:
 
 
 def points_of(row: dict) -> tuple[list[float], list[float], list[float] | None, list[float] | None]:
-    """Returns (seconds, mean, low, high) of the points of a curve; low and high are None for a group of few seeds."""
+    """Returns (seconds, mean, low, high) of the points of a curve; low and high are None for a
+    group of few seeds."""
     curve = row["curve"]
     kept = [i for i, second in enumerate(curve["seconds"]) if second is not None]
     seconds, means = ([curve[name][i] for i in kept] for name in ("seconds", "mean"))
@@ -78,7 +81,8 @@ def points_of(row: dict) -> tuple[list[float], list[float], list[float] | None, 
 
 
 def reached(row: dict) -> tuple[float, float | None, float | None] | None:
-    """Returns (mean, low, high) of the seconds to the target; None unless all seeds reach it. low and high are None for one seed."""
+    """Returns (mean, low, high) of the seconds to the target; None unless all seeds reach it. low
+    and high are None for one seed."""
     seconds = row["seconds"]
     return (
         (seconds["mean"], seconds["low"], seconds["high"])
@@ -94,7 +98,8 @@ def seeds_of(row: dict) -> list[float]:
 
 
 def legend_of(reach: Reach, row: dict) -> str:
-    """Returns the name of a group; with its devices and samples per update if the groups differ in one of them."""
+    """Returns the name of a group; with its devices and samples per update if the groups differ in
+    one of them."""
     rows = reach.clusters[0]["rows"]
     words = [
         f"{row[key] or '?'} {unit}"
@@ -137,8 +142,9 @@ def print_points(reach: Reach) -> None:
                 "-" if found is None or found[1] is None else f"{found[1]:.6g} .. {found[2]:.6g}"
             )
             print(
-                f"{cell(title_of(cluster))} | {cell(row['group'])} | {seconds['reached']} of {seconds['runs']} | {mean} | {interval} | "
-                f"{row['devices'] or '-'} | {row['samples_per_update'] or '-'}"
+                f"{cell(title_of(cluster))} | {cell(row['group'])} | {seconds['reached']} of"
+                f" {seconds['runs']} | {mean} | {interval} | {row['devices'] or '-'} |"
+                f" {row['samples_per_update'] or '-'}"
             )
 
 
@@ -220,7 +226,10 @@ def draw(reach: Reach, linear: bool = False) -> Figure:
     for panel in panels.flat[len(reach.clusters) :]:
         panel.remove()
     width = int(15 * figure.get_figwidth())
-    words = f"Dashed: {reach.target['text']}; large points: where a group reaches it; {spread_of(reach)}"
+    words = (
+        f"Dashed: {reach.target['text']}; large points: where a group reaches it;"
+        f" {spread_of(reach)}"
+    )
     figure.suptitle("\n".join(textwrap.wrap(drawn(words), width)), fontsize=9)
     handles = [plt.Line2D([], [], **look.style(number)) for number in range(len(reach.groups))]
     labels = [drawn(legend_of(reach, row)) for row in reach.clusters[0]["rows"]]

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A figure of a sweep over any of its axes, with one line per combination of the others, from the sweep's summary.csv.
+"""A figure of a sweep over any of its axes, with one line per combination of the others, from the
+sweep's summary.csv.
 
-A point is the mean over the seeds. Its bar, and the band along a line, are the 95 % interval of that mean; a point of one seed has none."""
+A point is the mean over the seeds. Its bar, and the band along a line, are the 95 % interval of
+that mean; a point of one seed has none."""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from . import look
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The text of a figure on an axis: its name with the unit, and the factor from the unit of the summary.
+# The text of a figure on an axis: its name with the unit, and the factor from the unit of the
+# summary.
 FIGURES = {
     "eval_top1": ("top-1 accuracy on the evaluation set (%)", 100),
     "eval_top5": ("top-5 accuracy on the evaluation set (%)", 100),
@@ -40,7 +43,8 @@ DEFAULTS = ["eval_top1", "time_per_microbatch_s"]
 
 
 def default_of(cells: list[tuple], figures: list[str]) -> str | None:
-    """Returns the default figure: accuracy; loss for trainings on tokens; time for simulations; None without these."""
+    """Returns the default figure: accuracy; loss for trainings on tokens; time for simulations;
+    None without these."""
     on_tokens = any(row.get("samples") == "tokens" for _, _, row in cells)
     return next(
         (
@@ -66,8 +70,9 @@ def number(text: str) -> float | None:
 def read(
     path: str, key: str, figure: str | None, quiet: bool = False
 ) -> tuple[dict[str, list[tuple[str, float, float | None]]], str]:
-    """Returns the lines by name, each a list of (value of KEY as text, mean, half of the interval or None), and the name of FIGURE. Combinations
-    without FIGURE are left out, with a warning unless `quiet`."""
+    """Returns the lines by name, each a list of (value of KEY as text, mean, half of the interval
+    or None), and the name of FIGURE. Combinations without FIGURE are left out, with a warning
+    unless `quiet`."""
     cells = read_summary(path)
     there = [
         name[:-5] for name in (cells[0][2] if cells else {}) if name and name.endswith("_mean")
@@ -81,7 +86,8 @@ def read(
     without = next((combination for combination, keys, _ in cells if key not in keys), None)
     if without:
         raise Error(
-            f"{path}: {without} does not set {key}; expected a key that the grid varies: {', '.join(sorted(cells[0][1]))}"
+            f"{path}: {without} does not set {key}; expected a key that the grid varies:"
+            f" {', '.join(sorted(cells[0][1]))}"
         )
     # A name stands for the values of other keys, so a line over names does not have these keys.
     named = {"row", "combination"}
@@ -99,13 +105,13 @@ def read(
             if key not in named or mine[key] == its[key]
         )
     ]
-    lines = {}
+    lines: dict[str, list[tuple[str, float, float | None]]] = {}
     for (combination, keys, row), rest in zip(cells, others):
         name = cell_name(varied, rest) or "all"
         mean, half = row[figure + "_mean"], row[figure + "_interval95"]
         if not mean:
             if not quiet:
-                warnings.warn(f"{path}: {combination}: has no {figure}, left out")
+                warnings.warn(f"{path}: {combination}: has no {figure}, left out", stacklevel=2)
             continue
         lines.setdefault(name, []).append((keys[key], float(mean), float(half) if half else None))
     if not lines:
@@ -150,9 +156,8 @@ def draw(
             x, means, **(style if numeric else {**style, "linestyle": "none"}), label=drawn(name)
         )
         halves = [float("nan") if half is None else factor * half for _, _, half in points]
-        if any(
-            half is not None for _, _, half in points
-        ):  # Matplotlib 3.6 fails if no bar has a length
+        # Matplotlib 3.6 fails if no bar has a length.
+        if any(half is not None for _, _, half in points):
             axes.errorbar(x, means, halves, fmt="none", ecolor=style["color"], capsize=3)
         if numeric:
             axes.fill_between(

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every stage did when, from /trace/actions of a run (run.trace_actions: true).
 
-There is one row per stage, divided into two if F and the other kinds overlap (two engines). Colours show the kind. A bar has the number of its
-microbatch if there is room. Actions that are too narrow for a bar share columns: the height of a colour is the fraction of the column's time that its
-kind takes. Updates that are too short for a bar are ticks below the row."""
+There is one row per stage, divided into two if F and the other kinds overlap (two engines). Colours
+show the kind. A bar has the number of its microbatch if there is room. Actions that are too narrow
+for a bar share columns: the height of a colour is the fraction of the column's time that its kind
+takes. Updates that are too short for a bar are ticks below the row."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours: readers with any kind of colour vision can distinguish them. They are dark or light enough for their text.
+# Okabe and Ito's colours: readers with any kind of colour vision can distinguish them. They are
+# dark or light enough for their text.
 KINDS = {
     "F": ("forward", "#56b4e9", "black"),
     "B": ("backward", "#e69f00", "black"),
@@ -29,7 +31,8 @@ KINDS = {
     "U": ("update", "#000000", "white"),
 }
 KIND_LETTERS = list(KINDS)
-# A row has height 1 around its stage. The bars go from TOP to BOTTOM, and the ticks of short updates are below them.
+# A row has height 1 around its stage. The bars go from TOP to BOTTOM, and the ticks of short
+# updates are below them.
 TOP, BOTTOM, TICK = -0.42, 0.30, 0.41
 WIDE = 1.5  # columns: narrower actions share them
 LEAST_SHARE = 0.15  # of a row: the minimum height of a kind in a column, so that it is visible
@@ -38,7 +41,8 @@ MOST_BARS = 200000
 
 
 def read_actions(path: str) -> dict[str, numpy.ndarray]:
-    """Returns the columns of the actions of a run, each of shape (actions,), with kinds as letters and times in ns."""
+    """Returns the columns of the actions of a run, each of shape (actions,), with kinds as letters
+    and times in ns."""
     return Run(path).action_columns()
 
 
@@ -48,7 +52,8 @@ def select(
     last_s: float | None,
     stages: tuple[int, int] | None,
 ) -> dict[str, numpy.ndarray]:
-    """Returns the actions between two times and of the stages from the first to the last of a pair; None sets no limit."""
+    """Returns the actions between two times and of the stages from the first to the last of a pair;
+    None sets no limit."""
     keep = numpy.ones(len(actions["stage"]), dtype=bool)
     if first_s is not None:
         keep &= actions["end_ns"] >= 1e9 * first_s
@@ -96,10 +101,11 @@ def lanes(two: bool) -> tuple[tuple[float, float], tuple[float, float]]:
 def details(
     actions: dict[str, numpy.ndarray], limits_ns: tuple[float, float], columns: int, two: bool
 ) -> tuple[numpy.ndarray, dict[str, numpy.ndarray], tuple[numpy.ndarray, numpy.ndarray]]:
-    """Returns what to draw of actions on this number of columns between two times, so that none vanishes:
+    """Returns what to draw of actions on this number of columns between two times, so that none
+    vanishes:
     wide, the indices of the actions that have a bar of their own;
-    narrow, {kind: rows of (start_ns, end_ns, top, height)}: the columns that the other actions share, in each of which a kind is as high as
-    the share of the column's time that it takes;
+    narrow, {kind: rows of (start_ns, end_ns, top, height)}: the columns that the other actions
+    share, in each of which a kind is as high as the share of the column's time that it takes;
     ticks, (columns' middles in ns, stages) of the updates too short for a bar."""
     low, high = limits_ns
     column = (high - low) / columns
@@ -120,7 +126,7 @@ def details(
     rest = rest[kind[rest] != KIND_LETTERS.index("U")]
     first = numpy.clip((start[rest] - low) // column, 0, columns - 1).astype(int)
     last = numpy.clip((end[rest] - low) // column, 0, columns - 1).astype(int)
-    shares = {}
+    shares: dict[tuple[int, int, int], dict[int, float]] = {}
     for step in range(int(WIDE) + 2):
         mine = first + step <= last
         at = (first + step)[mine]
@@ -132,7 +138,7 @@ def details(
             if part > 0 or step == 0:
                 cell = shares.setdefault((int(row[i]), int(two and kind[i] > 0), int(c)), {})
                 cell[kind[i]] = cell.get(kind[i], 0.0) + max(part, 0.0) / column
-    narrow = {letter: [] for letter in KINDS}
+    narrow: dict[str, list] = {letter: [] for letter in KINDS}
     for (r, lane, c), cell in shares.items():
         top, room = lanes(two)[lane]
         heights = {k: max(share, LEAST_SHARE) for k, share in sorted(cell.items())}
@@ -156,10 +162,11 @@ def draw(
     clock: str = "virtual",
     labels: Callable[[list[int]], list[str]] | None = None,
 ) -> Figure:
-    """Draws actions between two times in s; `labels` names stages, for instance Run.stage_labels."""
+    """Draws actions between two times in s; `labels` names stages, for instance
+    Run.stage_labels."""
     plt = look.pyplot()
-    from matplotlib.patches import Patch
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
     from matplotlib.ticker import MaxNLocator
 
     stages = numpy.unique(actions["stage"])
@@ -264,7 +271,8 @@ def label_bars(
     row: float,
     limits: tuple[float, float],
 ) -> None:
-    """Writes microbatch numbers into the bars, into all of one kind or none. At 6.5 points a digit is about 0.05 inches wide."""
+    """Writes microbatch numbers into the bars, into all of one kind or none. At 6.5 points a digit
+    is about 0.05 inches wide."""
     low, high = limits
     digits = len(str(actions["microbatch"][chosen].max()))
     inches = numpy.percentile((end - start)[chosen], 25) / (high - low) * width * 0.9
@@ -319,7 +327,8 @@ def main() -> None:
         raise Error(f"{path}: no action in this time and these stages")
     if len(actions["stage"]) > MOST_BARS:
         raise Error(
-            f"{path}: {len(actions['stage'])} actions; expected at most {MOST_BARS}: choose some by --from, --to, --stages"
+            f"{path}: {len(actions['stage'])} actions; expected at most {MOST_BARS}: choose some by"
+            " --from, --to, --stages"
         )
     first = arguments.first if arguments.first is not None else 0.0
     last = (

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training of one or more runs: a figure and a table.
 
-The left panel shows the training loss, as a running mean over a twentieth of an epoch (thin) and per epoch (points). The right panel shows the
-accuracy on the evaluation set after each epoch, or the loss if a run is on tokens."""
+The left panel shows the training loss, as a running mean over a twentieth of an epoch (thin) and
+per epoch (points). The right panel shows the accuracy on the evaluation set after each epoch, or
+the loss if a run is on tokens."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy
 
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class Training:
-    """The data of one run.h5 that are drawn: columns of /train (a row per microbatch) and /epoch (a row per epoch), losses in nats."""
+    """The data of one run.h5 that are drawn: columns of /train (a row per microbatch) and /epoch (a
+    row per epoch), losses in nats."""
 
     def __init__(self, path: str, name: str) -> None:
         run = Run(path)
@@ -36,7 +39,8 @@ class Training:
 
     @staticmethod
     def read_recalibrated(run: Run) -> dict[str, numpy.ndarray] | None:
-        """Returns the top-1 accuracy with recalibrated batch-norm statistics, by epoch from 0; None for a run without it (data.recalibrate: 0)."""
+        """Returns the top-1 accuracy with recalibrated batch-norm statistics, by epoch from 0; None
+        for a run without it (data.recalibrate: 0)."""
         name = "eval_top1_recalibrated"
         columns = run.columns("epoch")
         return {"epoch": columns["epoch"], "top1": columns[name]} if name in columns else None
@@ -47,7 +51,8 @@ class Training:
 
 
 def smoothed(values: numpy.ndarray, window: int) -> numpy.ndarray:
-    """Returns the centred moving mean over up to `window` values, fewer at the ends, without NaN; the shape (n,) stays.
+    """Returns the centred moving mean over up to `window` values, fewer at the ends, without NaN;
+    the shape (n,) stays.
 
     >>> smoothed(numpy.array([1.0, 2.0, numpy.nan, 6.0]), 3).tolist()
     [1.5, 1.5, 4.0, 6.0]
@@ -161,9 +166,8 @@ def draw(runs: Sequence[Training]) -> Figure:
     left.set_title("Training loss (thin: running mean over 1/20 epoch; points: mean of each epoch)")
     unit = look.loss_unit(run.labels for run in runs)
     left.set_ylabel(f"cross-entropy ({unit})")
-    if (
-        left.dataLim.y0 < 0.5 * left.dataLim.y1
-    ):  # from 0, unless that would press all curves together
+    # From 0, unless that would press all curves together.
+    if left.dataLim.y0 < 0.5 * left.dataLim.y1:
         left.set_ylim(bottom=0)
     estimated = (
         "\n(dashed, open: recalibrated batch-norm statistics)"

@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of `petra report`: data (what is read), figures (for Plotly), page (HTML), write (the file)."""
+"""The page of `petra report`: data (what is read), figures (for Plotly), page (HTML), write (the
+file)."""

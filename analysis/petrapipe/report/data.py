@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads runs and sweeps as lists for the page: rounded to five digits, with None instead of a value that is not a number."""
+"""Reads runs and sweeps as lists for the page: rounded to five digits, with None instead of a value
+that is not a number."""
 
 from __future__ import annotations
 
 import os
 import re
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy
 
@@ -23,7 +25,8 @@ PAIRS = {
 MOST_POINTS = 400  # of a loss curve, and probes of a heat map over microbatches
 MOST_BARS = 900  # of a window of the timeline
 MOST_BINS = 60  # of a distribution of lags
-# Gradients whose relative error is less than this are equal up to rounding: a heat map of them has one colour.
+# Gradients whose relative error is less than this are equal up to rounding: a heat map of them has
+# one colour.
 EQUAL = 1e-3
 # Programs whose devices have several stages, and the number if method.chunks is 0 (docs/config.md).
 SEVERAL_STAGES = {
@@ -74,7 +77,8 @@ class RunData:
 
     def __init__(self, path: str, name: str) -> None:
         self.run, self.name = runs.Run(path), shown(name)
-        # The lines of `training` of a run in PyTorch are compared too, instead of keys without effect.
+        # The lines of `training` of a run in PyTorch are compared too, instead of keys without
+        # effect.
         lines = (line.partition(": ") for line in self.run.attributes["training"].splitlines())
         self.training = {shown(key): shown(value) for key, _, value in lines if key}
         self.keys = {shown(key): shown(value) for key, value in self.run.settings().items()}
@@ -125,7 +129,8 @@ class RunData:
         return count * self.run.whole_number("cluster.replicas", 1) or None
 
     def update_samples(self) -> int | None:
-        """Returns the number of samples in an update, of all replicas; None if the config does not say it."""
+        """Returns the number of samples in an update, of all replicas; None if the config does not
+        say it."""
         return (
             self.run.whole_number("data.batch")
             * self.run.whole_number("method.accumulate")
@@ -133,8 +138,9 @@ class RunData:
         ) or None
 
     def time_s(self, clock: str) -> float | None:
-        """Returns the time of the whole run until its last loss, or of a simulation; `clock` is "virtual" or "wall". Wall time is only that of the
-        devices if the run was executed, so it is None otherwise."""
+        """Returns the time of the whole run until its last loss, or of a simulation; `clock` is
+        "virtual" or "wall". Wall time is only that of the devices if the run was executed, so it is
+        None otherwise."""
         if clock == "wall" and self.run.mode() != "execute":
             return None
         if self.simulated:
@@ -144,7 +150,8 @@ class RunData:
         return float(values[-1]) if len(values) else None
 
     def epoch_times(self, clock: str) -> tuple[numpy.ndarray, numpy.ndarray]:
-        """Returns for each row of /epoch the time in s at which half of its microbatches and the last one have their losses, NaN if there is none."""
+        """Returns for each row of /epoch the time in s at which half of its microbatches and the
+        last one have their losses, NaN if there is none."""
         values, epochs = self.train[clock + "_s"], self.train["epoch"]
         mine = [
             values[(epochs == epoch) & numpy.isfinite(values)] for epoch in self.epochs["epoch"]
@@ -169,7 +176,8 @@ class RunData:
 
 
 def loss_curve(data: RunData, clock: str | None = None) -> tuple[list[float], list[float]]:
-    """Returns (epochs, nats), or with a clock (seconds, nats): means of the losses over equal parts of the run, up to MOST_POINTS of them."""
+    """Returns (epochs, nats), or with a clock (seconds, nats): means of the losses over equal parts
+    of the run, up to MOST_POINTS of them."""
     loss = data.train["loss"]
     positions = (
         data.train[clock + "_s"]
@@ -189,7 +197,8 @@ def loss_curve(data: RunData, clock: str | None = None) -> tuple[list[float], li
 def probes(
     data: RunData, measure: str, pair: str
 ) -> dict[str, tuple[list[int], numpy.ndarray]] | None:
-    """Returns, by epoch and by microbatch, (positions, values of shape (stages, positions)); None without probes."""
+    """Returns, by epoch and by microbatch, (positions, values of shape (stages, positions)); None
+    without probes."""
     found = data.run.probe(f"{measure}/{pair}")
     if len(found.values) == 0:
         return None
@@ -204,7 +213,8 @@ def probes(
 
 
 def largest_error(data: RunData) -> tuple[float, int]:
-    """Returns how far the gradients of a run are from their references at most, as a relative error, and the number of probes; NaN without a value."""
+    """Returns how far the gradients of a run are from their references at most, as a relative
+    error, and the number of probes; NaN without a value."""
     found = {
         measure: [data.run.probe(f"{measure}/{pair}").values for pair in PAIRS]
         for measure in ("relative_error", "cosine", "norm_ratio")
@@ -224,7 +234,8 @@ def largest_error(data: RunData) -> tuple[float, int]:
 
 
 def unlike(runs_found: Sequence[RunData]) -> dict[str, dict[str, list[str]]]:
-    """Returns in what runs differ that makes their results incomparable: {property: {value: names of runs}}, only properties with several values."""
+    """Returns in what runs differ that makes their results incomparable: {property: {value: names
+    of runs}}, only properties with several values."""
 
     def of_group(run: RunData, group: str, word: str) -> dict[str, str]:
         if run.run.mode() == "pytorch":
@@ -260,7 +271,7 @@ def unlike(runs_found: Sequence[RunData]) -> dict[str, dict[str, list[str]]]:
     found = [properties(run) for run in runs_found]
     result = {}
     for name in dict.fromkeys(name for one in found for name in one):
-        values = {}
+        values: dict[str, list[str]] = {}
         for run, one in zip(runs_found, found):
             if one.get(name) is not None:
                 values.setdefault(str(one[name]), []).append(run.name)
@@ -276,9 +287,10 @@ def unlike(runs_found: Sequence[RunData]) -> dict[str, dict[str, list[str]]]:
 
 
 def lags(data: RunData) -> dict[int, numpy.ndarray] | None:
-    """Returns the lags {stage: array} from the actions: the updates of the stage between the weights that F of a microbatch read and its B. Returns
-    None if no actions were recorded. A microbatch without a B did not come back and is left out. A stage that has only B does F and B in one action
-    (a fused head)."""
+    """Returns the lags {stage: array} from the actions: the updates of the stage between the
+    weights that F of a microbatch read and its B. Returns None if no actions were recorded. A
+    microbatch without a B did not come back and is left out. A stage that has only B does F and B
+    in one action (a fused head)."""
     if not data.run.has("trace/actions"):
         return None
     actions = data.run.action_columns()
@@ -286,9 +298,8 @@ def lags(data: RunData) -> dict[int, numpy.ndarray] | None:
     stages, firsts = numpy.unique(actions["stage"][order], return_index=True)
     result = {}
     for stage, mine in zip(stages, numpy.split(order, firsts[1:])):
-        updates = numpy.cumsum(
-            actions["kind"][mine] == "U"
-        )  # B itself may read older weights, those of F
+        # B itself may read older weights, those of F.
+        updates = numpy.cumsum(actions["kind"][mine] == "U")
         made = updates[actions["kind"][mine] == "B"]
         forward, backward = mine[actions["kind"][mine] == "F"], mine[actions["kind"][mine] == "B"]
         if len(backward) and not len(forward):
@@ -306,8 +317,8 @@ def lags(data: RunData) -> dict[int, numpy.ndarray] | None:
 def lag_shares(
     by_stage: dict[int, numpy.ndarray],
 ) -> tuple[list[int], list[int], numpy.ndarray, int]:
-    """Returns (lags, stages, fractions of the microbatches of shape (stages, lags), updates in a bin): a bin has one update, or several if there would
-    be too many."""
+    """Returns (lags, stages, fractions of the microbatches of shape (stages, lags), updates in a
+    bin): a bin has one update, or several if there would be too many."""
     most = int(max(lag.max() for lag in by_stage.values()))
     width = -(-(most + 1) // MOST_BINS)
     bins = numpy.arange(0, most + width + 1, width)
@@ -316,8 +327,8 @@ def lag_shares(
 
 
 def windows(data: RunData) -> dict[str, dict[str, numpy.ndarray]] | None:
-    """Returns the windows of the timeline: {"beginning", "middle", "end": actions of this part}, or only one if all actions fit; None without
-    actions."""
+    """Returns the windows of the timeline: {"beginning", "middle", "end": actions of this part}, or
+    only one if all actions fit; None without actions."""
     if not data.run.has("trace/actions"):
         return None
     actions = data.run.action_columns()
@@ -336,7 +347,8 @@ def windows(data: RunData) -> dict[str, dict[str, numpy.ndarray]] | None:
 
 
 def pace(data: RunData) -> tuple[numpy.ndarray, numpy.ndarray] | None:
-    """Returns measured, predicted, low and high in ms: of the microbatch, of shape (4,), and of the stages, of shape (stages, 4); None if the run was not executed."""
+    """Returns measured, predicted, low and high in ms: of the microbatch, of shape (4,), and of the
+    stages, of shape (stages, 4); None if the run was not executed."""
     if not data.run.has("pace/microbatch_s"):
         return None
     return 1e3 * data.run.array("pace/microbatch_s").values, 1e3 * data.run.array(
@@ -362,8 +374,8 @@ class SweepData:
         return sorted(names, key=lambda name: (name != default, name == "wall_s"))
 
     def axes(self) -> list[str]:
-        """Returns the possible axes: the rows of the grid, then the keys that vary (those with numbers first); the combinations if there is nothing
-        else."""
+        """Returns the possible axes: the rows of the grid, then the keys that vary (those with
+        numbers first); the combinations if there is nothing else."""
         keys = [
             key
             for key in self.cells[0][1]

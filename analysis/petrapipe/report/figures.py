@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sections of a report: figures of runs and sweeps for Plotly (dictionaries of traces and layout).
+"""The sections of a report: figures of runs and sweeps for Plotly (dictionaries of traces and
+layout).
 
-A section is a dictionary with id, title and text, and with figures or `missing`, the reason why there is none. A figure has a caption, controls (each
-a list of choices) and views: one (traces, layout) for each combination of choices, keyed by the numbers of the choices, such as "0/2".
+A section is a dictionary with id, title and text, and with figures or `missing`, the reason why
+there is none. A figure has a caption, controls (each a list of choices) and views: one (traces,
+layout) for each combination of choices, keyed by the numbers of the choices, such as "0/2".
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, Callable
 
 import numpy
 
-from ..figures import look
-from ..figures import reach as plot_reach
-from ..figures import sweep as plot_sweep
-from ..figures import timeline as plot_timeline
+from ..figures import look, reach as plot_reach, sweep as plot_sweep, timeline as plot_timeline
 from ..text import plotted, shown
 from . import data as report_data
 from .data import RunData, SweepData, rounded
 
-# Colours of cosines from -1 to 1: red below 0, blue above, and most of the shades near 1, where most cosines are.
+# Colours of cosines from -1 to 1: red below 0, blue above, and most of the shades near 1, where
+# most cosines are.
 COSINES = [
     [0, "#b2182b"],
     [0.25, "#ef8a62"],
@@ -34,7 +35,8 @@ SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross
 DASHES = ["solid", "dash", "dot", "dashdot"]
 MEASURES = {"cosine": "cosine (1)", "norm_ratio": "norm ratio (1)"}
 MB = 1e6  # as the program prints it
-# Colours of the nine categories of memory, in their order; lightness distinguishes the last three from the others.
+# Colours of the nine categories of memory, in their order; lightness distinguishes the last three
+# from the others.
 CATEGORY_COLOURS = [*look.COLOURS[:6], "#f0e442", "#999999", "#7f4f24"]
 ALL_TOGETHER = {
     "type": "scatter",
@@ -77,7 +79,8 @@ def view(traces: list[dict], **more: Any) -> dict:
 
 
 def figure(caption: str, views: dict[str, dict], controls: Sequence[dict] = ()) -> dict:
-    """Makes a figure. The page finds a view by the choices of all controls, so each combination must have a view."""
+    """Makes a figure. The page finds a view by the choices of all controls, so each combination
+    must have a view."""
     keys = [
         "/".join(map(str, places))
         for places in itertools.product(*(range(len(one["choices"])) for one in controls))
@@ -106,8 +109,8 @@ def section(
     without: Sequence[RunData | SweepData] = (),
     notes: Sequence[str] = (),
 ) -> dict:
-    """Makes a section. `reason` says why there is nothing to show, or why the section lacks the runs `without`. `notes` are sentences instead of
-    figures that would show one value."""
+    """Makes a section. `reason` says why there is nothing to show, or why the section lacks the
+    runs `without`. `notes` are sentences instead of figures that would show one value."""
     there = figures or notes
     return {
         "id": name,
@@ -126,7 +129,8 @@ def others(runs: Sequence[RunData], those: Sequence[RunData]) -> list[RunData]:
 
 
 def lines_of(run: RunData, number: int) -> dict:
-    """Returns the look of the lines of a run, the same in every figure. Traces of one legend group are hidden together."""
+    """Returns the look of the lines of a run, the same in every figure. Traces of one legend group
+    are hidden together."""
     colour, symbol, dash = style(number)
     return {
         "type": "scatter",
@@ -151,8 +155,9 @@ CLOCKS = {"virtual": "virtual time (s)", "wall": "wall time (s)"}
 
 
 def curves(runs: Sequence[RunData], clock: str | None) -> dict[str, list[dict]]:
-    """Returns the traces of losses, evaluations and accuracies over the epochs, or over the seconds of a clock."""
-    found = {"losses": [], "evaluations": [], "accuracies": []}
+    """Returns the traces of losses, evaluations and accuracies over the epochs, or over the seconds
+    of a clock."""
+    found: dict[str, list[dict]] = {"losses": [], "evaluations": [], "accuracies": []}
     for number, run in enumerate(runs):
         if (
             not numpy.isfinite(run.train["loss"]).any()
@@ -169,7 +174,9 @@ def curves(runs: Sequence[RunData], clock: str | None) -> dict[str, list[dict]]:
         x, y = report_data.loss_curve(run, clock)
         line = lines_of(run, number)
 
-        def over(times, values, line=line, **more):
+        def over(
+            times: numpy.ndarray, values: numpy.ndarray, line: dict = line, **more: Any
+        ) -> list[dict]:
             there = numpy.isfinite(values) & numpy.isfinite(times)
             return (
                 [{**line, **more, "x": rounded(times[there], 7), "y": rounded(values[there])}]
@@ -209,7 +216,8 @@ def curves(runs: Sequence[RunData], clock: str | None) -> dict[str, list[dict]]:
 
 def training(runs: Sequence[RunData]) -> dict:
     trained = [run for run in runs if numpy.isfinite(run.train["loss"]).any()]
-    # There is a marker per epoch, or per several. One run of several also has a legend, which names it.
+    # There is a marker per epoch, or per several. One run of several also has a legend, which names
+    # it.
     longest = max((len(run.epochs["epoch"]) for run in trained), default=1)
     epochs = axis("epochs trained", rangemode="tozero", tick0=0, dtick=max(1, -(-longest // 10)))
     clocks = [clock for clock in CLOCKS if any(run.time_s(clock) is not None for run in trained)]
@@ -232,7 +240,13 @@ def training(runs: Sequence[RunData]) -> dict:
             continue
         legend = len(runs) > 1 or name == "accuracies" and len(by_epoch[name]) > 1
 
-        def drawn(traces, x, name=name, y_title=y_title, legend=legend):
+        def drawn(
+            traces: list[dict],
+            x: dict,
+            name: str = name,
+            y_title: str = y_title,
+            legend: bool = legend,
+        ) -> dict:
             more = {"rangemode": from_zero(traces)} if name == "losses" else {}
             return view(traces, x=x, y=axis(y_title, **more), showlegend=legend)
 
@@ -253,8 +267,9 @@ def training(runs: Sequence[RunData]) -> dict:
     return section(
         "training",
         "Loss and accuracy",
-        "Select a run in the legend to hide it, twice to see it alone. Virtual time is the time that the "
-        "devices of the cluster would take. Over time, the mean of an epoch is at its middle, an evaluation at the last loss before it.",
+        "Select a run in the legend to hide it, twice to see it alone. Virtual time is the time"
+        " that the devices of the cluster would take. Over time, the mean of an epoch is at its"
+        " middle, an evaluation at the last loss before it.",
         figures,
         "no losses in the log, which only a training has",
         others(runs, trained),
@@ -265,8 +280,9 @@ def training(runs: Sequence[RunData]) -> dict:
 
 
 def heat(x: list, stages: list[int], values: numpy.ndarray, x_title: str, measure: str) -> dict:
-    """Draws a heat map with stages downwards. Cosines use their whole range, with one colour above 0 and one below. Norm ratios use their logarithm,
-    so that 1/2 and 2 are equally far from 1; hovering shows the ratio."""
+    """Draws a heat map with stages downwards. Cosines use their whole range, with one colour above
+    0 and one below. Norm ratios use their logarithm, so that 1/2 and 2 are equally far from 1;
+    hovering shows the ratio."""
     trace = {
         "type": "heatmap",
         "x": x,
@@ -324,7 +340,8 @@ def fidelity(runs: Sequence[RunData]) -> dict:
             )
         elif error <= report_data.EQUAL:
             notes.append(
-                f"{run.name}: in {times} the gradients of the method, the delayed ones and the end-to-end ones are equal"
+                f"{run.name}: in {times} the gradients of the method, the delayed ones and the"
+                " end-to-end ones are equal"
                 + (
                     " to the bit"
                     if error == 0
@@ -382,9 +399,11 @@ def fidelity(runs: Sequence[RunData]) -> dict:
     return section(
         "fidelity",
         "Fidelity of gradients",
-        "Of a stage the mean over its parameter tensors. Method: the gradient that the run applied; delayed: the exact gradient at the "
-        f"delayed weights; end-to-end: that of the whole network at its current weights. At most {report_data.MOST_POINTS} probes of a "
-        "run are drawn over microbatches, evenly spaced. A cosine above 0 is blue, one below 0 red. Norm ratios are coloured by their logarithm.",
+        "Of a stage the mean over its parameter tensors. Method: the gradient that the run"
+        " applied; delayed: the exact gradient at the delayed weights; end-to-end: that of the"
+        f" whole network at its current weights. At most {report_data.MOST_POINTS} probes of a run"
+        " are drawn over microbatches, evenly spaced. A cosine above 0 is blue, one below 0 red."
+        " Norm ratios are coloured by their logarithm.",
         figures,
         reason_of_no_probes(others(runs, known)),
         others(runs, known),
@@ -395,7 +414,7 @@ def fidelity(runs: Sequence[RunData]) -> dict:
 def first_pair(runs: Sequence[RunData]) -> int:
     """Returns the number of the first pair of gradients that differ in any of the runs."""
 
-    def differ(run, pair):
+    def differ(run: RunData, pair: str) -> bool:
         cosines = report_data.probes(run, "cosine", pair)["microbatch"][1]
         return (abs(cosines[numpy.isfinite(cosines)] - 1) > 1e-6).any()
 
@@ -450,7 +469,9 @@ def lag(runs: Sequence[RunData]) -> dict:
                 "zmin": 0,
                 "zmax": 1,
                 "colorbar": {"title": {"text": "share"}, "thickness": 12},
-                "hovertemplate": "lag %{x}<br>stage %{y}<br>share of microbatches %{z}<extra></extra>",
+                "hovertemplate": (
+                    "lag %{x}<br>stage %{y}<br>share of microbatches %{z}<extra></extra>"
+                ),
             }
             text = "lag (updates)" if width == 1 else f"lag (updates, from; bins of {width})"
             views[str(r)] = view(
@@ -503,8 +524,9 @@ def lag(runs: Sequence[RunData]) -> dict:
     return section(
         "lag",
         "Lags",
-        "The lag of a microbatch at a stage is how many updates of the stage's weights lie between those that its forward read and the "
-        "latest ones at its backward, whatever weights that reads; of a stage that does both in one action it is 0, but if forward reads older ones.",
+        "The lag of a microbatch at a stage is how many updates of the stage's weights lie between"
+        " those that its forward read and the latest ones at its backward, whatever weights that"
+        " reads; of a stage that does both in one action it is 0, but if forward reads older ones.",
         figures,
         "no actions in the log (run.trace_actions: true), and no simulation",
         others(runs, known + timed),
@@ -517,7 +539,9 @@ def lag(runs: Sequence[RunData]) -> dict:
 
 def memory(runs: Sequence[RunData]) -> dict:
     known = [run for run in runs if run.fullest_stage_bytes()]
-    views, stage_lines, sums = {}, [], {}
+    views: dict[str, dict] = {}
+    stage_lines: list[dict] = []
+    sums: dict[int, dict] = {}
     for r, run in enumerate(known):
         peaks, total = (
             run.run.array("memory/peak_bytes"),
@@ -535,7 +559,8 @@ def memory(runs: Sequence[RunData]) -> dict:
                 }
                 traces.append({**look_of, "x": stages, "y": rounded(values)})
                 one = sums.setdefault(number, {**look_of, "x": [], "y": []})
-                one["x"].append(r), one["y"].append(rounded(float(values.sum())))
+                one["x"].append(r)
+                one["y"].append(rounded(float(values.sum())))
         traces.append({**ALL_TOGETHER, "x": stages, "y": rounded(total)})
         views[str(r)] = view(
             traces,
@@ -586,8 +611,8 @@ def memory(runs: Sequence[RunData]) -> dict:
     return section(
         "memory",
         "Memory",
-        "Each category at its own peak; the line is the peak of all together, which is lower if the peaks do not meet. "
-        "MB: 10^6 bytes.",
+        "Each category at its own peak; the line is the peak of all together, which is lower if the"
+        " peaks do not meet. MB: 10^6 bytes.",
         figures,
         "no memory in the log",
         others(runs, known),
@@ -600,15 +625,17 @@ def memory(runs: Sequence[RunData]) -> dict:
 def timeline_view(
     actions: dict[str, numpy.ndarray], clock: str, labels: Callable[[list[int]], list[str]]
 ) -> dict:
-    """Returns the traces of a timeline. The page draws the actions itself, in as much detail as its pixels allow (`detail` in page.js)."""
+    """Returns the traces of a timeline. The page draws the actions itself, in as much detail as its
+    pixels allow (`detail` in page.js)."""
     first, last = int(actions["start_ns"].min()), int(actions["end_ns"].max())
     size, unit = plot_timeline.unit_of(1e-9 * max(last - first, 1))
     there = [kind for kind in plot_timeline.KINDS if (actions["kind"] == kind).any()]
     traces = []
+    # The narrow ones later, because a wide one may cover a part of their column.
     for part in (
         "wide",
         "narrow",
-    ):  # the narrow ones later, because a wide one may cover a part of their column
+    ):
         for kind in there:
             name, colour, _ = plot_timeline.KINDS[kind]
             if part == "wide" or kind != "U":
@@ -697,10 +724,13 @@ def timeline(runs: Sequence[RunData]) -> dict:
     return section(
         "timeline",
         "Timeline",
-        "A row is a stage, a gap is time in which it or its device waits for something; if devices have several stages, a label names the device; if a stage does two things at once, forward is the upper "
-        "half of its row. Actions too narrow for a bar each share columns: a colour is as high as the part of the column's time that its "
-        f"kind takes. Drag to zoom in until each has its bar, double-click for the whole. Of a run of more than {report_data.MOST_BARS} "
-        "actions as many are shown from its beginning, its middle and its end.",
+        "A row is a stage, a gap is time in which it or its device waits for something; if devices"
+        " have several stages, a label names the device; if a stage does two things at once,"
+        " forward is the upper half of its row. Actions too narrow for a bar each share columns: a"
+        " colour is as high as the part of the column's time that its kind takes. Drag to zoom in"
+        " until each has its bar, double-click for the whole. Of a run of more than"
+        f" {report_data.MOST_BARS} actions as many are shown from its beginning, its middle and its"
+        " end.",
         figures,
         "no actions in the log (run.trace_actions: true)",
         others(runs, list(recorded)),
@@ -744,8 +774,8 @@ def pace(runs: Sequence[RunData]) -> dict:
     return section(
         "pace",
         "Predicted and measured",
-        "Predicted: what petra simulate says of the same plan with the profile's costs; its bar: with all "
-        "costs at their first and third quartiles.",
+        "Predicted: what petra simulate says of the same plan with the profile's costs; its bar:"
+        " with all costs at their first and third quartiles.",
         figures,
         "no prediction in the log (run.mode: execute with cluster.cost.model: profile)",
         others(runs, list(predicted)),
@@ -875,7 +905,8 @@ def sweeps(found: Sequence[SweepData]) -> dict:
         if views:
             figures.append(
                 figure(
-                    f"{sweep.name}: means over the seeds, with the 95 % interval of the mean as bars and bands; {sweep.progress()}",
+                    f"{sweep.name}: means over the seeds, with the 95 % interval of the mean as"
+                    f" bars and bands; {sweep.progress()}",
                     views,
                     [control("over", axes), control("figure", names)],
                 )
@@ -972,9 +1003,10 @@ def reach_traces(reach: plot_reach.Reach, cluster: dict, factor: float) -> list[
 def reach_table(
     reach: plot_reach.Reach, cluster: dict
 ) -> tuple[str, list[str], list[tuple[str, ...]], list[int]]:
-    """Returns caption, header, rows and numeric columns of a table of the groups, the fastest first. Columns without a value are left out."""
+    """Returns caption, header, rows and numeric columns of a table of the groups, the fastest
+    first. Columns without a value are left out."""
 
-    def cells(row):
+    def cells(row: dict) -> dict[str, Any]:
         found, seconds = plot_reach.reached(row), row["seconds"]
         between = found and found[1] is not None
         return {
@@ -1059,9 +1091,10 @@ def seconds_to_target(found: Sequence[plot_reach.Reach]) -> dict:
     made = section(
         "reach",
         "Seconds to a target",
-        "A line is the mean of the smoothed losses over the seeds of a group, a band the 95 % interval of this "
-        "mean if there are more than three; a large point is where all seeds of a group reach the target (geometric mean), with its 95 % "
-        "interval; the small points of two or three seeds are the seeds.",
+        "A line is the mean of the smoothed losses over the seeds of a group, a band the 95 %"
+        " interval of this mean if there are more than three; a large point is where all seeds of a"
+        " group reach the target (geometric mean), with its 95 % interval; the small points of two"
+        " or three seeds are the seeds.",
         figures,
         "",
     )
@@ -1073,7 +1106,8 @@ def sections(
     sweeps_found: Sequence[SweepData],
     reaches: Sequence[plot_reach.Reach] = (),
 ) -> list[dict]:
-    """Returns the sections of the given runs, sweeps and objects of petra reach; without a run, none of those that show runs."""
+    """Returns the sections of the given runs, sweeps and objects of petra reach; without a run,
+    none of those that show runs."""
     of_runs = (
         [show(runs) for show in (training, fidelity, lag, memory, timeline, pace)] if runs else []
     )

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a report: HTML that contains its style, its script, its figures and the plotting library, so that it loads nothing."""
+"""The page of a report: HTML that contains its style, its script, its figures and the plotting
+library, so that it loads nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import html
 import itertools
 import json
 import os
-from typing import Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from ..configs import NEUTRAL_KEYS, UNCOMPARED_KEYS
 from ..modules import modules
@@ -37,7 +38,8 @@ PAGE = """<!DOCTYPE html>
 {links}
 </ul></nav>
 <p id="state" role="status">Unpacking the figures …</p>
-<noscript><p>The figures are drawn by JavaScript, which is switched off; the tables can be read without.</p></noscript>
+<noscript><p>The figures are drawn by JavaScript, which is switched off; \
+the tables can be read without.</p></noscript>
 </header>
 <main>
 {body}
@@ -65,16 +67,16 @@ def table(
 ) -> str:
     """Returns a table; the columns in `numbers` are aligned right."""
 
-    def escape(text):
+    def escape(text: str) -> str:
         return html.escape(shown(text))
 
-    def cell(column, text):
+    def cell(column: int, text: str) -> str:
         return f"<td{number_class(column)}>{escape(text)}</td>"
 
-    def head(column, name):
+    def head(column: int, name: str) -> str:
         return f'<th scope="col"{number_class(column)}>{escape(name)}</th>'
 
-    def number_class(column):
+    def number_class(column: int) -> str:
         return ' class="number"' if column in numbers else ""
 
     lines = ["<tr>" + "".join(itertools.starmap(head, enumerate(header))) + "</tr>"]
@@ -86,7 +88,8 @@ def table(
             + "</tr>"
         )
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(caption, True)}"><table><caption>{html.escape(caption)}</caption>\n'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(caption, True)}">'
+        f"<table><caption>{html.escape(caption)}</caption>\n"
         + "\n".join(lines)
         + "\n</table></div>"
     )
@@ -105,7 +108,8 @@ def significant(value: float | None, digits: int = 6) -> str:
 
 
 def differences(runs: Sequence[RunData]) -> str:
-    """Returns a note on runs whose results cannot be compared as they stand; "" if all are alike."""
+    """Returns a note on runs whose results cannot be compared as they stand; "" if all are
+    alike."""
     found = unlike(runs)
     if not found:
         return ""
@@ -113,8 +117,9 @@ def differences(runs: Sequence[RunData]) -> str:
         f"<li>{html.escape(words_of(name, values))}</li>" for name, values in found.items()
     )
     return (
-        '<div class="unlike" role="note"><p><strong>These runs are unlike.</strong> They differ in what follows, so a difference between their losses, '
-        f"times or bytes is not that of their methods alone.</p>\n<ul>\n{items}\n</ul></div>"
+        '<div class="unlike" role="note"><p><strong>These runs are unlike.</strong> They differ in'
+        " what follows, so a difference between their losses, times or bytes is not that of their"
+        f" methods alone.</p>\n<ul>\n{items}\n</ul></div>"
     )
 
 
@@ -175,7 +180,7 @@ def what_was_run(runs: Sequence[RunData]) -> str:
     keys = sorted({key for run in runs for key in run.keys})
     differing = [key for key in keys if len({run.keys.get(key) for run in runs}) > 1]
     if len(runs) == 1:
-        key_rows = list(runs[0].config.items())
+        key_rows: list[Sequence[str]] = list(runs[0].config.items())
         parts.append(
             "<details><summary>Config</summary>"
             + table("Config", ("key", runs[0].name), key_rows)
@@ -196,21 +201,25 @@ def what_was_run(runs: Sequence[RunData]) -> str:
         parts.append(
             text
             if len(key_rows) <= MOST_ROWS
-            else f"<details><summary>The {len(key_rows)} keys in which the configs differ</summary>{text}</details>"
+            else (
+                f"<details><summary>The {len(key_rows)} keys in which the configs"
+                f" differ</summary>{text}</details>"
+            )
         )
     else:
         parts.append("<p>Their configs are equal in every key.</p>")
-    words = [
+    described = [
         (run.name, *(shown(run.run.attributes[name]) for name in ("network", "optimiser", "data")))
         for run in runs
         if run.run.mode() == "pytorch"
     ]
-    if words:
+    if described:
         parts.append(
             table(
-                "Runs in PyTorch: what they train (the keys of model, optim and data.set do not say it)",
+                "Runs in PyTorch: what they train (the keys of model, optim and data.set do not"
+                " say it)",
                 ("run", "network", "optimiser", "data"),
-                words,
+                described,
             )
         )
         trained = [run for run in runs if run.training]
@@ -246,8 +255,9 @@ def what_was_run(runs: Sequence[RunData]) -> str:
 
 
 def left_out(sections: Sequence[dict]) -> list[str]:
-    """Returns a line for each reason: sections without figures, and runs that sections with figures lack."""
-    lines = {}
+    """Returns a line for each reason: sections without figures, and runs that sections with figures
+    lack."""
+    lines: dict = {}
     for section in sections:
         if section["missing"] or section["without"]:
             of = f" of {', '.join(section['without'])}" if section["without"] else ""
@@ -261,7 +271,8 @@ def body_of(sections: Sequence[dict], tables: str) -> str:
     parts = []
     if tables:
         parts.append(
-            f'<section id="runs" aria-labelledby="runs-title"><h2 id="runs-title">What was run</h2>\n{tables}\n</section>'
+            '<section id="runs" aria-labelledby="runs-title"><h2 id="runs-title">What was'
+            f" run</h2>\n{tables}\n</section>"
         )
     for section in sections:
         name = section["id"]
@@ -273,15 +284,20 @@ def body_of(sections: Sequence[dict], tables: str) -> str:
             )
             inner += "".join(table(*one) for one in section.get("tables", ()))
             if section["figures"]:
-                inner = f'<p>{html.escape(section["text"])}</p>{inner}<div class="figures{" wide" if name == "timeline" else ""}"></div>'
+                inner = (
+                    f"<p>{html.escape(section['text'])}</p>{inner}<div"
+                    f' class="figures{" wide" if name == "timeline" else ""}"></div>'
+                )
             parts.append(
-                f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{html.escape(section["title"])}</h2>{inner}</section>'
+                f'<section id="{name}" aria-labelledby="{name}-title"><h2'
+                f' id="{name}-title">{html.escape(section["title"])}</h2>{inner}</section>'
             )
     lines = left_out(sections)
     if lines:
         items = "\n".join(f"<li>{html.escape(line)}</li>" for line in lines)
         parts.append(
-            f'<section id="left-out" aria-labelledby="left-out-title"><h2 id="left-out-title">Left out</h2>\n<ul>\n{items}\n</ul>\n</section>'
+            '<section id="left-out" aria-labelledby="left-out-title"><h2 id="left-out-title">Left'
+            f" out</h2>\n<ul>\n{items}\n</ul>\n</section>"
         )
     return "\n".join(parts)
 
@@ -296,7 +312,8 @@ def packed_library() -> str:
 
 
 def page(title: str, subtitle: str, runs: Sequence[RunData], sections: Sequence[dict]) -> str:
-    """Returns the page as text. The library is packed to a third of its size; browsers unpack it (DecompressionStream)."""
+    """Returns the page as text. The library is packed to a third of its size; browsers unpack it
+    (DecompressionStream)."""
     tables = what_was_run(runs)
     drawn = [
         {"id": section["id"], "figures": section["figures"]}

@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws runs and sweeps on one page, which needs nothing else when it is opened: what `petra report` does. docs/reports.md describes the page.
-Sections without data are left out, and the page says so."""
+"""Draws runs and sweeps on one page, which needs nothing else when it is opened: what
+`petra report` does. docs/reports.md describes the page. Sections without data are left out, and the
+page says so."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import tempfile
-from typing import Sequence
+from collections.abc import Sequence
 
 from ..errors import Error, Unreadable, Unwritable
 from ..figures.reach import Reach
 from ..modules import modules
 from ..runs import log_path, run_names
-from ..text import shown
-from . import data, figures, page
+from . import figures, page
 from .data import RunData, SweepData
 
 
@@ -49,8 +47,9 @@ def write(path: str, text: str) -> None:
 def report(
     places: Sequence[str], output: str
 ) -> tuple[list[RunData], list[SweepData], list[Reach], list[dict]]:
-    """Writes the page of runs (folders or their run.h5), sweeps (folders or their summary.csv) and objects of `petra reach --json` (.json). Returns
-    these and the sections of the page (figures.py)."""
+    """Writes the page of runs (folders or their run.h5), sweeps (folders or their summary.csv) and
+    objects of `petra reach --json` (.json). Returns these and the sections of the page
+    (figures.py)."""
     if os.path.splitext(output)[1] not in (".html", ".htm"):
         raise Error(f"{output}: expected a name that ends in .html")
     modules("plotly.offline")
@@ -63,17 +62,18 @@ def report(
     for path in paths:
         if not os.path.isfile(path):
             raise Unreadable(
-                f"{os.path.dirname(path)}: has neither run.h5 nor summary.csv; expected a run or a sweep (petra sweep GRID --jobs 0 writes the summary of a running sweep)"
+                f"{os.path.dirname(path)}: has neither run.h5 nor summary.csv; expected a run or a"
+                " sweep (petra sweep GRID --jobs 0 writes the summary of a running sweep)"
             )
     runs = [RunData(path, name) for path, name in zip(paths, run_names(paths))]
     sections = figures.sections(runs, sweeps, reaches)
     title = f"petra: {counts_of(runs, sweeps, reaches)}"
-    write(
-        output,
-        page.page(
-            title, " · ".join(one.name for one in [*runs, *sweeps, *reaches]), runs, sections
-        ),
-    )
+    names = [
+        *(run.name for run in runs),
+        *(sweep.name for sweep in sweeps),
+        *(reach.name for reach in reaches),
+    ]
+    write(output, page.page(title, " · ".join(names), runs, sections))
     return runs, sweeps, reaches, sections
 
 
@@ -89,58 +89,3 @@ def counts_of(
     return ", ".join(
         f"{count} {one if count == 1 else more}" for count, one, more in counts if count
     )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Draws runs and sweeps on one page for a browser.")
-    parser.add_argument(
-        "places",
-        nargs="+",
-        metavar="RUN",
-        help="a run (its folder or run.h5), a sweep (its folder or summary.csv), or what petra reach --json printed (a .json)",
-    )
-    parser.add_argument(
-        "-o", "--output", required=True, metavar="FILE.html", help="the page to write"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object that says what was written"
-    )
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    arguments = parser.parse_args()
-    runs, sweeps, reaches, sections = report(arguments.places, arguments.output)
-    size = os.path.getsize(arguments.output)
-    if arguments.json:
-        missing = {section["id"]: section["missing"] for section in sections if section["missing"]}
-        print(
-            json.dumps(
-                {
-                    "report": arguments.output.encode("utf-8", "surrogateescape").decode(
-                        "utf-8", "backslashreplace"
-                    ),
-                    "bytes": size,
-                    "runs": [run.name for run in runs],
-                    "sweeps": [sweep.name for sweep in sweeps],
-                    "reaches": [reach.name for reach in reaches],
-                    "unlike": data.unlike(runs),
-                    "sections": [
-                        section["id"]
-                        for section in sections
-                        if section["figures"] or section["notes"]
-                    ],
-                    "left_out": missing,
-                },
-                indent=2,
-            )
-        )
-    elif not arguments.quiet:
-        print(
-            shown(
-                f"written: {arguments.output}, {1e-6 * size:.1f} MB, {counts_of(runs, sweeps, reaches)}"
-            )
-        )
-        for sweep in sweeps:
-            print(shown(f"sweep {sweep.name}: {sweep.progress()}"))
-        for name, values in data.unlike(runs).items():
-            print(f"unlike: {page.words_of(name, values)}")
-        for line in page.left_out(sections):
-            print(shown(f"left out: {line}"))

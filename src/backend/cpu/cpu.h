@@ -14,7 +14,7 @@
 #pragma once
 
 #include "backend/backend.h"
-#include "base/lane.h"
+#include "base/log.h"
 #include "base/status.h"
 
 #include <pthread.h>
@@ -169,7 +169,7 @@ static inline int cpu_worse(int status, petra_status of_part) {
   return status > (int)of_part ? status : (int)of_part;
 }
 
-/* --- create.c --- */
+/* --- cpu_backend.c --- */
 
 /* Gets at least `bytes` of scratch memory, aligned to 64 bytes, valid until the next call in the same lane. */
 petra_status cpu_scratch(petra_backend *backend, size_t bytes, void **out);
@@ -179,7 +179,7 @@ petra_status cpu_scratch(petra_backend *backend, size_t bytes, void **out);
  * (OMP_NUM_THREADS=1,4). */
 void cpu_use_threads(const petra_backend *backend);
 
-/* --- storage.c --- */
+/* --- cpu_storage.c --- */
 
 /* Resets the zero lanes if an operation may have left a NaN in them (0 times infinity). */
 void cpu_clear_padding(petra_tensor *tensor);
@@ -192,7 +192,7 @@ petra_status cpu_storage_create(petra_backend *backend, petra_tensor *tensor);
 size_t cpu_storage_bytes(petra_backend *backend, const petra_tensor *tensor);
 void cpu_storage_destroy(petra_backend *backend, petra_tensor *tensor);
 
-/* --- primitives.c --- */
+/* --- cpu_convolution.c --- */
 
 petra_status cpu_primitives_create(cpu_primitives **out);
 void cpu_primitives_destroy(cpu_primitives *primitives);
@@ -222,9 +222,3 @@ petra_status cpu_onednn_product(const cpu_product *product);
 
 /* Computes the product by CBLAS, in one thread; extents below 2^31. */
 void cpu_blas_product(const cpu_product *product);
-
-/* Restricts the BLAS library, which multiplies only the matrices of the head, to one thread, so that the order of its
- * sums is fixed. Errors: PETRA_NO_MEMORY, logged, if there is not enough memory for the library's own buffers in
- * `threads` threads that call it. */
-petra_status cpu_blas_init(int threads);
-void cpu_blas_describe(char *text, size_t size);

@@ -1,16 +1,151 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/cpu/cpu.h"
 #include "backend/cpu/onednn.h"
 
 #include "base/log.h"
 #include "base/mem.h"
 
-#include "backend/cpu/onednn_version.h"
-
+#include <oneapi/dnnl/dnnl.h>
 #include <oneapi/dnnl/dnnl_debug.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* Passes on a failure of oneDNN within functions that return its status. */
+#define TRY(expression)                                                                                                \
+  do {                                                                                                                 \
+    dnnl_status_t try_status_ = (expression);                                                                          \
+    if (try_status_ != dnnl_success)                                                                                   \
+      return try_status_;                                                                                              \
+  } while (0)
+
+/* --- the differences between oneDNN 2 and 3 --- */
+
+#if DNNL_VERSION_MAJOR >= 3
+typedef const_dnnl_memory_desc_t onednn_description; /* the library owns the descriptor */
+#else
+typedef const dnnl_memory_desc_t *onednn_description; /* to be released with onednn_forget, which allows NULL */
+#endif
+
+typedef struct onednn_made_of {
+  cpu_pass pass;
+  bool linear;
+  int stride, pad;
+  onednn_description x, w, y, b; /* or their gradients; b: forward of a linear map, or NULL */
+  dnnl_primitive_desc_t hint;    /* of a forward pass; NULL for a forward pass itself */
+} onednn_made_of;
+
+#if DNNL_VERSION_MAJOR >= 3
+
+static dnnl_status_t onednn_describe(int count, const dnnl_dims_t dims, dnnl_data_type_t type, dnnl_format_tag_t tag,
+                                     onednn_description *out) {
+  dnnl_memory_desc_t made;
+  TRY(dnnl_memory_desc_create_with_tag(&made, count, dims, type, tag));
+  *out = made;
+  return dnnl_success;
+}
+
+static void onednn_forget(onednn_description description) {
+  if (description)
+    dnnl_memory_desc_destroy((dnnl_memory_desc_t)(uintptr_t)description);
+}
+
+static dnnl_status_t describe_convolution(dnnl_engine_t engine, dnnl_primitive_attr_t attributes,
+                                          const onednn_made_of *of, dnnl_primitive_desc_t *out) {
+  const dnnl_alg_kind_t direct = dnnl_convolution_direct;
+  const dnnl_dims_t strides = {of->stride, of->stride}, pads = {of->pad, of->pad}, dense = {0, 0};
+  switch (of->pass) {
+  case CPU_FORWARD:
+    return dnnl_convolution_forward_primitive_desc_create(out, engine, dnnl_forward_training, direct, of->x, of->w,
+                                                          NULL, of->y, strides, dense, pads, pads, attributes);
+  case CPU_BACKWARD_DATA:
+    return dnnl_convolution_backward_data_primitive_desc_create(out, engine, direct, of->x, of->w, of->y, strides,
+                                                                dense, pads, pads, of->hint, attributes);
+  case CPU_BACKWARD_WEIGHTS:
+    break;
+  }
+  return dnnl_convolution_backward_weights_primitive_desc_create(out, engine, direct, of->x, of->w, NULL, of->y,
+                                                                 strides, dense, pads, pads, of->hint, attributes);
+}
+
+static dnnl_status_t onednn_describe_primitive(dnnl_engine_t engine, dnnl_primitive_attr_t attributes,
+                                               const onednn_made_of *of, dnnl_primitive_desc_t *out) {
+  if (!of->linear)
+    return describe_convolution(engine, attributes, of, out);
+  switch (of->pass) {
+  case CPU_FORWARD:
+    return dnnl_inner_product_forward_primitive_desc_create(out, engine, dnnl_forward_training, of->x, of->w, of->b,
+                                                            of->y, attributes);
+  case CPU_BACKWARD_DATA:
+    return dnnl_inner_product_backward_data_primitive_desc_create(out, engine, of->x, of->w, of->y, of->hint,
+                                                                  attributes);
+  case CPU_BACKWARD_WEIGHTS:
+    break;
+  }
+  return dnnl_inner_product_backward_weights_primitive_desc_create(out, engine, of->x, of->w, NULL, of->y, of->hint,
+                                                                   attributes);
+}
+
+static dnnl_status_t onednn_append_sum(dnnl_post_ops_t operations) {
+  return dnnl_post_ops_append_sum(operations, 1, 0, dnnl_data_type_undef);
+}
+
+#else
+
+static dnnl_status_t onednn_describe(int count, const dnnl_dims_t dims, dnnl_data_type_t type, dnnl_format_tag_t tag,
+                                     onednn_description *out) {
+  dnnl_memory_desc_t *made = malloc(sizeof *made); /* the caller logs the failure */
+  if (!made)
+    return dnnl_out_of_memory;
+  *out = made;
+  return dnnl_memory_desc_init_by_tag(made, count, dims, type, tag);
+}
+
+static void onednn_forget(onednn_description description) {
+  free((void *)(uintptr_t)description);
+}
+
+static dnnl_status_t describe_convolution(const onednn_made_of *of, dnnl_convolution_desc_t *out) {
+  const dnnl_alg_kind_t direct = dnnl_convolution_direct;
+  const dnnl_dims_t strides = {of->stride, of->stride}, pads = {of->pad, of->pad};
+  switch (of->pass) {
+  case CPU_FORWARD:
+    return dnnl_convolution_forward_desc_init(out, dnnl_forward_training, direct, of->x, of->w, NULL, of->y, strides,
+                                              pads, pads);
+  case CPU_BACKWARD_DATA:
+    return dnnl_convolution_backward_data_desc_init(out, direct, of->x, of->w, of->y, strides, pads, pads);
+  case CPU_BACKWARD_WEIGHTS:
+    break;
+  }
+  return dnnl_convolution_backward_weights_desc_init(out, direct, of->x, of->w, NULL, of->y, strides, pads, pads);
+}
+
+static dnnl_status_t describe_linear(const onednn_made_of *of, dnnl_inner_product_desc_t *out) {
+  switch (of->pass) {
+  case CPU_FORWARD:
+    return dnnl_inner_product_forward_desc_init(out, dnnl_forward_training, of->x, of->w, of->b, of->y);
+  case CPU_BACKWARD_DATA:
+    return dnnl_inner_product_backward_data_desc_init(out, of->x, of->w, of->y);
+  case CPU_BACKWARD_WEIGHTS:
+    break;
+  }
+  return dnnl_inner_product_backward_weights_desc_init(out, of->x, of->w, NULL, of->y);
+}
+
+static dnnl_status_t onednn_describe_primitive(dnnl_engine_t engine, dnnl_primitive_attr_t attributes,
+                                               const onednn_made_of *of, dnnl_primitive_desc_t *out) {
+  dnnl_convolution_desc_t convolution;
+  dnnl_inner_product_desc_t linear;
+  TRY(of->linear ? describe_linear(of, &linear) : describe_convolution(of, &convolution));
+  return dnnl_primitive_desc_create(out, of->linear ? (const void *)&linear : &convolution, attributes, engine,
+                                    of->hint);
+}
+
+static dnnl_status_t onednn_append_sum(dnnl_post_ops_t operations) {
+  return dnnl_post_ops_append_sum(operations, 1);
+}
+
+#endif
 
 /* The memories of a primitive, and of its reorder: the weights as the primitive requires them, and another
  * scratchpad. */
@@ -175,7 +310,7 @@ static dnnl_status_t describe_pass(cpu_onednn *c, const cpu_onednn_shape *shape,
   return status;
 }
 
-/* The descriptions of the two backward passes are made with that of a forward pass. */
+/* The description of a backward pass is made with the description of a forward pass. */
 static dnnl_status_t make_description(cpu_onednn *c, const cpu_onednn_shape *shape, dnnl_primitive_desc_t *out) {
   dnnl_primitive_desc_t hint;
   if (shape->pass == CPU_FORWARD)
@@ -355,7 +490,7 @@ static dnnl_status_t prepare(cpu_onednn *c, const cpu_primitive *p, void *const 
   return dnnl_stream_wait(c->stream);
 }
 
-/* Sets those of the memories that lie in scratch memory. */
+/* Sets the addresses of the memories that lie in scratch memory. */
 static void share_out(const cpu_primitive *p, void *scratch, void *data[MEMORIES]) {
   for (int m = SCRATCHPAD; m < MEMORIES; m++) {
     data[m] = scratch;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Primitives of oneDNN 2 or 3 for convolutions and linear maps (inner products): describe, make, run. Only onednn*.c
- * include oneDNN. */
+/* Primitives of oneDNN 2 or 3 for convolutions and linear maps (inner products): describe, make, run. Only onednn.c
+ * includes oneDNN. */
 #pragma once
 
+#include "backend/cpu/cpu.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -90,3 +91,19 @@ bool cpu_onednn_has_bf16(void);
 
 /* Describes the library: "oneDNN 2.6.3, ISA avx512_core". */
 void cpu_onednn_describe(char *text, size_t size);
+
+/* --- cpu_convolution.c: primitives for convolutions and, in bf16, for linear maps of sequences. They are made once per
+ * pass, shape and geometry and kept in the handle, one set per lane. --- */
+
+/* A convolution of activations (x, y) by a filter w, or a linear map of rows (sequences x and y) by a matrix w. The
+ * pass decides which of the three is computed. */
+typedef struct cpu_primitive_task {
+  cpu_pass pass;
+  petra_conv_geometry geometry; /* of a convolution */
+  bool adds;                    /* forward of a linear map whose y has floats: adds to y */
+  const petra_tensor *x, *w, *y;
+  const petra_tensor *b; /* forward of a linear map: bias, or NULL */
+} cpu_primitive_task;
+
+/* Computes `out`, the one of x, w and y that the pass computes. Errors: PETRA_BACKEND, PETRA_NO_MEMORY, logged. */
+petra_status cpu_primitive_do(petra_backend *backend, const cpu_primitive_task *task, petra_tensor *out);

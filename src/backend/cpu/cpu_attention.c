@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention. One thread computes each head of each sample; in the backward, all query heads that share a head of keys
+ * and values, because the gradients of these are sums over them. It processes some queries at a time against all keys
+ * that they see, so that no T x T matrix is stored (as in FlashAttention, Dao et al., arXiv:2205.14135, whose keys also
+ * come in tiles, since its memory is smaller). */
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/cpu_kernels.h"
+#include "base/threads.h"
+
+#include <math.h>
+
+enum { QUERIES = 64 };
+
+/* The numbers of one head of one sample: a matrix of positions and `width` features, `step` elements from a row to the
+ * next. */
+typedef struct rows {
+  float *at;
+  int64_t step;
+} rows;
+
+/* One head of one sample. For tensors in bf16 these are copies in floats, which lie in scratch memory. */
+typedef struct attention_head {
+  int64_t positions, width; /* T, d */
+  rows q, k, v, y, dy, dq, dk, dv;
+  float *log_sum;
+  int64_t log_sum_step;
+  float scale; /* of scores: 1 / sqrt(d) */
+  bool causal;
+  bool adds; /* to the dk and dv of the heads before */
+} attention_head;
+
+/* Queries [first, first + rows) and the keys that the last of them sees; `keys`: the number that the first sees, as for
+ * cpu_kernel_softmax. */
+typedef struct strip {
+  int64_t first, rows, count, keys;
+} strip;
+
+static strip strip_at(const attention_head *h, int64_t first, int64_t queries) {
+  strip s = {.first = first, .rows = cpu_minimum(queries, h->positions - first), .count = h->positions};
+  if (h->causal)
+    s.count = first + s.rows;
+  s.keys = h->causal ? first + 1 : s.count;
+  return s;
+}
+
+static rows from(rows all, int64_t first) {
+  return (rows){all.at + first * all.step, all.step};
+}
+
+/* scores = alpha q k^T of a strip; with dy and v in their places, dp. */
+static petra_status multiply_keys(const strip *s, int64_t width, float alpha, rows q, rows k, float *scores) {
+  const cpu_product product = {.transpose_b = true,
+                               .m = s->rows,
+                               .n = s->count,
+                               .k = width,
+                               .alpha = alpha,
+                               .a = q.at,
+                               .b = k.at,
+                               .c = scores,
+                               .step_a = q.step,
+                               .step_b = k.step,
+                               .step_c = cpu_strip_step(s->count)};
+  return cpu_onednn_product(&product);
+}
+
+/* y = alpha p v of a strip */
+static petra_status add_values(const strip *s, int64_t width, float alpha, const float *p, rows v, rows y) {
+  const cpu_product product = {.m = s->rows,
+                               .n = width,
+                               .k = s->count,
+                               .alpha = alpha,
+                               .a = p,
+                               .b = v.at,
+                               .c = y.at,
+                               .step_a = cpu_strip_step(s->count),
+                               .step_b = v.step,
+                               .step_c = y.step};
+  return cpu_onednn_product(&product);
+}
+
+/* dv = alpha p^T dy + beta dv of a strip */
+static petra_status add_to_keys(const strip *s, int64_t width, float alpha, float beta, const float *p, rows dy,
+                                rows dv) {
+  const cpu_product product = {.transpose_a = true,
+                               .m = s->count,
+                               .n = width,
+                               .k = s->rows,
+                               .alpha = alpha,
+                               .beta = beta,
+                               .a = p,
+                               .b = dy.at,
+                               .c = dv.at,
+                               .step_a = cpu_strip_step(s->count),
+                               .step_b = dy.step,
+                               .step_c = dv.step};
+  return cpu_onednn_product(&product);
+}
+
+static bool is_finite(rows x, int64_t count, int64_t width) {
+  float nothing = 0;
+  for (int64_t i = 0; i < count; i++, x.at += x.step)
+#pragma omp simd reduction(+ : nothing)
+    for (int64_t c = 0; c < width; c++)
+      nothing += 0 * x.at[c];
+  return nothing == 0;
+}
+
+/* Processes `queries` at a time; `scores`: room for a strip. */
+static petra_status attend_strips(const attention_head *h, int64_t queries, float *scores) {
+  float inverse[QUERIES];
+  for (int64_t first = 0; first < h->positions; first += queries) {
+    const strip s = strip_at(h, first, queries);
+    const rows y = from(h->y, first);
+    PETRA_TRY(multiply_keys(&s, h->width, h->scale, from(h->q, first), h->k, scores));
+    cpu_kernel_softmax(scores, s.rows, s.count, s.keys, inverse, h->log_sum + first * h->log_sum_step, h->log_sum_step);
+    PETRA_TRY(add_values(&s, h->width, 1, scores, h->v, y));
+    cpu_kernel_scale_rows(inverse, s.rows, h->width, y.step, y.at);
+  }
+  return PETRA_OK;
+}
+
+/* The products of a causal strip also include the keys that only its later queries see, with probability 0; if these
+ * are not finite, the result is NaN. Processing one query at a time is slow, but then each query sees all keys of its
+ * product, and only what depends on a non-finite number is not finite. */
+static petra_status attend(const attention_head *h, float *scores) {
+  PETRA_TRY(attend_strips(h, QUERIES, scores));
+  return h->causal && !is_finite(h->y, h->positions, h->width) ? attend_strips(h, 1, scores) : PETRA_OK;
+}
+
+/* dv = p^T dy, dp = dy v^T, ds = p (dp - dy y), dq = ds k / sqrt(d), dk = ds^T q / sqrt(d). The last strip comes first:
+ * it has all keys, so that the others add to their gradients. `p`: room for two strips. */
+static petra_status attend_backward(const attention_head *h, float *p) {
+  float *dp = p + QUERIES * cpu_strip_step(h->positions);
+  const rows all[] = {h->q, h->k, h->v, h->y, h->dy};
+  bool finite = true;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    finite = finite && is_finite(all[i], h->positions, h->width);
+  const int64_t queries = h->causal && !finite ? 1 : QUERIES, last = (h->positions - 1) / queries * queries;
+  for (int64_t first = last; first >= 0; first -= queries) {
+    const strip s = strip_at(h, first, queries);
+    const rows q = from(h->q, first), dy = from(h->dy, first);
+    const float beta = first == last && !h->adds ? 0 : 1;
+    PETRA_TRY(multiply_keys(&s, h->width, h->scale, q, h->k, p));
+    cpu_kernel_softmax_recompute(p, s.rows, s.count, s.keys, h->log_sum + first * h->log_sum_step, h->log_sum_step);
+    PETRA_TRY(add_to_keys(&s, h->width, 1, beta, p, dy, h->dv));
+    PETRA_TRY(multiply_keys(&s, h->width, 1, dy, h->v, dp));
+    cpu_kernel_softmax_backward(p, dp, s.rows, s.count, from(h->y, first).at, dy.at, h->width, dy.step);
+    PETRA_TRY(add_values(&s, h->width, h->scale, dp, h->k, from(h->dq, first)));
+    PETRA_TRY(add_to_keys(&s, h->width, h->scale, beta, dp, q, h->dk));
+  }
+  return PETRA_OK;
+}
+
+/* --- all heads --- */
+
+/* The tensors that a pass reads and writes; NULL: unused. */
+typedef struct operands {
+  const petra_tensor *qkv, *y, *dy;
+  petra_tensor *y_out, *dqkv;
+  const petra_tensor *log_sum;
+  int heads, kv_heads;
+  int together; /* heads of one unit of work, which have the same keys and values */
+  bool causal;
+} operands;
+
+enum { COPIES_FORWARD = 4, COPIES_BACKWARD = 8 }; /* of a head: q, k, v, y; and dy, dq, dk, dv */
+
+static int64_t width_of(const operands *o) {
+  return petra_tensor_columns(o->qkv) / (o->heads + 2 * o->kv_heads);
+}
+
+/* Returns the element at which the rows of head `head` of a sample begin in a tensor. */
+static int64_t begin_of(const petra_tensor *t, const operands *o, int64_t sample, int64_t head) {
+  return sample * t->shape[1] * petra_tensor_columns(t) + head * width_of(o);
+}
+
+/* Gets the rows themselves or, in bf16, room for a copy. */
+static rows find(const petra_tensor *t, int64_t begin, const attention_head *h, float **room) {
+  float *copy = *room;
+  if (!t)
+    return (rows){NULL, 0};
+  if (!cpu_layout_of(t)->narrow)
+    return (rows){(float *)t->data + begin, petra_tensor_columns(t)};
+  *room += h->positions * h->width;
+  return (rows){copy, h->width};
+}
+
+static void read_rows(const petra_tensor *t, int64_t begin, const attention_head *h, rows to) {
+  if (t && cpu_layout_of(t)->narrow)
+    cpu_kernel_widen_rows(cpu_element(t, begin), petra_tensor_columns(t), h->positions, h->width, to.at, to.step);
+}
+
+static void write_rows(petra_tensor *t, int64_t begin, const attention_head *h, rows of) {
+  if (t && cpu_layout_of(t)->narrow)
+    cpu_kernel_narrow_rows(of.at, of.step, h->positions, h->width, cpu_write(t, begin), petra_tensor_columns(t));
+}
+
+typedef petra_status head_function(const attention_head *h, float *strips);
+
+/* Computes one head, whose keys and values are known; `copies`: room for copies of the rest, `strips`: for strips. */
+static petra_status do_head(const operands *o, int64_t sample, int64_t head, attention_head *h, head_function *function,
+                            float *copies, float *strips) {
+  const petra_tensor *y = o->y_out ? o->y_out : o->y;
+  const int64_t of_q = begin_of(o->qkv, o, sample, head), of_y = begin_of(y, o, sample, head);
+  h->log_sum = (float *)o->log_sum->data + sample * h->positions * o->heads + head;
+  h->q = find(o->qkv, of_q, h, &copies);
+  h->dq = find(o->dqkv, of_q, h, &copies);
+  h->y = find(y, of_y, h, &copies);
+  h->dy = find(o->dy, of_y, h, &copies);
+  read_rows(o->qkv, of_q, h, h->q);
+  read_rows(o->y, of_y, h, h->y);
+  read_rows(o->dy, of_y, h, h->dy);
+  PETRA_TRY(function(h, strips));
+  write_rows(o->y_out, of_y, h, h->y);
+  write_rows(o->dqkv, of_q, h, h->dq);
+  return PETRA_OK;
+}
+
+/* Computes the unit `number` of all samples; `room`: for strips and, after them, for copies. */
+static petra_status do_unit(const operands *o, int64_t number, int strips, head_function *function, float *room) {
+  const int64_t positions = o->qkv->shape[1], width = width_of(o);
+  const int64_t sample = number * o->together / o->heads, first = number * o->together % o->heads;
+  const int64_t kv_head = first / (o->heads / o->kv_heads);
+  const int64_t of_k = begin_of(o->qkv, o, sample, o->heads + kv_head), of_v = of_k + o->kv_heads * width;
+  float *copies = room + strips * QUERIES * cpu_strip_step(positions);
+  attention_head h = {.positions = positions,
+                      .width = width,
+                      .log_sum_step = o->heads,
+                      .scale = (float)(1 / sqrt((double)width)),
+                      .causal = o->causal};
+  h.k = find(o->qkv, of_k, &h, &copies);
+  h.v = find(o->qkv, of_v, &h, &copies);
+  h.dk = find(o->dqkv, of_k, &h, &copies);
+  h.dv = find(o->dqkv, of_v, &h, &copies);
+  read_rows(o->qkv, of_k, &h, h.k);
+  read_rows(o->qkv, of_v, &h, h.v);
+  for (int64_t head = first; head < first + o->together; head++) {
+    h.adds = head > first;
+    PETRA_TRY(do_head(o, sample, head, &h, function, copies, room));
+  }
+  write_rows(o->dqkv, of_k, &h, h.dk);
+  write_rows(o->dqkv, of_v, &h, h.dv);
+  return PETRA_OK;
+}
+
+static petra_status do_heads(petra_backend *backend, const operands *o, int strips, head_function *function) {
+  const int64_t positions = o->qkv->shape[1], units = (int64_t)o->qkv->shape[0] * (o->heads / o->together);
+  const int64_t count = !cpu_layout_of(o->qkv)->narrow ? 0 : o->dqkv ? COPIES_BACKWARD : COPIES_FORWARD;
+  const int64_t copies = count * positions * width_of(o);
+  const int64_t room = strips * QUERIES * cpu_strip_step(positions) + (copies + CPU_STRIP - 1) / CPU_STRIP * CPU_STRIP;
+  void *scratch;
+  int status = PETRA_OK;
+  PETRA_TRY(cpu_scratch(backend, (size_t)(backend->threads * room) * sizeof(float), &scratch));
+  cpu_use_threads(backend);
+#pragma omp parallel for schedule(static) num_threads(backend->threads) reduction(max : status)
+  for (int64_t number = 0; number < units; number++) {
+    cpu_use_threads(backend);
+    status = cpu_worse(status, do_unit(o, number, strips, function, (float *)scratch + petra_threads_number() * room));
+  }
+  return (petra_status)status;
+}
+
+petra_status cpu_attention_forward(petra_backend *backend, const petra_attention *a) {
+  const operands o = {.qkv = a->qkv,
+                      .y_out = a->y,
+                      .log_sum = a->log_sum,
+                      .heads = a->heads,
+                      .kv_heads = a->kv_heads,
+                      .together = 1,
+                      .causal = a->causal};
+  cpu_touch(a->y);
+  cpu_touch(a->log_sum);
+  return do_heads(backend, &o, 1, attend);
+}
+
+petra_status cpu_attention_backward(petra_backend *backend, const petra_attention_backward *a) {
+  const operands o = {.qkv = a->qkv,
+                      .y = a->y,
+                      .dy = a->dy,
+                      .dqkv = a->dqkv,
+                      .log_sum = a->log_sum,
+                      .heads = a->heads,
+                      .kv_heads = a->kv_heads,
+                      .together = a->heads / a->kv_heads,
+                      .causal = a->causal};
+  cpu_touch(a->dqkv);
+  return do_heads(backend, &o, 2, attend_backward);
+}

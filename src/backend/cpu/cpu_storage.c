@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Layouts, storage, and copies between host arrays and layouts. */
+#include "backend/cpu/cpu.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+/* Returns the block of one side of a filter, and in fp32 of an activation, with `channels` channels; 1: not blocked, as
+ * for images. A single channel is blocked: without padding oneDNN 2.6 has only slow kernels for it and, in bf16 without
+ * AMX, returns wrong gradients (x (2, 2, 6, 5), filter (1, 2, 1, 1)). */
+static int channel_block(const cpu_backend *backend, int channels) {
+  return channels == 3 ? 1 : backend->block;
+}
+
+static int blocks_of(int count, int block) {
+  return (count + block - 1) / block;
+}
+
+static void activation_layout(const cpu_backend *cpu, const int32_t shape[4], cpu_layout *l) {
+  l->block = channel_block(cpu, shape[1]);
+  if (cpu->channels_last)
+    l->block = l->block == 1 ? shape[1] : blocks_of(shape[1], CPU_BLOCK_MAX) * CPU_BLOCK_MAX;
+  l->lanes = (int)cpu_minimum(l->block, CPU_BLOCK_MAX);
+  l->channel_blocks = blocks_of(shape[1], l->block);
+  l->plane = (int64_t)shape[2] * shape[3];
+  l->count = (int64_t)shape[0] * l->channel_blocks * l->block * l->plane;
+  l->padded = shape[1] % l->block != 0;
+}
+
+static void filter_layout(const cpu_backend *cpu, const int32_t shape[4], cpu_layout *l) {
+  l->block_out = channel_block(cpu, shape[0]);
+  l->block_in = channel_block(cpu, shape[1]);
+  if (l->block_out > 1 && l->block_in == 1)
+    l->block_in = shape[1]; /* Ohwi16o */
+  l->out_blocks = blocks_of(shape[0], l->block_out);
+  l->in_blocks = blocks_of(shape[1], l->block_in);
+  l->taps = shape[2] * shape[3];
+  l->count = (int64_t)l->out_blocks * l->in_blocks * l->taps * l->block_in * l->block_out;
+  l->padded = shape[0] % l->block_out != 0 || shape[1] % l->block_in != 0;
+}
+
+/* Sets the layout and returns how many elements are stored. */
+static int64_t lay_out(petra_backend *backend, const petra_tensor *tensor, cpu_layout *l) {
+  *l =
+      (cpu_layout){.count = tensor->elements,
+                   .narrow = petra_kind_is_inner(tensor->kind) && backend->element_bytes[tensor->kind] < sizeof(float)};
+  switch (tensor->kind) {
+  case PETRA_TENSOR_ACTIVATION:
+  case PETRA_TENSOR_INNER:
+  case PETRA_TENSOR_MASK: /* max-pool: the winner of its window */
+    activation_layout(cpu_of(backend), tensor->shape, l);
+    break;
+  case PETRA_TENSOR_FILTER:
+    filter_layout(cpu_of(backend), tensor->shape, l);
+    break;
+  case PETRA_TENSOR_VECTOR:
+    return (int64_t)blocks_of(tensor->shape[0], CPU_BLOCK_MAX) * CPU_BLOCK_MAX;
+  case PETRA_TENSOR_MATRIX:
+  case PETRA_TENSOR_SEQUENCE:
+  case PETRA_TENSOR_INNER_SEQUENCE:
+  case PETRA_TENSOR_QUANTISED:
+    break;
+  }
+  return l->count;
+}
+
+size_t cpu_storage_bytes(petra_backend *backend, const petra_tensor *tensor) {
+  cpu_layout layout;
+  return (size_t)lay_out(backend, tensor, &layout) * backend->element_bytes[tensor->kind];
+}
+
+petra_status cpu_storage_create(petra_backend *backend, petra_tensor *tensor) {
+  cpu_layout *l;
+  PETRA_TRY(petra_allocate(&l, 1, sizeof *l));
+  lay_out(backend, tensor, l);
+  petra_status status = petra_allocate(&tensor->data, tensor->bytes, 1);
+  if (status != PETRA_OK) {
+    petra_free(l);
+    return status;
+  }
+  tensor->layout = l;
+  return PETRA_OK;
+}
+
+void cpu_storage_destroy(petra_backend *backend, petra_tensor *tensor) {
+  (void)backend;
+  for (int i = 0; i < CPU_SHADOWS && tensor->layout; i++)
+    petra_free(cpu_layout_of(tensor)->shadow[i].data);
+  petra_free(tensor->data);
+  petra_free(tensor->layout);
+  tensor->data = NULL;
+  tensor->layout = NULL;
+}
+
+static bool is_image(const petra_tensor *tensor) {
+  return tensor->kind == PETRA_TENSOR_ACTIVATION || tensor->kind == PETRA_TENSOR_INNER;
+}
+
+static void clear_activation(petra_tensor *tensor, const cpu_layout *l) {
+  const int used = tensor->shape[1] % l->block;
+  const size_t bytes = (size_t)(l->block - used) * (l->narrow ? sizeof(uint16_t) : sizeof(float));
+  for (int64_t n = 0; n < tensor->shape[0]; n++) {
+    const int64_t last = cpu_channel_offset(l, n, (int64_t)(l->channel_blocks - 1) * l->block) + used;
+    for (int64_t p = 0; p < l->plane; p++)
+      memset(cpu_write(tensor, last + p * l->block), 0, bytes);
+  }
+}
+
+static void clear_filter(petra_tensor *tensor, const cpu_layout *l) {
+  for (int64_t o = 0; o < (int64_t)l->out_blocks * l->block_out; o++)
+    for (int64_t i = 0; i < (int64_t)l->in_blocks * l->block_in; i++)
+      if (o >= tensor->shape[0] || i >= tensor->shape[1])
+        for (int64_t tap = 0; tap < l->taps; tap++)
+          cpu_data(tensor)[cpu_filter_offset(l, o, i, tap)] = 0;
+}
+
+void cpu_clear_padding(petra_tensor *tensor) {
+  const cpu_layout *l = cpu_layout_of(tensor);
+  if (!l->padded)
+    return;
+  if (is_image(tensor))
+    clear_activation(tensor, l);
+  else if (tensor->kind == PETRA_TENSOR_FILTER)
+    clear_filter(tensor, l);
+}
+
+/* Copies `length` floats, `step` apart, from or to a dense host array. */
+static void scatter(float *data, int64_t step, const void *host, petra_host_type type, int64_t first, int64_t length) {
+  if (type == PETRA_HOST_F64)
+    for (int64_t i = 0; i < length; i++)
+      data[i * step] = (float)((const double *)host)[first + i];
+  else if (step == 1)
+    memcpy(data, (const float *)host + first, (size_t)length * sizeof(float));
+  else
+    for (int64_t i = 0; i < length; i++)
+      data[i * step] = ((const float *)host)[first + i];
+}
+
+static void gather(const float *data, int64_t step, void *host, petra_host_type type, int64_t first, int64_t length) {
+  if (type == PETRA_HOST_F64)
+    for (int64_t i = 0; i < length; i++)
+      ((double *)host)[first + i] = (double)data[i * step];
+  else if (step == 1)
+    memcpy((float *)host + first, data, (size_t)length * sizeof(float));
+  else
+    for (int64_t i = 0; i < length; i++)
+      ((float *)host)[first + i] = data[i * step];
+}
+
+/* The same with elements in bf16. */
+static void scatter_narrow(uint16_t *data, int64_t step, const void *host, petra_host_type type, int64_t first,
+                           int64_t length) {
+  for (int64_t i = 0; i < length; i++)
+    data[i * step] = cpu_to_bf16(type == PETRA_HOST_F64 ? (float)((const double *)host)[first + i]
+                                                        : ((const float *)host)[first + i]);
+}
+
+static void gather_narrow(const uint16_t *data, int64_t step, void *host, petra_host_type type, int64_t first,
+                          int64_t length) {
+  for (int64_t i = 0; i < length; i++)
+    if (type == PETRA_HOST_F64)
+      ((double *)host)[first + i] = (double)cpu_from_bf16(data[i * step]);
+    else
+      ((float *)host)[first + i] = cpu_from_bf16(data[i * step]);
+}
+
+/* Visits the stretches of equal step that a tensor consists of: outer index -> where it starts, in both orders. */
+typedef struct stretches {
+  int64_t count, length, step;
+} stretches;
+
+static stretches stretches_of(const petra_tensor *tensor) {
+  const cpu_layout *l = cpu_layout_of(tensor);
+  if (is_image(tensor))
+    return (stretches){(int64_t)tensor->shape[0] * tensor->shape[1], l->plane, l->block};
+  if (tensor->kind == PETRA_TENSOR_FILTER)
+    return (stretches){(int64_t)tensor->shape[0] * tensor->shape[1], l->taps, (int64_t)l->block_in * l->block_out};
+  return (stretches){1, tensor->elements, 1};
+}
+
+static int64_t stretch_start(const petra_tensor *tensor, int64_t outer) {
+  const cpu_layout *l = cpu_layout_of(tensor);
+  if (is_image(tensor))
+    return cpu_channel_offset(l, outer / tensor->shape[1], outer % tensor->shape[1]);
+  if (tensor->kind == PETRA_TENSOR_FILTER)
+    return cpu_filter_offset(l, outer / tensor->shape[1], outer % tensor->shape[1], 0);
+  return 0;
+}
+
+petra_status cpu_upload(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type) {
+  stretches s = stretches_of(tensor);
+  if (type == PETRA_HOST_U8) {
+    memcpy(tensor->data, host, tensor->bytes);
+    return PETRA_OK;
+  }
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, tensor->elements))
+  for (int64_t outer = 0; outer < s.count; outer++) {
+    void *data = cpu_write(tensor, stretch_start(tensor, outer));
+    if (cpu_layout_of(tensor)->narrow)
+      scatter_narrow(data, s.step, host, type, outer * s.length, s.length);
+    else
+      scatter(data, s.step, host, type, outer * s.length, s.length);
+  }
+  return PETRA_OK;
+}
+
+petra_status cpu_download(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type) {
+  stretches s = stretches_of(tensor);
+  if (type == PETRA_HOST_U8) {
+    memcpy(host, tensor->data, tensor->bytes);
+    return PETRA_OK;
+  }
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, tensor->elements))
+  for (int64_t outer = 0; outer < s.count; outer++) {
+    const void *data = cpu_element(tensor, stretch_start(tensor, outer));
+    if (cpu_layout_of(tensor)->narrow)
+      gather_narrow(data, s.step, host, type, outer * s.length, s.length);
+    else
+      gather(data, s.step, host, type, outer * s.length, s.length);
+  }
+  return PETRA_OK;
+}
+
+/* Gets where elements from `first` of sample `n` lie that are `step` apart, at most `count` of them; returns how
+ * many. */
+static int64_t stretch_of_sample(const petra_tensor *tensor, int64_t n, int64_t first, int64_t count, int64_t *start,
+                                 int64_t *step) {
+  const cpu_layout *l = cpu_layout_of(tensor);
+  *step = is_image(tensor) ? l->block : 1;
+  if (!is_image(tensor)) {
+    *start = n * (tensor->elements / tensor->shape[0]) + first;
+    return count;
+  }
+  *start = cpu_channel_offset(l, n, first / l->plane) + first % l->plane * l->block;
+  return cpu_minimum(count, l->plane - first % l->plane);
+}
+
+void cpu_read_sample(const petra_tensor *tensor, int64_t n, int64_t first, int64_t count, float *values) {
+  int64_t start, step, found;
+  for (int64_t i = 0; i < count; i += found) {
+    found = stretch_of_sample(tensor, n, first + i, count - i, &start, &step);
+    if (cpu_layout_of(tensor)->narrow)
+      gather_narrow(cpu_element(tensor, start), step, values, PETRA_HOST_F32, i, found);
+    else
+      gather(cpu_element(tensor, start), step, values, PETRA_HOST_F32, i, found);
+  }
+}
+
+void cpu_write_sample(petra_tensor *tensor, int64_t n, int64_t first, int64_t count, const float *values) {
+  int64_t start, step, found;
+  for (int64_t i = 0; i < count; i += found) {
+    found = stretch_of_sample(tensor, n, first + i, count - i, &start, &step);
+    if (cpu_layout_of(tensor)->narrow)
+      scatter_narrow(cpu_write(tensor, start), step, values, PETRA_HOST_F32, i, found);
+    else
+      scatter(cpu_write(tensor, start), step, values, PETRA_HOST_F32, i, found);
+  }
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The data sets, for dataset.c, each of which opens a split of the set that the config names: images (cifar.c,
+ * shapes.c, hdf5_set.c, imagefolder.c), then tokens (token_set.c, grammar.c); and how they read files (files.c). */
+#pragma once
+
+#include "base/status.h"
+#include "data/dataset.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* --- sets of images --- */
+
+/* CIFAR-10 and CIFAR-100 (Krizhevsky, "Learning multiple layers of features from tiny images", 2009) in their
+ * original binary form: records of one label byte (CIFAR-100: two, coarse and fine) and 3072 pixel bytes, the
+ * red, green and blue planes of 32 x 32 one after the other, row by row. */
+
+typedef enum petra_cifar_kind { PETRA_CIFAR10, PETRA_CIFAR100 } petra_cifar_kind;
+
+/* Opens the split and checks every record of its files, also those past `limit` (0: none). Images are read from the
+ * files on demand. `path`, the errors and `problems` are as in petra_dataset_open: with `problems` a record with a
+ * label out of range is left out. CIFAR-100 uses the fine label. */
+petra_status petra_cifar_open(petra_cifar_kind kind, const char *path, petra_split split, int64_t limit,
+                              int64_t *problems, petra_dataset **out);
+
+/* Returns true unless `path` is a single file. */
+bool petra_cifar_has_eval(const char *path);
+
+/* The generated data set `shapes`: 32 x 32 colour images of ten plane figures, for trials without a download. shapes.c
+ * describes the images and their difficulty. */
+
+enum { PETRA_SHAPES_TRAIN_COUNT = 50000, PETRA_SHAPES_EVAL_COUNT = 10000 };
+
+/* Opens the set. An image depends only on (split, index) and is drawn again whenever it is read. `limit` 0: all. */
+petra_status petra_shapes_open(petra_split split, int64_t limit, petra_dataset **out);
+
+/* Data sets in HDF5, `data.set: hdf5`; schema: docs/hdf5-schema.md, "Data sets". */
+
+/* Opens a split. HDF5 is used only here, to find the images in the file and to read the labels. Records are then read
+ * directly from the file, because HDF5 itself is not made for several threads. Hence images have to be stored in one
+ * piece, uncompressed. PETRA_IO: missing, unreadable; PETRA_DATA: no HDF5 file, truncated, something missing, of
+ * another type or shape, a label out of range; PETRA_CONFIG: no path, no evaluation split. `problems` as in
+ * petra_dataset_open_counting; records with a label out of range are then left out. */
+petra_status petra_hdf5_set_open(const char *path, petra_split split, int64_t limit, int64_t *problems,
+                                 petra_dataset **out);
+
+petra_status petra_hdf5_set_shape(const char *path, petra_dataset_shape *out);
+
+/* Folders of JPEG images, as ImageNet is usually laid out: data.path/train/CLASS/FILE.jpeg and
+ * data.path/val/CLASS/FILE.jpeg, or, without these two, data.path/CLASS/FILE.jpeg, which is then the training
+ * split and has no evaluation split. files.c says which files are read, in which order and with which labels.
+ * Classes are numbered by the folders of the training split; the evaluation split may lack some of them.
+ *
+ * A record is data.image_size x data.image_size. `read` gives what an evaluation sees: the image is decoded at full
+ * size, resized so that its shorter side is data.resize, and its centre is cut out. `read_window` gives what training
+ * sees: a random window (data/resize.h), resized to the size of a record. The image is decoded at 1/8, 1/4 or 1/2 of
+ * its size if the window is then still at least as large as a record. What a file holds is checked when it is read
+ * (`petra data verify` reads all). */
+
+/* Open the set and check for its splits. Errors: PETRA_UNSUPPORTED: this build has no decoder (libjpeg-turbo).
+ * PETRA_CONFIG: no data.path, data.resize below data.image_size, no evaluation split. PETRA_IO, PETRA_DATA: as in
+ * for files below, and for `read` a file that is missing, empty, not a JPEG, damaged or truncated. */
+petra_status petra_imagefolder_open(const petra_config *config, petra_split split, int64_t limit, int64_t *problems,
+                                    petra_dataset **out);
+
+bool petra_imagefolder_has_eval(const char *path);
+
+/* --- sets of tokens --- */
+
+/* The samples of a token set are windows. A window of context T is T + 1 consecutive tokens: the first T are the input,
+ * the last T the labels, so that the label of each position is the token that follows it. Windows i = 0, 1, ... of an
+ * epoch begin at offset + i T: their inputs do not overlap, and each has one token in common with the next.
+ *
+ * An evaluation has offset 0 and as many windows as fit, so that each token except the first is a label exactly once
+ * (up to T - 1 tokens at the end are left out). Training with shuffling draws an offset for each epoch, 0 <= offset <
+ * T; every epoch has as many windows as fit at the largest offset. Training without shuffling has the same number of
+ * windows, at offset 0. */
+
+/* Returns the number of windows of an epoch over `tokens` tokens; 0: not one fits. */
+int64_t petra_windows_count(int64_t tokens, int32_t context, petra_split split);
+
+/* Returns petra_rng_below(context) of the stream (seed, PETRA_RNG_WINDOW, epoch, 0). */
+int32_t petra_windows_offset(uint64_t seed, uint32_t epoch, int32_t context);
+
+/* Returns PETRA_CONFIG if the config contradicts sets of tokens: augmentation, statistics of batch norms. */
+petra_status petra_windows_check(const petra_config *config);
+
+/* Gets the size of the vocabulary: `stated` by the set `where` or, if that is 0, data.vocabulary. Errors: PETRA_CONFIG:
+ * neither states it, or they differ. */
+petra_status petra_windows_vocabulary(const petra_config *config, const char *where, int32_t stated, int32_t *out);
+
+/* Fills the members of `set` for a split of `tokens` tokens, 0 .. vocabulary - 1, except ops. `where`: the file, for
+ * messages. Errors: PETRA_CONFIG, PETRA_DATA: less than a window of model.context. */
+petra_status petra_windows_init(const petra_config *config, petra_split split, const char *where, int64_t tokens,
+                                int32_t vocabulary, petra_dataset *set);
+
+/* Tokens from files: data.set: text and tokens (forms: token_set.c). Where the splits are:
+ *   data.path, a folder (tokens)  train.bin; val.bin
+ *   data.path, in HDF5 (tokens)   /train; /eval, which may be missing
+ *   data.path, another file       with data.eval_share e the first floor(n (1 - e)) of its n tokens; the others
+ * With data.eval_path, the whole file data.path (in a folder: train.bin) is the training split, and the whole file
+ * data.eval_path is the evaluation split. */
+
+/* Open a split and check for the evaluation split. Tokens are checked when they are read. Errors: the errors of opening
+ * the file and of petra_windows_init; PETRA_CONFIG: no path, no evaluation split, a vocabulary that is not given or not
+ * the vocabulary of the file. */
+petra_status petra_token_set_open(const petra_config *config, petra_split split, petra_dataset **out);
+petra_status petra_token_set_has_eval(const petra_config *config, bool *out);
+
+/* Gets whether the file of the training split is missing. */
+petra_status petra_token_set_is_missing(const petra_config *config, bool *out);
+
+/* Gets whether data.path is an HDF5 file. Errors: PETRA_IO. */
+petra_status petra_token_set_in_hdf5(const petra_config *config, bool *out);
+
+/* Gets the shape. For text nothing is read, for tokens the head of the training split's file; if that is missing,
+ * data.vocabulary replaces it. Errors: PETRA_IO if data.vocabulary is 0 then. */
+petra_status petra_token_set_shape(const petra_config *config, petra_dataset_shape *out);
+
+/* The generated token set, data.set: grammar. Its entropy is known exactly, so the best possible loss of a network is
+ * known; its memory is longer than a few tokens, so a longer context helps.
+ *
+ * A token is a number of six bits, 0 .. 63, made of three letters of two bits: a + 4 b + 16 c. Each letter depends on
+ * the same letter of an earlier token: a on that 1 token before, b on that 8 tokens before, c on that 64 tokens before.
+ * With probability 7/8 it is that letter plus one (modulo 4), otherwise one of the four letters with equal probability.
+ * So the tokens are a stationary Markov chain of order 64. The first 64 tokens are uniform; so is any token, if none of
+ * the earlier ones is known.
+ *
+ * A network that has seen t tokens can know this about each letter of the next one: nothing (entropy ln 4) if t is less
+ * than the letter's distance; otherwise the law above, with one probability p = 7/8 + 1/32 = 29/32 and three of q =
+ * 1/32, so that the entropy is h = -p ln p - 3 q ln q = 0.4141 nats. The positions of a window have seen 1 .. T of its
+ * tokens. The mean of the entropy over these T positions is the smallest expected loss of any network with context T:
+ *   loss(T) = sum over distances d of (min(T, d - 1) ln 4 + (T - min(T, d - 1)) h) / T. */
+
+enum { PETRA_GRAMMAR_TRAIN_TOKENS = 1 << 20, PETRA_GRAMMAR_EVAL_TOKENS = 1 << 17, PETRA_GRAMMAR_VOCABULARY = 64 };
+
+/* Open the set and get its shape. The tokens are the same in every run; they are generated here and take a byte each in
+ * memory. Errors: the errors of petra_windows_init. */
+petra_status petra_grammar_open(const petra_config *config, petra_split split, petra_dataset **out);
+petra_status petra_grammar_shape(const petra_config *config, petra_dataset_shape *out);
+
+/* Returns loss(context), nats per token; context >= 1. */
+double petra_grammar_best_loss(int64_t context);
+
+/* hdf5_set.c, for token_set.c: the position of /SPLIT/tokens of a split of tokens in an HDF5 file, which is in one
+ * piece and within the file. No identifier of HDF5 leaves hdf5_set.c. */
+typedef struct petra_hdf5_tokens {
+  int32_t vocabulary; /* 1 .. 65,536 */
+  int64_t count, offset;
+} petra_hdf5_tokens;
+
+/* Reads the layout. Errors: the errors of petra_hdf5_set_open. */
+petra_status petra_hdf5_layout_tokens(const char *path, petra_split split, petra_hdf5_tokens *out);
+
+/* Gets whether there is an evaluation split. Errors: the errors of a file that cannot be read. */
+petra_status petra_hdf5_layout_has_eval(const char *path, bool *out);
+
+/* --- files.c: reads files by their bytes, and lists the image files below a folder of class folders (ROOT/CLASS/FILE)
+ * --- */
+
+/* Names, each once, stored one after the other. */
+typedef struct petra_names {
+  char *bytes;
+  size_t used;
+  int64_t room;
+  size_t *start; /* offset of each name in `bytes` */
+  int64_t count, start_room;
+} petra_names;
+
+/* Lists the classes: the folders in `root` that do not begin with a dot, numbered from 0 in the order of strcmp of
+ * their names. Links are followed. Counts files beside them in *left_out. Errors: PETRA_IO: unreadable; PETRA_DATA:
+ * none. */
+petra_status petra_folder_classes(const char *root, petra_names *out, int64_t *left_out);
+
+typedef struct petra_folder_file {
+  int32_t label;
+  size_t name; /* in petra_folder_list.names.bytes */
+} petra_folder_file;
+
+typedef struct petra_folder_list {
+  petra_names names;
+  petra_folder_file *files;
+  int64_t count;
+} petra_folder_list;
+
+/* Lists the files of `root` whose names end in .jpg or .jpeg, in small or capital letters, in this order: the first
+ * file of every class, the second of every class, and so on, classes by number, files of a class by strcmp. So any
+ * first part of the list covers all classes. Skips files that begin with a dot, and files with other names, with a
+ * warning that counts the latter. Every folder of `root` must be one of `classes`. Errors: PETRA_DATA: a class without
+ * images, one that is not in `classes`, an image name that is not a file. `problems` as in
+ * petra_dataset_open_counting. */
+petra_status petra_folder_files(const char *root, const petra_names *classes, int64_t *problems,
+                                petra_folder_list *out);
+
+const char *petra_names_get(const petra_names *names, int64_t index);
+void petra_names_fini(petra_names *names);
+void petra_folder_list_fini(petra_folder_list *list);
+
+/* Joins names to "a/b" or "a/b/c" (c may be NULL), with one slash between. Free with petra_free. */
+petra_status petra_folder_path(const char *a, const char *b, const char *c, char **out);
+
+/* Opens the file at `path`, which should be `what` ("a JPEG image"), for reading, and gets its size. Errors: PETRA_IO:
+ * missing, unreadable, not a regular file. Thread-safe. */
+petra_status petra_file_open(const char *path, const char *what, int *fd, int64_t *size);
+
+/* Reads the whole file at `path`, which should be `what`. Errors: PETRA_IO: as above; PETRA_DATA: empty, or larger than
+ * 1 GiB. Thread-safe. Free with petra_free. */
+petra_status petra_file_bytes(const char *path, const char *what, uint8_t **out, size_t *size);
+
+/* Reads exactly `size` bytes at `offset`. Errors: PETRA_IO: `path` and the reason. Thread-safe. */
+petra_status petra_file_read_at(int fd, const char *path, int64_t offset, void *out, size_t size);

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The programs with one stage on each device, except lockstep (program_petra_lockstep.c): sequential, gpipe, 1f1b,
+ * zb-h1 and zb-h2, which come to rest after every flush; local, whose stages have losses of their own; 1f1b-async and
+ * forward-locked, whose gradients are delayed; and arrival, which has no order. */
+#include "schedule/program_order.h"
+#include "schedule/schedule.h"
+
+/* sequential: one microbatch at a time through all stages and back, an update every k microbatches: backpropagation.
+ * The last stage's F, loss and B are one action, named B. */
+
+/* U(m) comes after every k, E(m) at the end of an epoch to be evaluated. */
+static bool sequential_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor,
+                            petra_action *out, int64_t *round) {
+  while (cursor->round < options->microbatches) {
+    const int64_t m = *round = cursor->round;
+    if (petra_slot_next(options, stage, (petra_slot){m, m, m}, cursor, out))
+      return true;
+  }
+  return false;
+}
+
+const petra_program_ops petra_program_sequential = {
+    .name = "sequential", .repeats = true, .moment = PETRA_MOMENT_WINDOW, .next = sequential_next};
+
+/* gpipe: all F of a flush, then all B, in the order of microbatches, so that gradients are summed in the
+ * order of the other synchronous programs. */
+
+static bool gpipe_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
+                       int64_t *round) {
+  return petra_flush_next(options, stage, options->accumulate, -1, cursor, out, round);
+}
+
+const petra_program_ops petra_program_gpipe = {.name = "gpipe",
+                                               .repeats = true,
+                                               .moment = PETRA_MOMENT_WINDOW,
+                                               .split_head = true,
+                                               .early_recompute = true,
+                                               .next = gpipe_next,
+                                               .check = petra_flush_check};
+
+/* 1f1b: stage j runs J - j microbatches ahead, then F and B take turns, so that it keeps no more than J - j +
+ * 1 of them; a flush every k. */
+
+static bool one_f_one_b_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor,
+                             petra_action *out, int64_t *round) {
+  return petra_flush_next(options, stage, options->stages - stage, -1, cursor, out, round);
+}
+
+const petra_program_ops petra_program_1f1b = {.name = "1f1b",
+                                              .repeats = true,
+                                              .moment = PETRA_MOMENT_WINDOW,
+                                              .split_head = true,
+                                              .next = one_f_one_b_next,
+                                              .check = petra_flush_check};
+
+/* zb-h1: 1f1b with the weight gradient split from B. Stage j's W comes j - 1 microbatches behind its B, so
+ * that every stage keeps up to J microbatches and W fills the time in which 1f1b waits (Qi et al., "Zero
+ * bubble pipeline parallelism"). */
+
+static bool zb_h1_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
+                       int64_t *round) {
+  return petra_flush_next(options, stage, options->stages - stage, stage - 1, cursor, out, round);
+}
+
+const petra_program_ops petra_program_zb_h1 = {.name = "zb-h1",
+                                               .repeats = true,
+                                               .moment = PETRA_MOMENT_WINDOW,
+                                               .split_head = true,
+                                               .split_backward = true,
+                                               .next = zb_h1_next,
+                                               .check = petra_flush_check};
+
+/* zb-h2: one stage a device, W split from B. A device keeps up to 2 D - 1 microbatches, so that the first B come while
+ * it still has F to do, and W fill the end (Qi et al., "Zero bubble pipeline parallelism"). */
+
+static petra_status zb_h2_write(const petra_program_options *options, const petra_order_costs *costs,
+                                petra_schedule **out) {
+  static const petra_order_rule rule = {.down = 2, .up = 2, .slack = -1};
+  const petra_order_search_options search = {
+      .options = options, .limit = 2 * (int64_t)options->stages - 1, .rules = &rule, .rule_count = 1};
+  return petra_order_find(&search, costs, "zb-h2", out);
+}
+
+const petra_program_ops petra_program_zb_h2 = {.name = "zb-h2",
+                                               .repeats = true,
+                                               .moment = PETRA_MOMENT_WINDOW,
+                                               .split_head = true,
+                                               .split_backward = true,
+                                               .layout = PETRA_LAYOUT_SINGLE,
+                                               .next = petra_flush_list_next,
+                                               .write = zb_h2_write,
+                                               .check = petra_flush_check};
+
+/* local: every stage learns from a loss of its own (decoupled greedy learning). Stage j does F(m), which sends its
+ * output up, then B(m) from its own loss, then U after every k of them. Nothing comes down, so the stage goes on with
+ * m + 1 while the stages above work on m. */
+
+/* The cursor's round is the microbatch. */
+static bool local_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
+                       int64_t *round) {
+  *round = 0;
+  while (cursor->round < options->microbatches) {
+    const int64_t m = cursor->round;
+    if (petra_slot_next(options, stage, (petra_slot){m, m, m}, cursor, out))
+      return true;
+  }
+  return false;
+}
+
+const petra_program_ops petra_program_local = {.name = "local",
+                                               .repeats = true,
+                                               .moment = PETRA_MOMENT_WINDOW,
+                                               .split_head = true,
+                                               .local = true,
+                                               .next = local_next};
+
+/* 1f1b-async: as 1f1b, but the pipeline never comes to rest: stage j updates after every k of its B
+ * (PipeDream). Its F runs J - j microbatches (and extra_delay) ahead of B, which is the delay of its gradients. */
+
+static int64_t async_delay(const petra_program_options *options, int32_t stage) {
+  return options->stages - stage + petra_program_extra(options, stage);
+}
+
+/* The cursor's round is the slot (less the warm-up). */
+static bool async_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
+                       int64_t *round) {
+  const int64_t total = options->microbatches - options->warmup, distance = async_delay(options, stage);
+  const int64_t ahead = distance < total ? distance : total;
+  *round = 0;
+  while (cursor->round < total + ahead) {
+    const int64_t slot = options->warmup + cursor->round, back = slot - ahead;
+    if (petra_slot_next(options, stage, (petra_slot){slot, back, back}, cursor, out))
+      return true;
+  }
+  return false;
+}
+
+/* Between the B of the stage above and this one, while every stage alternates F and B, there is another B half of the
+ * time. */
+static int64_t async_descent(const petra_program_options *options, int32_t stage) {
+  (void)options;
+  return (stage - 1) / 2;
+}
+
+const petra_program_ops petra_program_1f1b_async = {.name = "1f1b-async",
+                                                    .repeats = true,
+                                                    .moment = PETRA_MOMENT_ROUND,
+                                                    .time = PETRA_TIME_STEADY,
+                                                    .split_head = true,
+                                                    .next = async_next,
+                                                    .delay = async_delay,
+                                                    .descent = async_descent};
+
+/* forward-locked: round m is F(m) through all stages in order, then, side by side, B(m - (J - j)) at every stage j
+ * (with extra_delay e_j B(m - (J - j) - e_j)), U when k backwards have been counted, and E where m ends an epoch to be
+ * evaluated (decoupled delayed gradients: DDG, features replay). Nothing of a round starts before everything of the one
+ * before has ended anywhere. The last stage's F and B are two actions, or one, named B, with the F of the others.
+ * Undrained, the run ends with the round of the last F; drained, rounds go on without F. */
+
+static int64_t forward_locked_delay(const petra_program_options *options, int32_t stage) {
+  return options->stages - stage + petra_program_extra(options, stage);
+}
+
+/* The cursor's round is m (less the warm-up). Its F are round 2m of the network, the rest is round 2m + 1. */
+static bool forward_locked_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor,
+                                petra_action *out, int64_t *round) {
+  const int64_t late = forward_locked_delay(options, stage);
+  const petra_action_kind first = petra_program_fused(options, stage) ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD;
+  while (cursor->round < options->microbatches - options->warmup + (options->drain ? late : 0)) {
+    const int64_t place = cursor->round, m = options->warmup + place;
+    if (petra_slot_next(options, stage, (petra_slot){m, m - late, m}, cursor, out)) {
+      *round = 2 * place + (out->kind != first);
+      return true;
+    }
+  }
+  return false;
+}
+
+/* In the next round. */
+static int64_t forward_locked_descent(const petra_program_options *options, int32_t stage) {
+  (void)options;
+  return stage - 1;
+}
+
+const petra_program_ops petra_program_forward_locked = {.name = "forward-locked",
+                                                        .repeats = true,
+                                                        .moment = PETRA_MOMENT_ROUND,
+                                                        .time = PETRA_TIME_STEADY,
+                                                        .split_head = true,
+                                                        .locked = true,
+                                                        .undrained = true,
+                                                        .next = forward_locked_next,
+                                                        .delay = forward_locked_delay,
+                                                        .descent = forward_locked_descent};
+
+/* arrival: no order is fixed; the executor takes what has arrived (sim/virtual_arrival.c). An update has the
+ * learning rate of the microbatch whose B triggers it. */
+
+static int64_t arrival_delay(const petra_program_options *options, int32_t stage) {
+  (void)options;
+  (void)stage;
+  return -1;
+}
+
+const petra_program_ops petra_program_arrival = {.name = "arrival",
+                                                 .repeats = true,
+                                                 .moment = PETRA_MOMENT_CLOCK,
+                                                 .time = PETRA_TIME_STEADY,
+                                                 .arrival = true,
+                                                 .delay = arrival_delay};
