@@ -20,6 +20,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/chakra.py \
   analysis/petrapipe/checkpoints.py \
   analysis/petrapipe/command.py \
+  analysis/petrapipe/comparison.py \
   analysis/petrapipe/configs.py \
   analysis/petrapipe/coupling.py \
   analysis/petrapipe/errors.py \
@@ -43,6 +44,7 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/program.py \
   analysis/petrapipe/protocols.py \
   analysis/petrapipe/run_facts.py \
+  analysis/petrapipe/run_list.py \
   analysis/petrapipe/run_log.py \
   analysis/petrapipe/run_schema.py \
   analysis/petrapipe/runs.py \

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # docs: the man pages are installed, and the documents in one folder with semantics/ (methods and decisions are read in the source tree or as a site).
 dist_man_MANS += docs/petra.1
-# The page of a subcommand is made from its help; tests/cli/usage.py compares this list with the subcommands.
+# The page of a subcommand is made from its help, which is in Python for some of them; tests/cli/usage.py compares this list with the subcommands.
 SUBCOMMAND_MANUALS = docs/petra-compare.1 docs/petra-data.1 docs/petra-evaluate.1 docs/petra-export.1 docs/petra-info.1 docs/petra-init.1 docs/petra-inspect.1 \
 	docs/petra-list.1 docs/petra-methods.1 docs/petra-plan.1 docs/petra-profile.1 docs/petra-reach.1 docs/petra-report.1 docs/petra-schedule.1 docs/petra-simulate.1 docs/petra-sweep.1 docs/petra-train.1
 nodist_man_MANS = $(SUBCOMMAND_MANUALS)
 CLEANFILES += $(SUBCOMMAND_MANUALS)
 $(SUBCOMMAND_MANUALS): petra$(EXEEXT) $(srcdir)/docs/manual.awk
 	@$(MKDIR_P) docs
-	$(AM_V_GEN){ for help in --version --help "help $(patsubst petra-%.1,%,$(@F))"; do ./petra$(EXEEXT) $$help || exit; done; } | \
+	$(AM_V_GEN){ ./petra$(EXEEXT) --version; ./petra$(EXEEXT) --help; ./petra$(EXEEXT) help $(patsubst petra-%.1,%,$(@F)) 2>/dev/null; } | \
 	  $(AWK) -v name=$(patsubst petra-%.1,%,$(@F)) -f $(srcdir)/docs/manual.awk >$@.tmp && mv -f $@.tmp $@
 dist_doc_DATA = README.md NEWS.md $(DOCUMENTS)
 DOCUMENTS = docs/commands.md docs/config.md docs/data.md docs/design.md \

@@ -101,4 +101,11 @@ part == "options" && /^  --/ {
 }
 part == "options" && NF { sub(/^ +/, ""); print styled($0) }
 
-END { print ".SH SEE ALSO\n.BR petra (1),\nwhich has the files of a run, the exit status and examples." }
+# A subcommand in Python has its help there, which this machine may lack.
+END {
+  if (part)
+    end_lines()
+  else
+    printf ".TH PETRA-%s 1 \"\" \"%s\" \"User Commands\"\n.SH NAME\npetra-%s \\- %s\n.SH DESCRIPTION\n`petra help %s` prints the help; it needs Python 3.\n", toupper(name), version, name, styled(summary), name
+  print ".SH SEE ALSO\n.BR petra (1),\nwhich has the files of a run, the exit status and examples."
+}

@@ -31,7 +31,8 @@ petra $PACKAGE_VERSION
     CUDA             $petra_report_cuda
     NCCL             $petra_report_nccl
     MPI              $petra_report_mpi
-  petra report       $petra_report_python
+  Python             $petra_report_python
+                     (for petra list, sweep, reach, report and other subcommands)
   make html          $petra_report_mkdocs
 
   backends           $petra_backends

@@ -136,7 +136,7 @@ CLI_TESTS = \
   tests/cli/bad_input.py tests/cli/no_memory.py tests/cli/data.py tests/cli/host.py tests/cli/schedule_file.py tests/cli/torch_csv.py tests/cli/random_runs.py \
   tests/cli/simulate_results.py tests/cli/replicas.py tests/cli/rehearsal.py tests/cli/reproducible.py tests/cli/weights_torch.py tests/cli/weights_transformers.py tests/cli/weights_damage.py \
   tests/cli/runs.py tests/cli/control_characters.py tests/cli/placement.py tests/cli/data_images.py tests/cli/fit.py \
-  tests/cli/local_learning.py tests/cli/memory.py tests/cli/quantised.py tests/cli/methods.py tests/cli/plan_json.py tests/cli/precision.py tests/cli/requests.py tests/cli/random_orders.py tests/cli/random_times.py tests/cli/searched_orders.py tests/cli/inspect_memory.py \
+  tests/cli/local_learning.py tests/cli/memory.py tests/cli/quantised.py tests/cli/methods.py tests/cli/plan_json.py tests/cli/precision.py tests/cli/requests.py tests/cli/commands.py tests/cli/random_orders.py tests/cli/random_times.py tests/cli/searched_orders.py tests/cli/inspect_memory.py \
   tests/cli/data_sample.py tests/cli/get_data.py tests/cli/plans.py tests/cli/bench_device.py tests/cli/tick_model.py \
   tests/cli/cuda_info.py tests/cli/bundle.py tests/cli/examples.py tests/cli/chakra.py tests/cli/package.py tests/cli/torch_log.py \
   tests/cli/torch_runtime.py tests/cli/torch_examples.py tests/cli/torch_trainer.py tests/cli/torch_modules.py tests/cli/torch_protocols.py tests/cli/torch_files.py

@@ -35,8 +35,8 @@ _MODULE_OF = {
     "read_summary": "sweeps",
     "run_sweep": "sweep.sweep",
     "Plan": "plan",
-    "compare": "commands.compare",
-    "list_runs": "commands.list",
+    "compare": "comparison",
+    "list_runs": "run_list",
     # These need torch.
     "Chain": "trainer",
     "Trainer": "trainer",

@@ -156,24 +156,25 @@ class File:
             return None
         if not isinstance(node, h5d.DatasetID):
             return None
+        full = name if name.startswith("/") else f"/{name}"
         try:
             space, properties = node.get_space(), node.get_create_plist()
         except ERRORS:
-            raise self.refuse(f"/{name}: damaged data set") from None
+            raise self.refuse(f"{full}: damaged data set") from None
         if properties.get_layout() == h5d.VIRTUAL:
             raise self.refuse(
-                f"/{name} is a virtual data set, a view of others; expected a data set that contains its values"
+                f"{full} is a virtual data set, a view of others; expected a data set that contains its values"
             )
         if properties.get_external_count() > 0:
             other = text_of(properties.get_external(0)[0])
             raise self.refuse(
-                f"/{name} keeps its values in another file ({other}); expected them in this file"
+                f"{full} keeps its values in another file ({other}); expected them in this file"
             )
         if space.get_simple_extent_type() == h5s.NULL:
-            raise self.refuse(f"/{name} has no values (a null dataspace)")
+            raise self.refuse(f"{full} has no values (a null dataspace)")
         if whole and not is_written(node, space, properties):
             parts = " in full: parts of it are missing" if node.get_storage_size() else ""
-            raise self.refuse(f"/{name} was never written{parts}")
+            raise self.refuse(f"{full} was never written{parts}")
         return node
 
     def can_hold(self, node: h5d.DatasetID, extent: tuple[int, ...], value_bytes: int) -> bool:

@@ -25,7 +25,8 @@ DEBIAN = {
         "yaml",
     )
 }
-PIP = {"yaml": "PyYAML"}  # the names that pip knows, if they differ
+# Where pip has another name for a module.
+PIP = {"yaml": "PyYAML"}
 
 
 def modules(*names: str) -> list[ModuleType]:

@@ -133,12 +133,16 @@ def is_locked(folder: str) -> bool:
     return False
 
 
-def log_of(place: str) -> str:
+def log_path(place: str) -> str:
     """Returns the log of a run: the path itself or, if that is a folder, its run.h5."""
-    if not os.path.isdir(place):
-        return place
-    warn_of_aside(place)
-    return joined(place, "run.h5")
+    return joined(place, "run.h5") if os.path.isdir(place) else place
+
+
+def log_of(place: str) -> str:
+    """Returns the log of a run like log_path; warns of an earlier run beside it."""
+    if os.path.isdir(place):
+        warn_of_aside(place)
+    return log_path(place)
 
 
 def folder_of(place: str) -> str:
@@ -176,8 +180,6 @@ def facts_of(places: Sequence[str], **wanted: Any) -> list[RunFacts | Error]:
     asked = [i for i, one in enumerate(found) if isinstance(one, Summary)]
     requests = [config_request(found[i], words=words_asked(), **wanted) for i in asked]
     for i, answer in zip(asked, inspect(requests)):
-        for line in answer.get("warnings", ()):
-            warnings.warn(line, stacklevel=2)
         summary, folder = found[i], folder_of(places[i])
         if "error" in answer:
             found[i] = PetraError(answer["error"], answer["status"])
@@ -189,7 +191,7 @@ def facts_of(places: Sequence[str], **wanted: Any) -> list[RunFacts | Error]:
 
 def _summary_of(place: str) -> Summary | Error:
     try:
-        summary = read(log_of(place))
+        summary = read(log_path(place))
         summary.config.encode()
         return summary
     except Error as error:
@@ -199,9 +201,20 @@ def _summary_of(place: str) -> Summary | Error:
 
 
 def all_facts_of(places: Sequence[str], **wanted: Any) -> list[RunFacts]:
-    """Returns the runs like facts_of; raises the first Error."""
-    found = facts_of(places, **wanted)
-    for one in found:
-        if isinstance(one, Error):
-            raise one
-    return [one for one in found if isinstance(one, RunFacts)]
+    """Returns the runs like facts_of; raises the first Error. Warns of what the program says of the configs, and of
+    earlier runs beside these."""
+    found = []
+    for place, facts in zip(places, facts_of(places, **wanted)):
+        if os.path.isdir(place):
+            warn_of_aside(place)
+        if isinstance(facts, Error):
+            raise facts
+        warn_of_config(facts.answer)
+        found.append(facts)
+    return found
+
+
+def warn_of_config(answer: Mapping[str, Any]) -> None:
+    """Warns of what the program says of a config beside its answer."""
+    for line in answer.get("warnings", ()):
+        warnings.warn(line, stacklevel=2)

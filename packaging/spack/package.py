@@ -41,6 +41,10 @@ class Petra(AutotoolsPackage, CudaPackage):
         depends_on("python@3.9:", type="run")
         depends_on("py-h5py", type="run")
         depends_on("py-numpy", type="run")
+    depends_on("py-pandas", type="run")
+    depends_on("py-pyyaml", type="run")
+    depends_on("py-scipy", type="run")
+    depends_on("py-xxhash", type="run")
         depends_on("py-matplotlib", type="run")
 
     conflicts(

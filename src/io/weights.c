@@ -271,12 +271,3 @@ petra_status petra_weights_read_model(const char *path, char **out) {
   *out = text;
   return PETRA_OK;
 }
-
-#define H5_USE_110_API /* for H5O_info_t, which later versions changed */
-#include <hdf5.h>
-
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
-

@@ -35,14 +35,18 @@ def run(arguments: SimpleNamespace) -> None:
 
 def make_folder(path: str) -> None:
     """Creates a folder and those above it that do not exist."""
-    try:
-        os.makedirs(path, exist_ok=True)
-    except FileExistsError as error:
-        raise Unwritable(
-            f"{error.filename}: cannot create this folder: a file with that name exists"
-        ) from None
-    except OSError as error:
-        raise Unwritable(f"{error.filename}: cannot create this folder: {error.strerror}") from None
+    parts = path.split("/")
+    for folder in ("/".join(parts[: count + 1]) for count in range(len(parts))):
+        try:
+            if folder:
+                os.mkdir(folder)
+        except FileExistsError:
+            if not os.path.isdir(folder):
+                raise Unwritable(
+                    f"{folder}: cannot create this folder: a file with that name exists"
+                ) from None
+        except OSError as error:
+            raise Unwritable(f"{folder}: cannot create this folder: {error.strerror}") from None
 
 
 COMMAND = Command(

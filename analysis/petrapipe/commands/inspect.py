@@ -170,11 +170,12 @@ def kept_line(summary: Summary) -> str:
 
 def what_lines(summary: Summary) -> list[str]:
     """Returns what the run was asked to do, and how far it is."""
-    from ..run_facts import RunFacts, config_request, words_asked
+    from ..run_facts import RunFacts, config_request, warn_of_config, words_asked
     from ..program import check, inspect
 
     keys = ["cluster.stages", "probe.per_epoch", "run.keep", "run.mode"]
     (answer,) = inspect([config_request(summary, words=words_asked("numbers"), keys=keys)])
+    warn_of_config(answer)
     run = RunFacts(summary.path, "", summary.path, summary, "", check(answer))
     stages = f", {run.stages} stage{'' if run.stages == 1 else 's'}" if run.stages > 0 else ""
     lines = [f"network  {run.network}{stages}", f"method   {answer['words']['method']}"]
