@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a simulation as execution traces of MLCommons Chakra, the workloads of ASTRA-sim: DIR/petra.N.et for device N from 0. docs/formats.md
-describes the nodes.
+"""Writes a simulation as execution traces of MLCommons Chakra, the workloads of ASTRA-sim:
+DIR/petra.N.et for device N from 0. docs/formats.md describes the nodes.
 
-`petra simulate --chakra DIR` starts this as a child, which reads every action from its standard input (src/record/action_stream.c). F, B, W and U are
-compute nodes; E takes no time and is none. A message between devices is a node of its sender and one of its receiver, written when the action that
-uses it has ended; so a message that nobody takes has none. A node waits for nodes of its own file: the order of its device, and the data it uses."""
+`petra simulate --chakra DIR` starts this as a child, which reads every action from its standard
+input (src/record/action_stream.c). F, B, W and U are compute nodes; E takes no time and is none. A
+message between devices is a node of its sender and one of its receiver, written when the action
+that uses it has ended; so a message that nobody takes has none. A node waits for nodes of its own
+file: the order of its device, and the data it uses."""
 
 from __future__ import annotations
 
@@ -56,8 +58,8 @@ def attribute(name: str, value: bytes) -> bytes:
     return part(1, name.encode()) + value
 
 
-# Readers take these types: is_cpu_op as a bool, comm_size as an int64, the others as int32. A reader without is_cpu_op takes the node for one of the
-# host.
+# Readers take these types: is_cpu_op as a bool, comm_size as an int64, the others as int32. A
+# reader without is_cpu_op takes the node for one of the host.
 INT32, INT64, BOOL, STRING = 7, 9, 27, 29
 ON_DEVICE = part(10, attribute("is_cpu_op", number(BOOL, 0)))
 
@@ -92,8 +94,9 @@ def message_attributes(size: int, tag: int, source: int, target: int) -> bytes:
 
 
 class Files:
-    """The files of all devices, which appear under their names when all of them are complete. There may be more of them than a process may have open: so
-    nodes wait in memory, and a file is open only while they are appended to it."""
+    """The files of all devices, which appear under their names when all of them are complete. There
+    may be more of them than a process may have open: so nodes wait in memory, and a file is open
+    only while they are appended to it."""
 
     def __init__(self, folder: str, devices: int, method: str, overwrite: bool) -> None:
         self.folder, self.devices = folder, devices
@@ -106,7 +109,8 @@ class Files:
                     )
             if not overwrite:
                 raise Error(
-                    f"--chakra: {path} already exists; expected --overwrite to replace the files of an earlier "
+                    f"--chakra: {path} already exists; expected --overwrite to replace the files "
+                    "of an earlier "
                     "simulation, or another folder"
                 )
         self.waiting = [bytearray() for _ in range(devices)]
@@ -150,8 +154,8 @@ class Files:
         self.waiting[device].clear()
 
     def finish(self) -> None:
-        """Completes and renames the files, and removes files of more devices that an earlier command left: ASTRA-sim reads as many files as its network
-        has devices."""
+        """Completes and renames the files, and removes files of more devices that an earlier
+        command left: ASTRA-sim reads as many files as its network has devices."""
         for device in range(self.devices):
             self.flush(device)
         for device in range(self.devices):
@@ -205,8 +209,8 @@ class Facts:
 
 @dataclass
 class Reader:
-    """Goes through the order of a device for the actions of one engine. Positions count the actions of the device from 0, without E; -1: there is
-    none."""
+    """Goes through the order of a device for the actions of one engine. Positions count the actions
+    of the device from 0, without E; -1: there is none."""
 
     at: int = 0  # in the order
     round: int = 0
@@ -215,13 +219,14 @@ class Reader:
     join: int = -1  # the last action of the other engine that the actions of this engine wait for
 
 
-# The nodes of the action at a position: its message, the action, the message that it sends. A device that can do only one of two messages at a time
-# does the one with the smaller number.
+# The nodes of the action at a position: its message, the action, the message that it sends. A
+# device that can do only one of two messages at a time does the one with the smaller number.
 def compute_node(position: int) -> int:
     return 3 * position + 1
 
 
-# The uses of a result at a stage. CREDIT: with method.credit, a B of stage 1 lets it read one more microbatch.
+# The uses of a result at a stage. CREDIT: with method.credit, a B of stage 1 lets it read one more
+# microbatch.
 INPUT_FORWARD, INPUT_BACKWARD, OWN_FORWARD, OWN_BACKWARD, CREDIT = range(5)
 
 
@@ -253,7 +258,8 @@ class Graph:
             reader.count += 1
 
     def find(self, action: Action, device: int) -> tuple[int, list[int], bool]:
-        """Returns the position of an action, the actions that it waits for, and whether the next action is in the same step."""
+        """Returns the position of an action, the actions that it waits for, and whether the next
+        action is in the same step."""
         facts, engine = self.facts, self.engine(action[1])
         reader = self.readers[device][engine]
         order = [] if facts.by_arrival else facts.orders[device]
@@ -280,13 +286,15 @@ class Graph:
             return self.results.pop((stage, use, microbatch))
         except KeyError:
             raise Error(
-                f"--chakra: stage {stage} uses a result of microbatch {microbatch} that nobody computed"
+                f"--chakra: stage {stage} uses a result of microbatch {microbatch} that nobody "
+                "computed"
             ) from None
 
     def write_message(
         self, use: Action, source: int, result: tuple[int, int], compute: int, after: list[int]
     ) -> None:
-        """Writes the two nodes of the message that `use` receives, with the result of stage `source`."""
+        """Writes the two nodes of the message that `use` receives, with the result of stage
+        `source`."""
         stage, _, microbatch = use
         stages = self.facts.stages
         backward = source > stage
@@ -304,11 +312,13 @@ class Graph:
         add_new(after, compute - 1)
 
     def credit(self, stage: int) -> int:
-        """Returns method.credit if it may delay the F of stage 1; else 0. In a fixed order it is part of the order."""
+        """Returns method.credit if it may delay the F of stage 1; else 0. In a fixed order it is
+        part of the order."""
         return self.facts.credit if self.facts.by_arrival and stage == 1 else 0
 
     def add_data(self, action: Action, compute: int, after: list[int]) -> None:
-        """Adds the data that an action waits for to `after`, which has the order of the device so far."""
+        """Adds the data that an action waits for to `after`, which has the order of the device so
+        far."""
         stage, kind, microbatch = action
         stages = self.facts.stages
         about = stages[stage - 1]
@@ -343,7 +353,8 @@ class Graph:
                 self.finished += 1
 
     def keep_output(self, action: Action, id: int, end: int) -> None:
-        """Keeps the node of an action, and the last one of its step, for the stage that uses its result."""
+        """Keeps the node of an action, and the last one of its step, for the stage that uses its
+        result."""
         stage, kind, microbatch = action
         if kind == FORWARD and stage < len(self.facts.stages):
             self.results[stage + 1, INPUT_FORWARD, microbatch] = id, end
@@ -425,7 +436,8 @@ def read_facts(lines: Iterator[bytes]) -> tuple[Facts | None, bytes]:
 
 
 def write(lines: Iterable[bytes], folder: str, overwrite: bool) -> None:
-    """Writes the files of the simulation that the lines describe; no file if the last line does not say that they are complete."""
+    """Writes the files of the simulation that the lines describe; no file if the last line does not
+    say that they are complete."""
     lines = iter(lines)
     facts, line = read_facts(lines)
     if not facts:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fits numbers of a config to measured times, so that simulations reproduce them (petra simulate --fit).
+"""Fits numbers of a config to measured times, so that simulations reproduce them (petra simulate
+--fit).
 
-Measurements are lines of comma-separated values. The first line has the names of config keys and, last, `seconds`; empty lines and those that begin
-with # are ignored. The fit multiplies the numbers of keys by factors, starting from 1, until the mean square of ln(simulated / measured) is least;
+Measurements are lines of comma-separated values. The first line has the names of config keys and,
+last, `seconds`; empty lines and those that begin with # are ignored. The fit multiplies the numbers
+of keys by factors, starting from 1, until the mean square of ln(simulated / measured) is least;
 simulated is the time per microbatch of a simulation with the settings of a line."""
 
 from __future__ import annotations
@@ -88,7 +90,8 @@ def start_of(layers: Sequence[dict], key: str, ask: Any) -> float:
 
 
 def cells_of(line: str) -> list[str]:
-    """Returns the cells of a line, without the blanks around them and without quotes. In quotes a cell may contain commas.
+    """Returns the cells of a line, without the blanks around them and without quotes. In quotes a
+    cell may contain commas.
 
     >>> cells_of(' petra , "[1, 2]",3')
     ['petra', '[1, 2]', '3']
@@ -118,10 +121,12 @@ def lines_of(path: str) -> Iterator[tuple[int, str]]:
 
 
 def read_header(where: str, cells: Sequence[str], factors: Sequence[Factor]) -> None:
-    """Checks that keys to vary are the same in all measurements, and that no column occurs twice."""
+    """Checks that keys to vary are the same in all measurements, and that no column occurs
+    twice."""
     if not 2 <= len(cells) <= KEYS + 1 or cells[-1] != "seconds":
         raise Error(
-            f"{where}: not the header of a file of measurements; expected up to {KEYS} config keys and, last, seconds"
+            f"{where}: not the header of a file of measurements; expected up to {KEYS} config keys "
+            "and, last, seconds"
         )
     for i, key in enumerate(cells):
         if key in cells[:i]:
@@ -193,7 +198,8 @@ class Fitting:
             raise program.failure(
                 key,
                 program.check(answer)["keys"][key]["label"],
-                "the simulation gives no time per microbatch to fit; expected more microbatches, or costs",
+                "the simulation gives no time per microbatch to fit; expected more microbatches, "
+                "or costs",
             )
         return seconds
 
@@ -214,7 +220,8 @@ class Fitting:
         return total / len(fit.measurements) + beyond
 
     def descend(self, x: Sequence[float], step: float) -> list[float]:
-        """Returns the minimum that a simplex with this side finds from x; no derivative is needed, so the function may have kinks."""
+        """Returns the minimum that a simplex with this side finds from x; no derivative is needed,
+        so the function may have kinks."""
         from scipy.optimize import minimize
 
         corners = [list(x)] + [
@@ -229,7 +236,8 @@ class Fitting:
         return list(minimize(self.misfit, x, method="Nelder-Mead", options=options).x)
 
     def run(self) -> None:
-        """Searches twice, the second time from the point where the first search ended, with a smaller simplex."""
+        """Searches twice, the second time from the point where the first search ended, with a
+        smaller simplex."""
         x = self.descend([0.0] * len(self.fit.factors), FIRST_STEP)
         x = self.descend(x, FIRST_STEP / 4)
         best = self.misfit(x)
@@ -242,8 +250,10 @@ class Fitting:
 
 
 def fit(layers: Sequence[dict], path: str, vary: str) -> Fit:
-    """Fits the keys of `vary`, such as "cluster.cost.forward_s+cluster.cost.backward_s,cluster.host.action_s", to the measurements in a file. `layers`
-    are those of the config (program.py): keys joined by + share a factor, and a comma separates factors."""
+    """Fits the keys of `vary`, such as
+    "cluster.cost.forward_s+cluster.cost.backward_s,cluster.host.action_s", to the measurements in a
+    file. `layers` are those of the config (program.py): keys joined by + share a factor, and a
+    comma separates factors."""
     with program.Program("inspect") as inspect:
         factors = read_factors(layers, vary, inspect.ask)
         found = Fit(factors, read_measurements(path, factors))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A grid of runs: a base config and the keys that vary, as a YAML file (docs/sweep.md).
 
-A cell is a combination of a row (a named set of overrides), a value of each axis and a seed. The C program knows the keys of configs and which values
-they accept; it is asked for them, so that an error has the same line here as for a config."""
+A cell is a combination of a row (a named set of overrides), a value of each axis and a seed. The C
+program knows the keys of configs and which values they accept; it is asked for them, so that an
+error has the same line here as for a config."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ MAX_BYTES = 1 << 20  # of a grid; the program refuses longer ones
 SHOWN = 48  # bytes of a free text in a message
 KEYS = ("base", "config", "command", "axes", "rows", "seeds")
 
-# Sends a request to `petra inspect --requests` (program.py) and returns the answer; raises Error with the line of an error.
+# Sends a request to `petra inspect --requests` (program.py) and returns the answer; raises Error
+# with the line of an error.
 Ask = Callable[[dict], dict]
 
 
@@ -68,7 +70,8 @@ class Grid:
 
     @property
     def seed_count(self) -> int:
-        """Returns the number of cells of a combination: the seeds of combination c are the cells from c * seed_count on."""
+        """Returns the number of cells of a combination: the seeds of combination c are the cells
+        from c * seed_count on."""
         return len(self.seeds.values) if self.seeds else 1
 
     @property
@@ -76,7 +79,8 @@ class Grid:
         return self.cells // self.seed_count
 
     def values(self, cell: int) -> tuple[Row | None, list[Value]]:
-        """Returns the row of a cell (counted from 0) and its values: of the row, of the axes, and its seed. The last axis varies fastest."""
+        """Returns the row of a cell (counted from 0) and its values: of the row, of the axes, and
+        its seed. The last axis varies fastest."""
         found: list[Value] = []
         for axis in reversed([*self.axes, *([self.seeds] if self.seeds else [])]):
             cell, index = divmod(cell, len(axis.values))
@@ -85,8 +89,9 @@ class Grid:
         return row, [*(row.values if row else ()), *found]
 
     def name(self, cell: int, seed: bool = True) -> str:
-        """Returns the name of a cell, such as "name=petra_accumulate=4_seed=1", which file systems, shells and YAML accept without quoting. Without
-        `seed`: the name of its combination ("all" if only seeds vary)."""
+        """Returns the name of a cell, such as "name=petra_accumulate=4_seed=1", which file systems,
+        shells and YAML accept without quoting. Without `seed`: the name of its combination ("all"
+        if only seeds vary)."""
         row, values = self.values(cell)
         axes = [*self.axes, *([self.seeds] if self.seeds else [])]
         values = values[len(values) - len(axes) :]
@@ -116,13 +121,15 @@ class Grid:
         key = setting.split("=", 1)[0]
         if key in self.varied() or (self.seeds and key == self.seeds.key):
             raise Error(
-                f"--set {shortened(setting, 160)}: the grid {self.file} varies this key; expected one that no axis, "
+                f"--set {shortened(setting, 160)}: the grid {self.file} varies this key; expected "
+                "one that no axis, "
                 "row or seeds set"
             )
 
     def layers(self, cell: int | None, settings: Sequence[str]) -> list[dict[str, Any]]:
-        """Returns the layers of the config of a cell, for the program (program.py): the base, then `settings`, then the cell's overrides, then run.name,
-        which is the name of the cell. None: only the base and the settings."""
+        """Returns the layers of the config of a cell, for the program (program.py): the base, then
+        `settings`, then the cell's overrides, then run.name, which is the name of the cell. None:
+        only the base and the settings."""
         base = {"path": self.base} if self.base else {"name": self.path, "text": self.config}
         layers = [base, {"set": list(settings)}]
         if cell is not None:
@@ -131,7 +138,8 @@ class Grid:
         return layers
 
     def layer(self, values: Sequence[Value], check: bool = False) -> dict[str, Any]:
-        """Returns a layer of values in lines of this file. With `check` they are only compared with the table of keys."""
+        """Returns a layer of values in lines of this file. With `check` they are only compared with
+        the table of keys."""
         layer = {
             "name": self.file,
             "set": [f"{value.key}={value.source}" for value in values],
@@ -141,7 +149,8 @@ class Grid:
 
 
 def plain(text: str) -> str:
-    """Returns a value as a part of a name. Runs of characters other than letters, digits and ".+-_" become one '-', except at the ends.
+    """Returns a value as a part of a name. Runs of characters other than letters, digits and ".+-_"
+    become one '-', except at the ends.
 
     >>> plain("[crop, flip]"), plain("a/b")
     ('crop-flip', 'a-b')
@@ -242,7 +251,8 @@ class Parser:
             self.fail(
                 line,
                 "axes",
-                f"{what}; expected 'KEY: [VALUE, ...]' lines, such as method.name: [petra, delayed]",
+                f"{what}; expected 'KEY: [VALUE, ...]' lines, such as method.name: [petra, "
+                "delayed]",
             )
         for key, at, value in self.pairs(node, "axes"):
             self.check_key(key, at)
@@ -259,7 +269,8 @@ class Parser:
             self.fail(
                 line,
                 "rows: name",
-                f"'{shown}' cannot be a part of a folder's name; expected at most {MAX_ROW_NAME} letters, digits and "
+                f"'{shown}' cannot be a part of a folder's name; expected at most {MAX_ROW_NAME} "
+                "letters, digits and "
                 "._+-=, a letter or a digit first",
             )
         for other in self.grid.rows:
@@ -312,7 +323,8 @@ class Parser:
             self.fail(
                 line,
                 "rows",
-                f"{what}; expected a list of 1 .. {MAX_CELLS} rows {{name: NAME, set: {{KEY: VALUE, ...}}}}",
+                f"{what}; expected a list of 1 .. {MAX_CELLS} rows {{name: NAME, set: {{KEY: "
+                f"VALUE, ...}}}}",
             )
         for item in node.value:
             self.grid.rows.append(self.row(item))
@@ -394,14 +406,16 @@ def count_cells(grid: Grid) -> None:
         cells *= len(axis.values)
         if cells > MAX_CELLS:
             raise Error(
-                f"{grid.file}: more than {MAX_CELLS} cells (rows times values of the axes times seeds); expected at "
+                f"{grid.file}: more than {MAX_CELLS} cells (rows times values of the axes times "
+                "seeds); expected at "
                 f"most {MAX_CELLS}"
             )
     grid.cells = cells
 
 
 def check_keys(parser: Parser) -> None:
-    """Checks that a row, the axes and the seeds have no key in common: one of the values would be lost."""
+    """Checks that a row, the axes and the seeds have no key in common: one of the values would be
+    lost."""
     grid = parser.grid
     axes = {axis.key: axis for axis in [*grid.axes, *([grid.seeds] if grid.seeds else [])]}
     for row in grid.rows:
@@ -411,7 +425,8 @@ def check_keys(parser: Parser) -> None:
                 parser.fail(
                     value.line,
                     value.key,
-                    f"row '{row.name}' sets a key that {by} in line {axes[value.key].line} varies; expected one of "
+                    f"row '{row.name}' sets a key that {by} in line {axes[value.key].line} varies; "
+                    "expected one of "
                     "the two",
                 )
 
@@ -423,7 +438,8 @@ def check_values(grid: Grid, ask: Ask) -> None:
 
 
 def label_axes(grid: Grid) -> None:
-    """Labels an axis by the last name of its key, or by the whole key if another axis has the same last name."""
+    """Labels an axis by the last name of its key, or by the whole key if another axis has the same
+    last name."""
     axes = [*grid.axes, *([grid.seeds] if grid.seeds else [])]
     ends = [axis.key.rsplit(".", 1)[-1] for axis in axes]
     for axis, end in zip(axes, ends):
@@ -436,18 +452,21 @@ def check_names(grid: Grid) -> None:
     for number, name in enumerate(names, 1):
         if len(name) > MAX_NAME:
             raise Error(
-                f"{grid.file}: the name of cell {number} is {len(name)} bytes long ('{name[:40]}...'); expected at "
+                f"{grid.file}: the name of cell {number} is {len(name)} bytes long "
+                f"('{name[:40]}...'); expected at "
                 f"most {MAX_NAME}: use named rows"
             )
         if name.startswith("summary."):
             raise Error(
-                f"{grid.file}: a cell named '{name}', which is reserved for files of the sweep; expected another name"
+                f"{grid.file}: a cell named '{name}', which is reserved for files of the sweep; "
+                "expected another name"
             )
     names.sort()
     for one, other in zip(names, names[1:]):
         if one == other:
             raise Error(
-                f"{grid.file}: two cells would be named '{one}'; expected values that differ in letters, digits or "
+                f"{grid.file}: two cells would be named '{one}'; expected values that differ in "
+                "letters, digits or "
                 "one of .+-_ (or named rows)"
             )
 
@@ -468,7 +487,8 @@ def read_bytes(path: str, file: str) -> bytes:
 
 
 def decoded(data: bytes, file: str) -> str:
-    """Returns the text of the file without a byte order mark. What else is wrong with it, the program says."""
+    """Returns the text of the file without a byte order mark. What else is wrong with it, the
+    program says."""
     if len(data) > MAX_BYTES:
         raise Error(f"{file}: longer than {MAX_BYTES} bytes; expected a config file in YAML")
     try:
@@ -481,14 +501,16 @@ def decoded(data: bytes, file: str) -> str:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise Error(
-            f"{file}:{line}: holds the character U+0000; expected YAML, which allows no such character"
+            f"{file}:{line}: holds the character U+0000; expected YAML, which allows no such "
+            "character"
         )
     return text.removeprefix("\ufeff")
 
 
 def load_grid(path: str, ask: Ask) -> Grid:
-    """Reads and checks the whole file ("-": standard input): its keys, every value against the program's table of keys, and the names of the cells.
-    Does not read the base config. Raises Error, with FILE:LINE, or Unreadable."""
+    """Reads and checks the whole file ("-": standard input): its keys, every value against the
+    program's table of keys, and the names of the cells. Does not read the base config. Raises
+    Error, with FILE:LINE, or Unreadable."""
     grid = Grid(file="standard input" if path == "-" else path, path=path)
     text = decoded(read_bytes(path, grid.file), grid.file)
     ask({"config": [{"name": grid.path, "text": text, "check": True}]})

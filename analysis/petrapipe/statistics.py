@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Means over repetitions with 95 % intervals (Student's t), and moving means. Everything that prints an interval takes it from here."""
+"""Means over repetitions with 95 % intervals (Student's t), and moving means. Everything that
+prints an interval takes it from here."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ LEVEL = 0.95  # probability of every interval
 
 @functools.cache
 def student(freedom: float, level: float = LEVEL) -> float:
-    """Returns t of Student's distribution: a value lies within -t .. t with the probability `level`.
+    """Returns t of Student's distribution: a value lies within -t .. t with the probability
+    `level`.
 
     >>> round(student(1), 3), round(student(2), 3), round(student(4), 3)
     (12.706, 4.303, 2.776)
@@ -25,7 +27,8 @@ def student(freedom: float, level: float = LEVEL) -> float:
 
 @dataclass(frozen=True)
 class Interval:
-    """The mean of a few repetitions and its uncertainty. The interval is mean - half .. mean + half."""
+    """The mean of a few repetitions and its uncertainty. The interval is mean - half .. mean +
+    half."""
 
     count: int  # finite values; others are ignored
     mean: float  # NaN if count is 0
@@ -54,7 +57,8 @@ def interval_of(values: Iterable[float], level: float = LEVEL) -> Interval:
 
 
 def plain_sum(values: Iterable[float]) -> float:
-    """Returns the sum in the given order. (The built-in sum rounds differently from Python 3.12 on.)"""
+    """Returns the sum in the given order. (The built-in sum rounds differently from Python 3.12
+    on.)"""
     total = 0.0
     for value in values:
         total += value
@@ -62,7 +66,8 @@ def plain_sum(values: Iterable[float]) -> float:
 
 
 def half_interval(values: Sequence[float]) -> float:
-    """Returns half of the 95 % interval of the mean of `values`; 0 for equal values and for a single one.
+    """Returns half of the 95 % interval of the mean of `values`; 0 for equal values and for a
+    single one.
 
     >>> round(half_interval([40, 50, 60]), 1), half_interval([7])
     (24.8, 0.0)
@@ -74,11 +79,14 @@ def half_interval(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Geometric:
-    """The geometric mean of a positive quantity, such as the time to a target, over the repetitions of a group.
+    """The geometric mean of a positive quantity, such as the time to a target, over the repetitions
+    of a group.
 
-    The scatter of such a quantity grows with its size. Its logarithms are therefore averaged, and Student's interval of the logarithms becomes an
-    interval around the mean that never contains 0. A value is censored if the target was not reached: the true value is larger. Then the mean is a
-    lower bound, and there is no interval, because the scatter of the last values is not the scatter of the unknown ones."""
+    The scatter of such a quantity grows with its size. Its logarithms are therefore averaged, and
+    Student's interval of the logarithms becomes an interval around the mean that never contains 0.
+    A value is censored if the target was not reached: the true value is larger. Then the mean is a
+    lower bound, and there is no interval, because the scatter of the last values is not the scatter
+    of the unknown ones."""
 
     count: int  # values
     reached: int  # values that are not censored
@@ -122,7 +130,8 @@ def geometric_of(values: Sequence[float], censored: Sequence[bool]) -> Geometric
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio of two geometric means, with Welch's interval, because the groups may differ in scatter and in their number of values."""
+    """The ratio of two geometric means, with Welch's interval, because the groups may differ in
+    scatter and in their number of values."""
 
     known: bool
     censored: bool  # the ratio is a lower bound
@@ -174,8 +183,8 @@ def exp(value: float) -> float:
 
 
 def moving_means(values: Sequence[float], width: int):
-    """Returns the mean of each window of `width` successive values: an array with one entry per value from the `width`-th on. Each window is summed
-    anew, so that no rounding error accumulates.
+    """Returns the mean of each window of `width` successive values: an array with one entry per
+    value from the `width`-th on. Each window is summed anew, so that no rounding error accumulates.
 
     >>> moving_means([1.0, 3.0, 5.0], 2).tolist(), moving_means([1.0], 2).tolist()
     ([2.0, 4.0], [])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petrapipe.grids: cells, names, overrides, configs of cells; and every grid of experiments/ is one that petra takes."""
+"""petrapipe.grids: cells, names, overrides, configs of cells; and every grid of experiments/ is one
+that petra takes."""
 
 import glob
 import os
@@ -12,8 +13,8 @@ SRCDIR = os.path.abspath(os.environ.get("srcdir", "."))
 sys.path.insert(0, os.path.join(SRCDIR, "analysis"))
 os.environ["PETRA_PROGRAM"] = PETRA
 
-from petrapipe import errors, program
-from petrapipe.grids import load_grid
+from petrapipe import errors, program  # noqa: E402
+from petrapipe.grids import load_grid  # noqa: E402
 
 TEXT = """\
 config: {run: {epochs: 7, name: mine}}
@@ -81,7 +82,8 @@ class Grids(ProgramTest):
                 grid.check_set(setting)
 
     def test_lines_of_values(self):
-        """An error about a value of a cell has the line of the value in the grid, however it is written."""
+        """An error about a value of a cell has the line of the value in the grid, however it is
+        written."""
         for text, line in (
             ("axes:\n  optim.lr:\n    - 1\n    - x\n", 5),
             ("axes:\n  lr.milestones:\n    - [1, 2]\n    - - 3\n      - x\n", 6),
@@ -89,7 +91,8 @@ class Grids(ProgramTest):
         ):
             with self.assertRaisesRegex(errors.Error, f"grid.yaml:{line}: "):
                 self.load("config: {}\n" + text)
-        # A value that is wrong with others: the line of the value, or of the key in the config of the grid.
+        # A value that is wrong with others: the line of the value, or of the key in the config of
+        # the grid.
         for text, line in (
             (
                 "config: {}\naxes:\n  stages.partition: [balanced]\n  stages.count: [2,\n    99]\n",
@@ -121,8 +124,8 @@ class Grids(ProgramTest):
         return program.check(program.inspect([request])[0])
 
     def test_experiments(self):
-        """`petra sweep --jobs 0` checks all cells without running any. A grid whose data set is a file (hdf5) is checked with another set in its
-        place."""
+        """`petra sweep --jobs 0` checks all cells without running any. A grid whose data set is a
+        file (hdf5) is checked with another set in its place."""
         grids = 0
         for path in sorted(glob.glob(os.path.join(SRCDIR, "experiments/*/*.yaml"))):
             with open(path, encoding="utf-8") as file:

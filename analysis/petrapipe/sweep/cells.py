@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cells of a sweep: their configs, and the content of their folders.
 
-A cell of petra train is complete if its run.h5 says so, a cell of petra simulate if its simulate.json exists. Both hold the config with which the cell
-ran, so that a cell cannot be mistaken for another."""
+A cell of petra train is complete if its run.h5 says so, a cell of petra simulate if its
+simulate.json exists. Both hold the config with which the cell ran, so that a cell cannot be
+mistaken for another."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ def plain_value(value: str) -> str:
 def plan_cells(
     grid: Grid, directory: str, settings: Sequence[str], only: int | None, keys: Keys, ask: Ask
 ) -> list[Cell]:
-    """Makes the configs of all cells (with `only`, of that one), checks them as far as possible without data, and refuses equal ones."""
+    """Makes the configs of all cells (with `only`, of that one), checks them as far as possible
+    without data, and refuses equal ones."""
     cells = []
     for number in range(grid.cells):
         name = grid.name(number)
@@ -104,19 +106,22 @@ def plan_cells(
 
 
 def refuse_equals(grid: Grid, cells: Iterable[Cell], keys: Keys) -> None:
-    """Values that are written differently (0.1, 1e-1) or rows with the same effect would run the same thing twice and count it as two."""
+    """Values that are written differently (0.1, 1e-1) or rows with the same effect would run the
+    same thing twice and count it as two."""
     seen: dict[tuple[str, ...], Cell] = {}
     for cell in cells:
         other = seen.setdefault(tuple(cell.values[name] for name in keys.compared), cell)
         if other is not cell:
             raise Error(
-                f"{grid.path}: the cells {other.name} and {cell.name} have the same config; expected every cell to differ"
+                f"{grid.path}: the cells {other.name} and {cell.name} have the same config; "
+                "expected every cell to differ"
             )
 
 
 # --- results ---
 
-# The metrics of a cell, in the order of files. Without a recalibration only the first PLAIN of those of a training.
+# The metrics of a cell, in the order of files. Without a recalibration only the first PLAIN of
+# those of a training.
 PLAIN = 8
 OF_TRAINING = (
     "train_loss",
@@ -131,7 +136,8 @@ OF_TRAINING = (
     "eval_top1_recalibrated",
 )
 SHOWN_OF_TRAINING = ("train_loss", "eval_loss", "eval_top1", "eval_top1_recalibrated")
-# Members of the object that petra simulate --json prints, then maxima over its lists of stages and devices.
+# Members of the object that petra simulate --json prints, then maxima over its lists of stages and
+# devices.
 MEMBERS = ("time_per_microbatch_s", "makespan_s", "bubble_fraction", "wall_s")
 STAGE_PEAK, DEVICE_PEAK = "stage_peak_bytes", "device_peak_bytes"
 SHOWN_OF_SIMULATION = MEMBERS[:3]
@@ -150,7 +156,8 @@ def metrics(sweep: Sweep) -> tuple[list[str], list[str]]:
 
 
 def metrics_of_simulation(cells: Iterable[Cell]) -> tuple[list[str], list[str]]:
-    """Simulations without a model have no memory. The fullest device is only shown if it has more than the fullest stage."""
+    """Simulations without a model have no memory. The fullest device is only shown if it has more
+    than the fullest stage."""
     shown = list(SHOWN_OF_SIMULATION)
     peaks = [
         (cell.results[STAGE_PEAK], cell.results[DEVICE_PEAK])
@@ -175,7 +182,8 @@ def check_config(cell: Cell, path: str, found: str, keys: Keys) -> None:
         if values[name] != cell.values[name]:
             theirs, ours = cut(values[name]), cut(cell.values[name])
             raise Error(
-                f"{path}: complete, but with another config: {name}: {theirs} instead of {ours}; expected the grid and "
+                f"{path}: complete, but with another config: {name}: {theirs} instead of {ours}; "
+                "expected the grid and "
                 "the --set that it was made with, another --output, or its folder moved away"
             )
 
@@ -185,8 +193,8 @@ def cut(value: str) -> str:
 
 
 def read_cell(cell: Cell, trains: bool, keys: Keys) -> None:
-    """Sets state (open or complete) and results from the folder of the cell. Raises Error if it is complete under another config. An unreadable log
-    leaves the cell open, with a warning."""
+    """Sets state (open or complete) and results from the folder of the cell. Raises Error if it is
+    complete under another config. An unreadable log leaves the cell open, with a warning."""
     cell.state, cell.results = State.OPEN, {}
     path = os.path.join(cell.folder, "run.h5" if trains else "simulate.json")
     try:
@@ -215,7 +223,8 @@ def read_training(cell: Cell, path: str, keys: Keys) -> None:
 
 
 def results_of(run: Summary) -> dict[str, float]:
-    """Returns the results of a training: of its last epoch with a training loss, of its last evaluation, and its last times."""
+    """Returns the results of a training: of its last epoch with a training loss, of its last
+    evaluation, and its last times."""
     found = dict.fromkeys(OF_TRAINING, math.nan)
     for names, row in (
         (("train_loss", "train_top1"), run.last_finite("train_loss")),
@@ -262,7 +271,8 @@ def number(value: Any) -> float:
 
 
 def largest_peak(parts: Any) -> float:
-    """Returns the largest "peak_bytes" of a list; each is a number, or an object whose "total" is meant. NaN: none has one."""
+    """Returns the largest "peak_bytes" of a list; each is a number, or an object whose "total" is
+    meant. NaN: none has one."""
     peaks = []
     for part in parts if isinstance(parts, list) else []:
         peak = part.get("peak_bytes") if isinstance(part, dict) else None

@@ -88,13 +88,14 @@ class Launcher:
     ) -> int:
         sys.stdout.flush()
         parent = os.getpid()
-        # Until the child has its own handlers, a signal must wait: the handlers of the sweep are not for it.
+        # Until the child has its own handlers, a signal must wait: the handlers of the sweep are
+        # not for it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
         pid = os.fork()
         if pid == 0:
             try:
                 self.become(arguments, log, output, folder, cores, parent)
-            except BaseException as error:  # noqa: BLE001 (this process must not return)
+            except BaseException as error:
                 reason = getattr(error, "strerror", None) or error
                 os.write(2, f"petra: {self.path}: cannot be started: {reason}\n".encode())
             finally:
@@ -115,7 +116,8 @@ class Launcher:
         cores: set[int] | None,
         parent: int,
     ) -> None:
-        """Runs in the child. The sweep may be killed at any moment: the kernel then sends SIGTERM to its children."""
+        """Runs in the child. The sweep may be killed at any moment: the kernel then sends SIGTERM
+        to its children."""
         os.setpgid(0, 0)
         self.libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
         if os.getppid() != parent:
@@ -146,13 +148,15 @@ def arguments_of(cell: Cell, trains: bool, config: str) -> list[str]:
     """Returns the arguments of petra. A training continues from its checkpoint if there is one."""
     if not trains:
         return ["simulate", config, "--json"]
-    # A checkpoint comes with a log. If that cannot be read and there is no checkpoint, nothing in the folder is of use.
+    # A checkpoint comes with a log. If that cannot be read and there is no checkpoint, nothing in
+    # the folder is of use.
     anew = cell.spoilt and not os.path.exists(os.path.join(cell.folder, "checkpoint.h5"))
     return ["train", config, "--output", cell.folder, "--overwrite" if anew else "--resume"]
 
 
 def begin_log(log: int, path: str, arguments: list[str]) -> int:
-    """Writes a line into the log before the output of this run; returns where that output begins."""
+    """Writes a line into the log before the output of this run; returns where that output
+    begins."""
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     try:
         os.write(log, f"== {when} {' '.join(map(shown, arguments))}\n".encode())
@@ -162,7 +166,8 @@ def begin_log(log: int, path: str, arguments: list[str]) -> int:
 
 
 def wait_for_folder(folder: int) -> None:
-    """A run that a killed sweep has left behind may take a moment to end. It locks the folder until then."""
+    """A run that a killed sweep has left behind may take a moment to end. It locks the folder until
+    then."""
     for _ in range(LOCK_TRIES):
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -173,8 +178,9 @@ def wait_for_folder(folder: int) -> None:
 
 
 def share_of_cores(jobs: int, slot: int, worth: int | None) -> set[int] | None:
-    """Returns the cores of a slot if `jobs` cells share those of this process: device.threads: 0 counts the cores that a process may use, so that the
-    cells together use each core once. `worth` is the number of cores that a limit of processor time is worth."""
+    """Returns the cores of a slot if `jobs` cells share those of this process: device.threads: 0
+    counts the cores that a process may use, so that the cells together use each core once. `worth`
+    is the number of cores that a limit of processor time is worth."""
     if jobs < 2:
         return None
     cores = sorted(os.sched_getaffinity(0))
@@ -192,7 +198,8 @@ def share_of_cores(jobs: int, slot: int, worth: int | None) -> set[int] | None:
 
 
 def end_child(sweep: Sweep, child: Child, status: int, stopping: bool) -> None:
-    """Collects the results of the ended child; `status` is that of waitpid. Sets the state of its cell, to stopped instead of failed if `stopping`."""
+    """Collects the results of the ended child; `status` is that of waitpid. Sets the state of its
+    cell, to stopped instead of failed if `stopping`."""
     cell, trains = child.cell, sweep.grid.command == "train"
     if status != 0:
         cell.reason = reason_of(cell, child.log_start, status)

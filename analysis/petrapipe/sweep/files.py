@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines and files of a sweep. A file is replaced completely or not at all; a folder can be locked."""
+"""Lines and files of a sweep. A file is replaced completely or not at all; a folder can be
+locked."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ def make_folder(path: str) -> None:
 
 
 def write_atomically(path: str, content: bytes) -> None:
-    """Makes `path` hold exactly this content. After success it is on the disk, its name included; after a failure what was at `path` before is still
-    there."""
+    """Makes `path` hold exactly this content. After success it is on the disk, its name included;
+    after a failure what was at `path` before is still there."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.tmp")
     with contextlib.suppress(FileNotFoundError):
@@ -64,7 +65,8 @@ def write_atomically(path: str, content: bytes) -> None:
 
 
 def sync_folder(path: str, folder: str) -> None:
-    """It is not a failure if the folder cannot be opened or the file system cannot sync a folder."""
+    """It is not a failure if the folder cannot be opened or the file system cannot sync a
+    folder."""
     try:
         opened = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -79,7 +81,8 @@ def sync_folder(path: str, folder: str) -> None:
 
 
 def try_lock(path: str, operation: int) -> int | None:
-    """Locks a folder; returns its descriptor, or None if another process has the lock. File systems without locks refuse nothing."""
+    """Locks a folder; returns its descriptor, or None if another process has the lock. File systems
+    without locks refuse nothing."""
     try:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -97,9 +100,10 @@ def try_lock(path: str, operation: int) -> int | None:
 
 
 def lock_folder(path: str, summarises: bool, single: bool, prints: bool) -> int | None:
-    """Locks the folder of a sweep: one sweep at a time, but any number of --cell (`single`), each of which has its cell's own lock. A command that only
-    `summarises` may run beside these. Beside a sweep, which writes the summary itself, it writes nothing: then this returns None. If it would print
-    nothing either, that is an error."""
+    """Locks the folder of a sweep: one sweep at a time, but any number of --cell (`single`), each
+    of which has its cell's own lock. A command that only `summarises` may run beside these. Beside
+    a sweep, which writes the summary itself, it writes nothing: then this returns None. If it would
+    print nothing either, that is an error."""
     make_folder(path)
     lock = None
     if summarises and not single:
@@ -111,6 +115,7 @@ def lock_folder(path: str, summarises: bool, single: bool, prints: bool) -> int 
     lock = try_lock(path, fcntl.LOCK_SH if single else fcntl.LOCK_EX)
     if lock is None:
         raise Unwritable(
-            f"{path}: another sweep (or run) is writing to this folder; expected it to be free (or --output)"
+            f"{path}: another sweep (or run) is writing to this folder; expected it to be free (or "
+            "--output)"
         )
     return lock

@@ -38,8 +38,9 @@ def ignore(number: int, frame: Any) -> None:
 
 @contextlib.contextmanager
 def watched() -> Iterator[int]:
-    """Yields a descriptor from which the numbers of arrived signals are read: SIGCHLD and, of the signals that request the end, those that the parent
-    of this process did not set to be ignored (nohup)."""
+    """Yields a descriptor from which the numbers of arrived signals are read: SIGCHLD and, of the
+    signals that request the end, those that the parent of this process did not set to be ignored
+    (nohup)."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     numbers = [number for number in ENDS if signal.getsignal(number) is not signal.SIG_IGN]
@@ -112,9 +113,9 @@ class Pool:
             for number in os.read(self.signals, 4096):
                 if number != signal.SIGCHLD:
                     self.stop(number)
-        if self.stopped is not None and not self.killing:
-            if time.monotonic() - self.stopped_s > GRACE_S:
-                self.stop(signal.SIGKILL)
+        late = time.monotonic() - self.stopped_s > GRACE_S
+        if self.stopped is not None and not self.killing and late:
+            self.stop(signal.SIGKILL)
 
     def write_summary(self) -> None:
         """Shows readers how far the sweep is."""
@@ -127,7 +128,8 @@ class Pool:
         self.next_summary_s = start + max(SUMMARY_S, SUMMARY_SHARE * (end - start))
 
     def attempt(self, act: Callable[..., None], *arguments: Any) -> None:
-        """A failure of the sweep itself (such as a full disk) ends the running cells and is the result."""
+        """A failure of the sweep itself (such as a full disk) ends the running cells and is the
+        result."""
         try:
             act(*arguments)
         except Error as error:
@@ -149,7 +151,8 @@ class Pool:
 
 
 def run_cells(sweep: Sweep) -> int | None:
-    """Runs the open cells, up to sweep.jobs concurrently. A failed cell is not a failure here. Returns the signal that ended the sweep."""
+    """Runs the open cells, up to sweep.jobs concurrently. A failed cell is not a failure here.
+    Returns the signal that ended the sweep."""
     count = sum(cell.state is State.OPEN for cell in sweep.chosen)
     sweep.jobs = min(sweep.jobs, count)
     if sweep.jobs == 0:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def quoted(text: str) -> str:
-    r"""Returns a text in single quotes for a shell. Characters that a terminal does not show become bytes that the shell's printf makes.
+    r"""Returns a text in single quotes for a shell. Characters that a terminal does not show become
+    bytes that the shell's printf makes.
 
     >>> print(quoted("it's"))
     'it'\''s'

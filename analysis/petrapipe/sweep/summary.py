@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of a sweep: over the seeds of each combination the mean and its 95 % interval, and every cell; as JSON, as CSV, and as a table."""
+"""The results of a sweep: over the seeds of each combination the mean and its 95 % interval, and
+every cell; as JSON, as CSV, and as a table."""
 
 from __future__ import annotations
 
@@ -192,7 +193,8 @@ def write_files(sweep: Sweep, found: list[Combination], names: Sequence[str]) ->
 
 
 def summarise(sweep: Sweep) -> None:
-    """Writes the files (unless a running sweep does it); then prints the JSON (--json), the table, or nothing (--quiet)."""
+    """Writes the files (unless a running sweep does it); then prints the JSON (--json), the table,
+    or nothing (--quiet)."""
     names, chosen = metrics(sweep)
     found = combinations(sweep, names)
     text = write_files(sweep, found, names)

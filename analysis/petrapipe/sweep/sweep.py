@@ -87,8 +87,9 @@ def join(directory: str, name: str) -> str:
 
 
 def find_folder(grid: Grid, base: dict[str, str], output: str | None) -> str:
-    """Returns the folder of the sweep, which is not made yet: `output` or, if that is None, run.output of the base with the name of the grid's file (with
-    a config in the grid: run.output/run.name). Refuses the folder of the base's own run, and one that holds a run."""
+    """Returns the folder of the sweep, which is not made yet: `output` or, if that is None,
+    run.output of the base with the name of the grid's file (with a config in the grid:
+    run.output/run.name). Refuses the folder of the base's own run, and one that holds a run."""
     parent = plain_value(base["run.output"])
     own = join(parent, plain_value(base["run.name"]))
     directory = output
@@ -97,19 +98,22 @@ def find_folder(grid: Grid, base: dict[str, str], output: str | None) -> str:
     if directory is None:
         if grid.path == "-":
             raise command.Usage(
-                "a grid from standard input with a base has no name for its folder; expected --output DIR"
+                "a grid from standard input with a base has no name for its folder; expected "
+                "--output DIR"
             )
         name = grid.path.rsplit("/", 1)[-1]
         directory = join(parent, name[: name.rindex(".")] if "." in name[1:] else name)
     if grid.base and is_same(directory, own):
         raise Error(
-            f"{directory}: the folder of the base's own run (run.output/run.name of {grid.base}); expected another one "
+            f"{directory}: the folder of the base's own run (run.output/run.name of {grid.base}); "
+            "expected another one "
             "for the sweep (--output)"
         )
     for mark in ("run.h5", "checkpoint.h5"):
         if os.path.exists(join(directory, mark)):
             raise Error(
-                f"{directory}: contains a run ({mark}); expected another folder for the sweep (--output)"
+                f"{directory}: contains a run ({mark}); expected another folder for the sweep "
+                "(--output)"
             )
     return directory
 
@@ -198,11 +202,13 @@ def report_end(sweep: Sweep, stopped: int | None) -> None:
         command.say(f"{cell.folder}: {cell.reason}")
     if stopped is not None:
         raise Failed(
-            f"{sweep.directory}: stopped by signal {stopped} ({signal.strsignal(stopped)}); the same command continues the sweep"
+            f"{sweep.directory}: stopped by signal {stopped} ({signal.strsignal(stopped)}); the "
+            "same command continues the sweep"
         )
     if failed and sweep.only is None:
         raise Failed(
-            f"{sweep.directory}: {len(failed)} of {len(sweep.cells)} cells failed (log.txt in their folders); the same "
+            f"{sweep.directory}: {len(failed)} of {len(sweep.cells)} cells failed (log.txt in "
+            "their folders); the same "
             "command tries them again"
         )
     if failed:
@@ -210,7 +216,8 @@ def report_end(sweep: Sweep, stopped: int | None) -> None:
 
 
 def cores_worth() -> int | None:
-    """Returns the number of cores that the program may use: fewer than there are if processor time is limited."""
+    """Returns the number of cores that the program may use: fewer than there are if processor time
+    is limited."""
     done = subprocess.run([program.find(), "info", "--json"], capture_output=True, check=False)
     try:
         return int(json.loads(done.stdout)["cores"])
@@ -242,8 +249,9 @@ def perform(sweep: Sweep, slurm: bool) -> None:
 def run_sweep(
     grid: str, output: str | None = None, settings: Sequence[str] = (), jobs: int = 1
 ) -> pandas.DataFrame:
-    """Runs the open cells of a grid, `jobs` at once (0: none), and returns the summary as a table with a row for each combination: the columns of
-    DIR/summary.csv (docs/sweep.md), which is written too. `settings` are such as "run.epochs=3"."""
+    """Runs the open cells of a grid, `jobs` at once (0: none), and returns the summary as a table
+    with a row for each combination: the columns of DIR/summary.csv (docs/sweep.md), which is
+    written too. `settings` are such as "run.epochs=3"."""
     import io
 
     pandas = modules("pandas")[0]
