@@ -25,19 +25,19 @@ DEBIAN = {
         "yaml",
     )
 }
-# Where pip has another name for a module.
-PIP = {"yaml": "PyYAML"}
+PIP = {"yaml": "PyYAML"}  # the names that pip knows, if they differ
 
 
 def modules(*names: str) -> list[ModuleType]:
-    """Returns the modules with these names. Otherwise raises MissingModule: which are missing in which Python, and what to install.
+    """Returns the modules with these names. Otherwise raises MissingModule: which are missing in
+    which Python, and what to install.
 
     >>> json, = modules("json")
     >>> json.dumps([1])
     '[1]'
     >>> modules("no_such_module")
     Traceback (most recent call last):
-    petrapipe.errors.MissingModule: ... cannot load the module no_such_module; expected a Python that can: ...
+    petrapipe.errors.MissingModule: ... cannot load the module no_such_module; expected ...
     """
     found, missing, why = [], [], ""
     for name in names:
@@ -60,9 +60,10 @@ def modules(*names: str) -> list[ModuleType]:
             else []
         )
         raise MissingModule(
-            f"{sys.executable} cannot load the module{s} {', '.join(missing)}{why}; expected a Python that can: another by its path in "
-            f"PETRA_PYTHON, or this one after {sys.executable} -m pip install {' '.join(PIP.get(name, name) for name in missing)} (Debian's /usr/bin/python3: "
-            f"{'; '.join(debian)})"
+            f"{sys.executable} cannot load the module{s} {', '.join(missing)}{why}; expected a"
+            " Python that can: another by its path in PETRA_PYTHON, or this one after"
+            f" {sys.executable} -m pip install {' '.join(PIP.get(name, name) for name in missing)}"
+            f" (Debian's /usr/bin/python3: {'; '.join(debian)})"
         )
     return found
 

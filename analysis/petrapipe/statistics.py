@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Means over repetitions with 95 % intervals (Student's t), and moving means. Everything that
-prints an interval takes it from here."""
+"""Means over repetitions with 95 % intervals (Student's t), and moving means. Everything that prints an interval takes it from here."""
 
 from __future__ import annotations
 
@@ -8,14 +7,14 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 LEVEL = 0.95  # probability of every interval
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def student(freedom: float, level: float = LEVEL) -> float:
-    """Returns t of Student's distribution: a value lies within -t .. t with the probability
-    `level`.
+    """Returns t of Student's distribution: a value lies within -t .. t with the probability `level`.
 
     >>> round(student(1), 3), round(student(2), 3), round(student(4), 3)
     (12.706, 4.303, 2.776)
@@ -27,8 +26,7 @@ def student(freedom: float, level: float = LEVEL) -> float:
 
 @dataclass(frozen=True)
 class Interval:
-    """The mean of a few repetitions and its uncertainty. The interval is mean - half .. mean +
-    half."""
+    """The mean of a few repetitions and its uncertainty. The interval is mean - half .. mean + half."""
 
     count: int  # finite values; others are ignored
     mean: float  # NaN if count is 0
@@ -56,18 +54,36 @@ def interval_of(values: Iterable[float], level: float = LEVEL) -> Interval:
     return Interval(count, mean, deviation, half)
 
 
-def plain_sum(values: Iterable[float]) -> float:
-    """Returns the sum in the given order. (The built-in sum rounds differently from Python 3.12
-    on.)"""
-    total = 0.0
+def intervals_of(rows: Any, level: float = LEVEL):
+    """Returns the means of the columns of an array, and half of the interval of each, as interval_of does for one column.
+
+    >>> means, halves = intervals_of([[40.0, 1.0], [50.0, 1.0], [60.0, 1.0]])
+    >>> means.tolist(), [round(half, 1) for half in halves]
+    ([50.0, 1.0], [24.8, 0.0])
+    """
+    import numpy
+
+    rows = numpy.asarray(rows, dtype=float)
+    count = len(rows)
+    if count < 2 or not numpy.isfinite(rows).all():
+        found = [interval_of(column, level) for column in rows.T.tolist()]
+        return numpy.array([one.mean for one in found]), numpy.array([one.half for one in found])
+    means = plain_sum(rows) / count
+    squares = plain_sum((row - means) * (row - means) for row in rows)
+    deviations = numpy.sqrt(squares / (count - 1))
+    return means, student(count - 1, level) * deviations / math.sqrt(count)
+
+
+def plain_sum(values: Iterable[Any]) -> Any:
+    """Returns the sum of numbers or arrays in the given order. (The built-in sum rounds differently from Python 3.12 on.)"""
+    total: Any = 0.0
     for value in values:
-        total += value
+        total = total + value
     return total
 
 
 def half_interval(values: Sequence[float]) -> float:
-    """Returns half of the 95 % interval of the mean of `values`; 0 for equal values and for a
-    single one.
+    """Returns half of the 95 % interval of the mean of `values`; 0 for equal values and for a single one.
 
     >>> round(half_interval([40, 50, 60]), 1), half_interval([7])
     (24.8, 0.0)
@@ -79,14 +95,11 @@ def half_interval(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Geometric:
-    """The geometric mean of a positive quantity, such as the time to a target, over the repetitions
-    of a group.
+    """The geometric mean of a positive quantity, such as the time to a target, over the repetitions of a group.
 
-    The scatter of such a quantity grows with its size. Its logarithms are therefore averaged, and
-    Student's interval of the logarithms becomes an interval around the mean that never contains 0.
-    A value is censored if the target was not reached: the true value is larger. Then the mean is a
-    lower bound, and there is no interval, because the scatter of the last values is not the scatter
-    of the unknown ones."""
+    The scatter of such a quantity grows with its size. Its logarithms are therefore averaged, and Student's interval of the logarithms becomes an
+    interval around the mean that never contains 0. A value is censored if the target was not reached: the true value is larger. Then the mean is a
+    lower bound, and there is no interval, because the scatter of the last values is not the scatter of the unknown ones."""
 
     count: int  # values
     reached: int  # values that are not censored
@@ -130,8 +143,7 @@ def geometric_of(values: Sequence[float], censored: Sequence[bool]) -> Geometric
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio of two geometric means, with Welch's interval, because the groups may differ in
-    scatter and in their number of values."""
+    """The ratio of two geometric means, with Welch's interval, because the groups may differ in scatter and in their number of values."""
 
     known: bool
     censored: bool  # the ratio is a lower bound
@@ -182,9 +194,9 @@ def exp(value: float) -> float:
         return math.inf
 
 
-def moving_means(values: Sequence[float], width: int):
-    """Returns the mean of each window of `width` successive values: an array with one entry per
-    value from the `width`-th on. Each window is summed anew, so that no rounding error accumulates.
+def moving_means(values: Any, width: int) -> Any:
+    """Returns the mean of each window of `width` successive values: an array with one entry per value from the `width`-th on. Each window is summed
+    anew, so that no rounding error accumulates.
 
     >>> moving_means([1.0, 3.0, 5.0], 2).tolist(), moving_means([1.0], 2).tolist()
     ([2.0, 4.0], [])
