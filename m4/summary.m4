@@ -28,7 +28,6 @@ petra $PACKAGE_VERSION
     Check            $petra_check_line
   optional libraries
     libjpeg-turbo    $petra_report_turbojpeg
-    protobuf-c       $petra_report_protobuf
     CUDA             $petra_report_cuda
     NCCL             $petra_report_nccl
     MPI              $petra_report_mpi

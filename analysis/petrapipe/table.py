@@ -168,6 +168,8 @@ def string_text(value: str) -> str:
         f"\\x{ord(one) - 0xDC00:02x}" if "\udc80" <= one <= "\udcff" else one for one in value
     )
     text = json.dumps(value, ensure_ascii=False)
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(one if is_shown(ord(one)) else f"\\u{ord(one):04x}" for one in text)
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petra simulate --chakra: writes execution traces. The program has read the options, and writes the actions to standard input."""
+"""petra simulate --chakra: writes execution traces. The program has read the options, and writes
+the actions to standard input."""
 
 from __future__ import annotations
 

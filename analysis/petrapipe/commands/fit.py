@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petra simulate --fit: fits numbers of the config to measured times. The program has checked the options."""
+"""petra simulate --fit: fits numbers of the config to measured times. The program has checked the
+options."""
 
 from __future__ import annotations
 
@@ -51,19 +52,23 @@ def print_fit(fit: Fit) -> None:
             print(shown(f"{key}: {value:.6g} ({start:.6g} times {factor.factor:.6g})"))
         if factor.undetermined:
             print(
-                "  the measurements do not determine it: half the value and twice the value fit as well"
+                "  the measurements do not determine it: half the value and twice the value fit as "
+                "well"
             )
     factors, measurements = len(fit.factors), len(fit.measurements)
     print(
-        f"{factors} factor{'s' * (factors != 1)} fitted to {measurements} measurement{'s' * (measurements != 1)}: times "
-        f"are {100 * math.expm1(fit.rms):.1f} % off (root mean square), {100 * math.expm1(fit.worst):.1f} % at most"
+        f"{factors} factor{'s' * (factors != 1)} fitted to {measurements} "
+        f"measurement{'s' * (measurements != 1)}: times "
+        f"are {100 * math.expm1(fit.rms):.1f} % off (root mean square), "
+        f"{100 * math.expm1(fit.worst):.1f} % at most"
     )
     if factors >= measurements:
         print("there are no more measurements than factors, so a good fit is no evidence")
 
 
 def run(arguments: SimpleNamespace) -> None:
-    """Prints the fitted values, the errors of the times, and the numbers of measurements and factors."""
+    """Prints the fitted values, the errors of the times, and the numbers of measurements and
+    factors."""
     from ..fit import fit
 
     place = arguments.input

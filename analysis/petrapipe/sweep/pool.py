@@ -113,9 +113,9 @@ class Pool:
             for number in os.read(self.signals, 4096):
                 if number != signal.SIGCHLD:
                     self.stop(number)
-        if self.stopped is not None and not self.killing:
-            if time.monotonic() - self.stopped_s > GRACE_S:
-                self.stop(signal.SIGKILL)
+        late = time.monotonic() - self.stopped_s > GRACE_S
+        if self.stopped is not None and not self.killing and late:
+            self.stop(signal.SIGKILL)
 
     def write_summary(self) -> None:
         """Shows readers how far the sweep is."""
