@@ -220,7 +220,7 @@ class Package(ProgramTest):
             set(
                 re.findall(
                     r'"([^"]+)"',
-                    re.search(r'^"petrapipe.report" = \[(.*)\]', project, re.MULTILINE).group(1),
+                    " ".join(re.findall(r'^"petrapipe[^"]*" = \[(.*)\]', project, re.MULTILINE)),
                 )
             ),
         )
