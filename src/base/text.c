@@ -52,10 +52,14 @@ petra_status petra_text_print(petra_text_printer print, const void *context, con
   return PETRA_OK;
 }
 
+typedef struct petra_table_column {
+  const char *name;
+  petra_table_align align;
+} petra_table_column;
+
 struct petra_table {
-  const petra_table_column *columns;
-  petra_table_column *own; /* added by petra_table_add_column */
-  int64_t own_capacity;
+  petra_table_column *columns;
+  int64_t column_capacity;
   int column_count;
   char **cells; /* row-major */
   size_t cell_count;
@@ -63,22 +67,16 @@ struct petra_table {
   petra_status status; /* of the cells */
 };
 
-petra_status petra_table_create(const petra_table_column *columns, int count, petra_table **out) {
-  petra_table *table = NULL;
-  PETRA_TRY(petra_allocate(&table, 1, sizeof *table));
-  table->columns = columns;
-  table->column_count = count;
-  *out = table;
-  return PETRA_OK;
+petra_status petra_table_create(petra_table **out) {
+  return petra_allocate(out, 1, sizeof **out);
 }
 
 void petra_table_add_column(petra_table *table, const char *name, petra_table_align align) {
   if (table->status == PETRA_OK)
-    table->status = petra_array_reserve(&table->own, &table->own_capacity, table->column_count + 1, sizeof *table->own);
-  if (table->status != PETRA_OK)
-    return;
-  table->own[table->column_count++] = (petra_table_column){name, align};
-  table->columns = table->own;
+    table->status =
+        petra_array_reserve(&table->columns, &table->column_capacity, table->column_count + 1, sizeof *table->columns);
+  if (table->status == PETRA_OK)
+    table->columns[table->column_count++] = (petra_table_column){name, align};
 }
 
 static petra_status add_cell(petra_table *table, const char *format, va_list arguments, va_list copy) {
@@ -129,6 +127,8 @@ static petra_status print(const petra_table *table, FILE *out) {
   int *widths = NULL;
   size_t columns = (size_t)table->column_count;
   PETRA_TRY(table->status);
+  if (columns == 0)
+    return PETRA_OK;
   if (table->cell_count % columns != 0)
     return petra_fail(PETRA_INTERNAL, "a table of %zu columns has %zu cells; expected full rows", columns,
                       table->cell_count);
@@ -153,7 +153,7 @@ petra_status petra_table_print(petra_table *table, FILE *out) {
   for (size_t i = 0; i < table->cell_count; i++)
     petra_free(table->cells[i]);
   petra_free(table->cells);
-  petra_free(table->own);
+  petra_free(table->columns);
   petra_free(table);
   return status;
 }

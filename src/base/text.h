@@ -19,15 +19,10 @@ petra_status petra_text_print(petra_text_printer print, const void *context, con
 
 typedef enum petra_table_align { PETRA_TABLE_LEFT, PETRA_TABLE_RIGHT } petra_table_align; /* text, numbers */
 
-typedef struct petra_table_column {
-  const char *name;
-  petra_table_align align;
-} petra_table_column;
-
 typedef struct petra_table petra_table;
 
-/* Creates a table without rows. `columns` must outlive it; NULL: petra_table_add_column adds them. */
-petra_status petra_table_create(const petra_table_column *columns, int count, petra_table **out);
+/* Creates a table without columns and rows. */
+petra_status petra_table_create(petra_table **out);
 
 /* Adds a column, before the first row is complete. `name` must outlive the table. */
 void petra_table_add_column(petra_table *table, const char *name, petra_table_align align);

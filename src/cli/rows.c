@@ -19,7 +19,7 @@ struct petra_rows {
 petra_status petra_rows_create(bool json, petra_rows **out) {
   petra_rows *rows;
   PETRA_TRY(petra_allocate(&rows, 1, sizeof *rows));
-  petra_status status = json ? PETRA_OK : petra_table_create(NULL, 0, &rows->table);
+  petra_status status = json ? PETRA_OK : petra_table_create(&rows->table);
   if (status != PETRA_OK) {
     petra_free(rows);
     return status;

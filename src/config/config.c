@@ -410,18 +410,13 @@ petra_status petra_config_load(const char *path, const char *const *sets, int se
 
 petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
                                     petra_config **out) {
-  return petra_config_load_layers(text, &(petra_config_sets){.sets = sets, .count = set_count}, 1, out);
-}
-
-petra_status petra_config_load_layers(const petra_config_text *text, const petra_config_sets *layers, int count,
-                                      petra_config **out) {
+  const petra_config_sets settings = {.sets = sets, .count = set_count};
   petra_config *config = NULL;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_config_create(&config));
   if (text->path)
     PETRA_TRY_GOTO(status, petra_config_apply_text(config, text), fail);
-  for (int i = 0; i < count; i++)
-    PETRA_TRY_GOTO(status, petra_config_apply_sets(config, &layers[i]), fail);
+  PETRA_TRY_GOTO(status, petra_config_apply_sets(config, &settings), fail);
   *out = config;
   return PETRA_OK;
 fail:

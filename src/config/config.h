@@ -388,10 +388,6 @@ typedef struct petra_config_sets {
   const int64_t *lines;
 } petra_config_sets;
 
-/* Loads a config with settings from several places, each of which overrides the ones before it. */
-petra_status petra_config_load_layers(const petra_config_text *text, const petra_config_sets *layers, int count,
-                                      petra_config **out);
-
 /* The keys of a file that replace the keys of another config: the keys that `takes` accepts, among the keys that the
  * file or its bases set. */
 typedef struct petra_config_part {

@@ -6,7 +6,6 @@
 #include <gsl/gsl_math.h>
 #include <gsl/gsl_multimin.h>
 #include <math.h>
-#include <stddef.h>
 #include <string.h>
 
 /* --- the simplex of Nelder and Mead, GSL's nmsimplex2: it needs no derivatives, so the function may have kinks --- */

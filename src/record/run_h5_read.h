@@ -54,27 +54,3 @@ typedef struct petra_run_h5_summary {
  * opened. PETRA_DATA: not an HDF5 file, damaged, not the log of a run, another schema. */
 petra_status petra_run_h5_summary_read(const char *path, petra_run_h5_summary **out);
 void petra_run_h5_summary_destroy(petra_run_h5_summary *summary);
-
-/* Returns true if the PyTorch runtime (analysis/petrapipe) wrote the log. Its config then has cluster.stages, and says
- * nothing of network, optimiser and data. */
-bool petra_run_h5_of_pytorch(const petra_run_h5_summary *summary);
-
-/* The figures by which runs are compared; NaN: the run has none. */
-typedef enum petra_result {
-  PETRA_RESULT_TRAIN_LOSS, /* of the last epoch with a loss, as the next one */
-  PETRA_RESULT_TRAIN_TOP1,
-  PETRA_RESULT_EVAL_LOSS, /* of the last evaluation, as the next four */
-  PETRA_RESULT_EVAL_TOP1,
-  PETRA_RESULT_EVAL_TOP5,
-  PETRA_RESULT_RECALIBRATED_LOSS,
-  PETRA_RESULT_RECALIBRATED_TOP1,
-  PETRA_RESULT_WALL_S, /* up to the last loss or the end of the last epoch */
-  PETRA_RESULT_VIRTUAL_S,
-  PETRA_RESULT_PEAK_BYTES, /* the sum of the peaks of all stages */
-  PETRA_RESULTS
-} petra_result;
-void petra_run_h5_results(const petra_run_h5_summary *summary, double values[PETRA_RESULTS]);
-
-/* Return the last row of /epoch with a loss, and with an evaluation; NULL: there is none. */
-const petra_run_h5_epoch *petra_run_h5_last_trained(const petra_run_h5_summary *summary);
-const petra_run_h5_epoch *petra_run_h5_last_evaluated(const petra_run_h5_summary *summary);

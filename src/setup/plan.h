@@ -92,9 +92,6 @@ typedef struct petra_plan_size {
 /* Returns the size of a run. It reads method.schedule, but no data and no profile. */
 petra_plan_size petra_plan_size_of(const petra_config *config);
 
-/* Returns true if neither devices nor samples differ. */
-bool petra_plan_size_alike(const petra_plan_size *a, const petra_plan_size *b);
-
 /* Does all three steps for a run that is simulated, on the network of the config or on cluster.stages equal stages. Its
  * length is run.max_microbatches. If that is 0, it is a bit more than what fills the pipeline `fillings` times. If that
  * is 0 too, it is 16 microbatches per stage and 8 for each tick of method.extra_delay, rounded up to whole updates, at

@@ -310,10 +310,6 @@ petra_plan_size petra_plan_size_of(const petra_config *config) {
   return size;
 }
 
-bool petra_plan_size_alike(const petra_plan_size *a, const petra_plan_size *b) {
-  return a->devices == b->devices && a->update_samples == b->update_samples && a->update_labels == b->update_labels;
-}
-
 /* Rounds up to whole updates, at least two. */
 static int64_t whole_updates(const petra_plan *plan, int64_t microbatches) {
   const int64_t k = plan->config->method.accumulate;

@@ -1441,6 +1441,50 @@ class Figures(ReachTest):
             self.assertEqual(done.returncode, 1)
             self.assertIn(words, done.stderr)
 
+    def test_notebook(self):
+        """The function for notebooks has the figures of the command."""
+        if not importlib.util.find_spec("pandas"):
+            self.skipTest("no pandas")
+        found = self.make()
+        target = found["target"]["value"]
+        places = [f"{method}-{seed}" for method in ("1f1b", "pipedream") for seed in (1, 2)]
+        options = f"loss={target!r}, window=1, on=['same.yaml', 'wan.yaml']"
+        code = (
+            f"import petrapipe; rows = petrapipe.reach(*{places}, {options}); "
+            "print(rows[['cluster', 'group', 'reached', 'updates', 'seconds']]"
+            ".to_json(orient='values', double_precision=15))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", code],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.path.join(ROOT, "analysis"),
+                "PETRA_PROGRAM": PETRA,
+            },
+        )
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        expected = [
+            [
+                cluster["name"],
+                row["group"],
+                row["seconds"]["reached"],
+                row["updates"]["mean"],
+                row["seconds"]["mean"],
+            ]
+            for cluster in found["clusters"]
+            for row in cluster["rows"]
+            if row["seconds"]["reached"]
+        ]
+        rows = [row for row in json.loads(done.stdout) if row[2]]
+        self.assertEqual([row[:3] for row in rows], [row[:3] for row in expected])
+        for row, other in zip(rows, expected):
+            self.assertAlmostEqual(row[3] / other[3], 1, places=12)
+            self.assertAlmostEqual(row[4] / other[4], 1, places=12)
+
     def test_report(self):
         if not importlib.util.find_spec("plotly"):
             self.skipTest("no plotly")

@@ -43,8 +43,8 @@ PETRA_DEVICE double cuda_block_larger(double *shared, double value) {
   return value;
 }
 
-/* A tie goes to the lower class. A NaN is worse than nothing and nothing is worse than it, so that a network that has
- * diverged does not look accurate. */
+/* A tie goes to the lower class. A class whose logit is NaN is not worse than any other class, and no class is worse
+ * than a label whose logit is NaN: a network that has diverged must not look accurate. */
 PETRA_DEVICE bool cuda_not_worse(float logit, int32_t k, float of_label, int32_t label) {
   const bool worse = logit < of_label || (logit == of_label && k > label);
   return k != label && !worse;
