@@ -39,7 +39,7 @@ def guarded(path: str, read: Callable[[str], Value]) -> Value:
         if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM):
             break
     if answer:
-        kind, value = pickle.loads(answer)  # noqa: S301: of our own child
+        kind, value = pickle.loads(answer)  # of our own child
         if kind == "value":
             return value
         error = Unreadable(value)
