@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 from ..command import Command, Option, Usage, execute
@@ -14,16 +15,25 @@ from ..text import shown
 
 
 def run(arguments: SimpleNamespace) -> None:
-    """Writes the files and prints the name and the number of rows of each."""
+    """Refuses a damaged log and a file that is no log, then writes the files."""
     if not arguments.csv:
         raise Usage("petra export needs --csv DIR; see petra export --help")
-    from ..export import export
     from ..log_summary import read
     from ..run_facts import log_of
 
     log = log_of(arguments.input)
     make_folder(arguments.csv)
-    read(log)  # refuses what is damaged, and no log
+    read(log)
+    write(arguments)
+
+
+def write(arguments: SimpleNamespace) -> None:
+    """Writes the files and prints the name and the number of rows of each."""
+    from ..export import export
+    from ..run_facts import log_of
+
+    make_folder(arguments.csv)
+    log = log_of(arguments.input)
     files = []
     for name, rows in export(arguments.input, arguments.csv):
         files.append({"file": shown(name), "rows": rows})
@@ -68,4 +78,4 @@ petra report does (Debian: python3-h5py).""",
 
 def main() -> None:
     """Is analysis/petra_export.py."""
-    execute(COMMAND, sys.argv[1:])
+    execute(replace(COMMAND, run=write), sys.argv[1:])
