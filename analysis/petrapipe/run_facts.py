@@ -15,7 +15,7 @@ from .errors import Error, Unreadable
 from .log_summary import Summary, read
 from .program import PetraError, inspect, plain, text_layer
 
-# Where --overwrite moves an earlier run (src/run/existing_run.c).
+# Where --overwrite moves an earlier run (src/run/earlier_run.c).
 ASIDE = (".earlier-run", ".earlier-run.moving")
 WORDS = ("method", "formats", "network", "optimiser", "data")
 

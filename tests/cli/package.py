@@ -84,11 +84,8 @@ class Package(ProgramTest):
             except ModuleNotFoundError as error:
                 self.assertEqual(error.name, "torch")
         for name in petrapipe._MODULES:
-            self.assertTrue(
-                os.path.exists(os.path.join(PACKAGE, name))
-                or os.path.exists(os.path.join(PACKAGE, name + ".py")),
-                name,
-            )
+            path = os.path.join(PACKAGE, *name.split("."))
+            self.assertTrue(os.path.exists(path) or os.path.exists(path + ".py"), name)
 
     def modules(self):
         """Those that this Python can load."""
@@ -150,6 +147,8 @@ class Package(ProgramTest):
                 text = ast.unparse(node) if isinstance(node, (ast.Call, ast.Raise)) else ""
                 if name == "petrapipe.__main__":  # is a script
                     continue
+                if name == "petrapipe.sweep.children" and text == "os._exit(1)":
+                    continue  # ends the forked child, which could not become the run
                 self.assertIsNone(
                     re.match(r"(sys\.exit|os\._exit|exit|quit)\(|raise SystemExit", text),
                     f"{name}: {text}",

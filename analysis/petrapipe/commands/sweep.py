@@ -31,7 +31,7 @@ of each combination. Both files are updated while cells run. A grid:
   seeds: [1, 2, 3]
 petra checks all cells before it runs any. Complete cells are not run again. Other cells are run, from
 their checkpoint if they have one. A complete cell with another config is an error. --set overrides a
-key of every cell.""",  # noqa: E501
+key of every cell.""",
     takes_config=True,
     options=(
         Option(
