@@ -169,12 +169,12 @@ static petra_status finish(petra_run *run, petra_status status) {
 
 static void destroy(petra_run *run) {
   petra_run_release_room(run);
-  petra_execution_destroy(run->execution);
   petra_checkpoints_destroy(run->checkpoints);
   petra_worker_replicas_destroy(run->replicas);
   petra_replica_losses_destroy(run->losses);
   petra_best_destroy(run->best);
   petra_run_drop_worker(run);
+  petra_execution_destroy(run->execution); /* after the transports, which use it */
   petra_checkpoint_destroy(run->resume);
   petra_probe_destroy(run->probe);
   petra_probe_log_destroy(run->probe_log);
