@@ -27,7 +27,7 @@ class Attention(nn.Sequential):
         norm, qkv, out = self
         # Each (N, heads, T, C / heads)
         q, k, v = qkv(norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        # What a character must not see.
+        # A character must not see later characters.
         later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
         return out(
             ((q @ k.mT / q.shape[-1] ** 0.5).masked_fill(later, float("-inf")).softmax(-1) @ v)

@@ -59,7 +59,7 @@ class ReachRun:
     summary: Summary
     entries: dict[str, numpy.ndarray]  # columns of /train
     keys: dict[str, str] = field(default_factory=dict)  # values of its config as YAML
-    results: dict[str, str] = field(default_factory=dict)  # of what decides results but the seed
+    results: dict[str, str] = field(default_factory=dict)  # keys that decide results, no seed
     training: dict[str, str] = field(default_factory=dict)  # lines of `training` without seeds
     optimiser: str = ""
     curve: Curve | None = None

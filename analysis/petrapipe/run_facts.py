@@ -15,7 +15,7 @@ from .errors import Error, Unreadable
 from .log_summary import Summary, read
 from .program import PetraError, inspect, plain, text_layer
 
-# Where --overwrite moves an earlier run (src/run/earlier_run.c).
+# The folder to which --overwrite moves an earlier run (src/run/earlier_run.c).
 ASIDE = (".earlier-run", ".earlier-run.moving")
 WORDS = ("method", "formats", "network", "optimiser", "data")
 
@@ -215,6 +215,6 @@ def all_facts_of(places: Sequence[str], **wanted: Any) -> list[RunFacts]:
 
 
 def warn_of_config(answer: Mapping[str, Any]) -> None:
-    """Warns of what the program says of a config beside its answer."""
+    """Prints the warnings that the program gave with its answer about a config."""
     for line in answer.get("warnings", ()):
         warnings.warn(line, stacklevel=2)

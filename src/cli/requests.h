@@ -16,5 +16,5 @@ struct petra_run;
 /* Returns the result of a simulation that has run; NULL without memory. */
 struct json_t *petra_simulate_json(const struct petra_run *simulation);
 
-/* Warns of what the result shows. */
+/* Prints warnings about the result. */
 void petra_simulate_warn(const struct petra_run *simulation);

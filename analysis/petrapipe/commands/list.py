@@ -9,7 +9,7 @@ from ..command import Command
 from ..table import print_json, records, table_text
 from ..text import shown
 
-# What the objects of a run that cannot be read contain.
+# The members of the object of a run that cannot be read.
 UNREADABLE = ("run", "state", "reason")
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..log_summary import Summary
     from .sweep import Sweep
 
-# What decides a run, up to the way to its results; the place of its files may differ.
+# Roles of keys that decide a run and its way to the results; its files may lie elsewhere.
 COMPARED = ("results", "length", "way")
 VALUE_BYTES = 198  # of a value in the message about a difference
 
