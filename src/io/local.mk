@@ -5,7 +5,7 @@ libpetra_a_SOURCES += \
 	src/io/file.c src/io/file.h \
 	src/io/hdf5_file.c src/io/hdf5_file.h \
 	src/io/profile_file.c src/io/profile_file.h \
-	src/io/recorded_order.c src/io/recorded_order.h \
+	src/io/recorded_run.c src/io/recorded_run.h \
 	src/io/weights.c src/io/weights.h
 EXTRA_DIST += docs/hdf5-schema.md
 EXTRA_DIST += src/io/README.md

@@ -7,7 +7,6 @@ libpetra_a_SOURCES += \
 	src/record/probe_log.c src/record/probe_log.h \
 	src/record/replay.c src/record/replay.h \
 	src/record/run_h5.c src/record/run_h5.h \
-	src/record/run_h5_read.c src/record/run_h5_read.h \
 	src/record/run_h5_columns.c src/record/run_h5_columns.h \
 	src/record/run_h5_tables.c \
 	src/record/trace.c \

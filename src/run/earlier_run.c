@@ -8,7 +8,7 @@
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/manifest.h"
 #include "io/file.h"
-#include "record/run_h5_read.h"
+#include "io/recorded_run.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -269,8 +269,7 @@ static petra_status refuse(const petra_folder *folder) {
 }
 
 /* Fails for a complete run that is to become longer, and has no checkpoint. */
-static petra_status fail_without_checkpoint(const petra_folder *folder, const char *log,
-                                            const petra_run_h5_summary *run,
+static petra_status fail_without_checkpoint(const petra_folder *folder, const char *log, const petra_recorded_run *run,
                                             const petra_config_difference *difference) {
   petra_config *was;
   PETRA_TRY(petra_config_load_text(&(petra_config_text){log, run->config, strlen(run->config)}, NULL, 0, &was));
@@ -286,7 +285,7 @@ static petra_status fail_without_checkpoint(const petra_folder *folder, const ch
 
 /* Handles a complete run: nothing is left to do, or it is to become longer. */
 static petra_status go_on_with_complete(const petra_folder *folder, const petra_config *config, const char *log,
-                                        const petra_run_h5_summary *run, bool has_checkpoint) {
+                                        const petra_recorded_run *run, bool has_checkpoint) {
   petra_config_difference difference;
   int order;
   PETRA_TRY(petra_checkpoint_compare(log, run->config, config));
@@ -316,7 +315,7 @@ static petra_status do_without_log(const petra_folder *folder, const char *log, 
 static petra_status resume(const petra_folder *folder, const petra_config *config) {
   const bool has_checkpoint = holds(folder, files[CHECKPOINT]);
   char *log;
-  petra_run_h5_summary *run = NULL;
+  petra_recorded_run run = {0};
   if (!holds(folder, files[RUN_LOG]))
     return PETRA_OK;
   PETRA_TRY(petra_join_path(folder->path, files[RUN_LOG], &log));
@@ -324,17 +323,17 @@ static petra_status resume(const petra_folder *folder, const petra_config *confi
   if (has_checkpoint && petra_seal_is_damaged(log))
     petra_log(PETRA_LOG_WARNING, "%s is damaged; the log in %s/%s replaces it", log, folder->path, files[CHECKPOINT]);
   else
-    status = petra_run_h5_summary_read(log, &run);
-  if (status == PETRA_OK && run && run->simulated)
+    status = petra_recorded_run_read(log, &run);
+  if (status == PETRA_OK && run.simulated)
     status = petra_fail(PETRA_CONFIG,
                         "%s: contains a simulation (%s), which cannot be resumed; expected --overwrite to remove it "
                         "first, or another folder",
                         folder->path, files[RUN_LOG]);
-  else if (status == PETRA_OK && run && run->complete)
-    status = go_on_with_complete(folder, config, log, run, has_checkpoint);
+  else if (status == PETRA_OK && run.complete)
+    status = go_on_with_complete(folder, config, log, &run, has_checkpoint);
   if (status == PETRA_DATA)
     status = do_without_log(folder, log, has_checkpoint);
-  petra_run_h5_summary_destroy(run);
+  petra_free(run.config);
   petra_free(log);
   return status;
 }

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/seal.h"
 #include "base/text.h"
-#include "io/recorded_order.h"
+#include "io/recorded_run.h"
 #include "setup/plan.h"
 
 #include <errno.h>

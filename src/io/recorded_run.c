@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "io/recorded_order.h"
+#include "io/recorded_run.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -8,6 +8,36 @@
 #include <hdf5.h>
 #include <stddef.h>
 #include <string.h>
+
+static petra_status check_schema(const petra_hdf5_file *file) {
+  int32_t version;
+  if (H5Aexists(file->id, "schema_version") <= 0 || H5Lexists(file->id, "train", H5P_DEFAULT) <= 0)
+    return petra_fail(PETRA_DATA, "%s: not the log of a run: expected the attribute schema_version and the group train",
+                      file->path);
+  PETRA_TRY(petra_hdf5_get_i32(file, "schema_version", &version));
+  if (version != PETRA_RUN_H5_SCHEMA_VERSION)
+    return petra_fail(PETRA_DATA, "%s: schema_version is %d, expected %d", file->path, (int)version,
+                      PETRA_RUN_H5_SCHEMA_VERSION);
+  return PETRA_OK;
+}
+
+static petra_status read_run(void *context, const petra_hdf5_file *file) {
+  petra_recorded_run *run = context;
+  int32_t complete = 0;
+  PETRA_TRY(check_schema(file));
+  if (H5Aexists(file->id, "complete") > 0)
+    PETRA_TRY(petra_hdf5_get_i32(file, "complete", &complete));
+  run->complete = complete == 1;
+  run->simulated = H5Lexists(file->id, "simulate", H5P_DEFAULT) > 0;
+  return petra_hdf5_get_text(file, "config", &run->config);
+}
+
+petra_status petra_recorded_run_read(const char *path, petra_recorded_run *out) {
+  *out = (petra_recorded_run){0};
+  return petra_hdf5_read(path, read_run, out);
+}
+
+/* --- actions --- */
 
 static const struct {
   const char *name;
@@ -23,18 +53,6 @@ typedef struct order {
   petra_recorded_action *rows;
   int64_t count; /* rows of the shortest column: the others may be on their way */
 } order;
-
-static petra_status check_schema(const petra_hdf5_file *file) {
-  int32_t version;
-  if (H5Aexists(file->id, "schema_version") <= 0 || H5Lexists(file->id, "train", H5P_DEFAULT) <= 0)
-    return petra_fail(PETRA_DATA, "%s: not the log of a run: expected the attribute schema_version and the group train",
-                      file->path);
-  PETRA_TRY(petra_hdf5_get_i32(file, "schema_version", &version));
-  if (version != PETRA_RUN_H5_SCHEMA_VERSION)
-    return petra_fail(PETRA_DATA, "%s: schema_version is %d, expected %d", file->path, (int)version,
-                      PETRA_RUN_H5_SCHEMA_VERSION);
-  return PETRA_OK;
-}
 
 static petra_status open_columns(order *o) {
   const char *path = o->file->path;
