@@ -81,7 +81,8 @@ static bool open_columns(petra_columns *columns, int64_t file) {
     int64_t rows = 0;
     snprintf(name, sizeof name, "%s/%s", group->name, group->columns[c].name);
     columns->sets[c] = H5Dopen2(file, name, H5P_DEFAULT);
-    if (!petra_hdf5_extent(columns->sets[c], petra_column_class(group->columns[c].type), 1, &rows) ||
+    if (!petra_hdf5_extent(columns->sets[c], (int)H5Tget_class(petra_column_file_type(group->columns[c].type)), 1,
+                           &rows) ||
         (c > 0 && rows != columns->written))
       return false;
     columns->written = rows;

@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "base/status.h"
 #include "group/ranks.h"
+#include "setup/plan.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,17 +32,6 @@ typedef struct petra_run_h5_about {
   const void *image;         /* image (petra_run_h5_image) of a log to resume; NULL: a new log */
   size_t image_bytes;
 } petra_run_h5_about;
-
-/* One row of /model/stages. */
-typedef struct petra_run_h5_stage {
-  int32_t stage; /* from 1 */
-  const char *name;
-  int32_t reversible; /* 0 or 1 */
-  int64_t parameters;
-  int64_t forward_flops;                 /* of one sample */
-  int64_t forward_bytes, backward_bytes; /* messages sent up, sent down, per microbatch */
-  int32_t delay;                         /* microbatches between a forward and its backward: tau_j; 0 without delay */
-} petra_run_h5_stage;
 
 /* One row of /train. top1 is the fraction of the microbatch that was classified correctly. */
 typedef struct petra_run_h5_train {
@@ -81,8 +71,8 @@ petra_status petra_run_h5_create(const char *path, const petra_run_h5_about *abo
 /* After a failed write the functions below return PETRA_IO; only the first one logs a line. The process must ignore
  * SIGXFSZ, so that a file size limit causes such an error. */
 
-/* Call it once per run. */
-petra_status petra_run_h5_stages(petra_run_h5 *log, const petra_run_h5_stage *rows, int32_t count);
+/* Writes /model/stages. Call it once per run. */
+petra_status petra_run_h5_stages(petra_run_h5 *log, const petra_stage_summary *rows, int32_t count);
 petra_status petra_run_h5_train_row(petra_run_h5 *log, const petra_run_h5_train *row);
 petra_status petra_run_h5_epoch_row(petra_run_h5 *log, const petra_run_h5_epoch *row);
 petra_status petra_run_h5_action_row(petra_run_h5 *log, const petra_run_h5_action *row);

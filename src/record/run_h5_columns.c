@@ -14,8 +14,6 @@
     .meaning = (text), __VA_ARGS__                                                                                     \
   }
 #define COLUMN(row, member, type, unit, ...) NAMED(row, #member, member, type, unit, __VA_ARGS__)
-/* The format for petra inspect. */
-#define SHOWN(column_title, factor, digits) .title = (column_title), .scale = (factor), .decimals = (digits)
 #define OF(...) .dimensions = {__VA_ARGS__}
 #define OF_STAGE OF(PETRA_DIMENSION_STAGE)
 #define OF_RANK OF(PETRA_DIMENSION_RANK)
@@ -58,36 +56,36 @@ static const petra_column train_columns[] = {
 };
 
 #define EPOCH_COLUMNS \
-    COLUMN(petra_run_h5_epoch, epoch, I32, "1", "number of the epoch, from 0", SHOWN("epoch", 1, 0)), \
-    COLUMN(petra_run_h5_epoch, train_loss, F64, "nat", "mean over the images (or tokens) whose loss was computed in the ticks of the epoch; in programs without ticks, over the microbatches of the epoch; NaN if there was none", SHOWN("train loss", 1, 4)), \
-    COLUMN(petra_run_h5_epoch, train_top1, F64, "1", "fraction of the images (or tokens) of the epoch that the training classified correctly", SHOWN("train top-1 %", 100, 2)), \
-    COLUMN(petra_run_h5_epoch, eval_loss, F64, "nat", "mean cross entropy over the evaluation set", SHOWN("eval loss", 1, 4)), \
-    COLUMN(petra_run_h5_epoch, eval_top1, F64, "1", "fraction of the evaluation set that is classified correctly", SHOWN("eval top-1 %", 100, 2)), \
-    COLUMN(petra_run_h5_epoch, eval_top5, F64, "1", "fraction of the evaluation set whose class is among the five highest scores", SHOWN("eval top-5 %", 100, 2)), \
-    COLUMN(petra_run_h5_epoch, lr, F64, "1", "`/train/lr` of the last loss of the epoch; NaN if there was none; in `lockstep` with a split head it is therefore the rate of the first tick of the next epoch ([semantics](semantics/evaluation.md))", SHOWN("lr", 1, -4)), \
-    COLUMN(petra_run_h5_epoch, wall_s, F64, "s", "wall time from the start of the run until the last loss of the epoch or the end of its evaluation", SHOWN("wall s", 1, 1))
+    COLUMN(petra_run_h5_epoch, epoch, I32, "1", "number of the epoch, from 0"), \
+    COLUMN(petra_run_h5_epoch, train_loss, F64, "nat", "mean over the images (or tokens) whose loss was computed in the ticks of the epoch; in programs without ticks, over the microbatches of the epoch; NaN if there was none"), \
+    COLUMN(petra_run_h5_epoch, train_top1, F64, "1", "fraction of the images (or tokens) of the epoch that the training classified correctly"), \
+    COLUMN(petra_run_h5_epoch, eval_loss, F64, "nat", "mean cross entropy over the evaluation set"), \
+    COLUMN(petra_run_h5_epoch, eval_top1, F64, "1", "fraction of the evaluation set that is classified correctly"), \
+    COLUMN(petra_run_h5_epoch, eval_top5, F64, "1", "fraction of the evaluation set whose class is among the five highest scores"), \
+    COLUMN(petra_run_h5_epoch, lr, F64, "1", "`/train/lr` of the last loss of the epoch; NaN if there was none; in `lockstep` with a split head it is therefore the rate of the first tick of the next epoch ([semantics](semantics/evaluation.md))"), \
+    COLUMN(petra_run_h5_epoch, wall_s, F64, "s", "wall time from the start of the run until the last loss of the epoch or the end of its evaluation")
 static const petra_column token_epoch_columns[] = {
     EPOCH_COLUMNS,
-    NAMED(petra_run_h5_epoch, "tokens_per_s", rate, F64, "tokens/s", "replaces `images_per_s` in a run on tokens: training tokens divided by the same time", SHOWN("tokens/s", 1, 0)),
+    NAMED(petra_run_h5_epoch, "tokens_per_s", rate, F64, "tokens/s", "replaces `images_per_s` in a run on tokens: training tokens divided by the same time"),
 };
 static const petra_column epoch_columns[] = {
     EPOCH_COLUMNS,
-    NAMED(petra_run_h5_epoch, "images_per_s", rate, F64, "images/s", "training images divided by wall time; the time ends at the last loss of the epoch or, if an evaluation follows, at the start of the evaluation; it excludes evaluations and checkpoints and includes probes; in `arrival` it excludes only evaluations after the last loss", SHOWN("images/s", 1, 0)),
-    COLUMN(petra_run_h5_epoch, eval_loss_recalibrated, F64, "nat", "with `data.recalibrate` > 0: `eval_loss` with [recalibrated statistics](semantics/evaluation.md#recalibrated-statistics)", SHOWN("recal. loss", 1, 4)),
-    COLUMN(petra_run_h5_epoch, eval_top1_recalibrated, F64, "1", "`eval_top1` with these statistics", SHOWN("recal. top-1 %", 100, 2)),
-    COLUMN(petra_run_h5_epoch, eval_top5_recalibrated, F64, "1", "`eval_top5` with these statistics", SHOWN("recal. top-5 %", 100, 2)),
+    NAMED(petra_run_h5_epoch, "images_per_s", rate, F64, "images/s", "training images divided by wall time; the time ends at the last loss of the epoch or, if an evaluation follows, at the start of the evaluation; it excludes evaluations and checkpoints and includes probes; in `arrival` it excludes only evaluations after the last loss"),
+    COLUMN(petra_run_h5_epoch, eval_loss_recalibrated, F64, "nat", "with `data.recalibrate` > 0: `eval_loss` with [recalibrated statistics](semantics/evaluation.md#recalibrated-statistics)"),
+    COLUMN(petra_run_h5_epoch, eval_top1_recalibrated, F64, "1", "`eval_top1` with these statistics"),
+    COLUMN(petra_run_h5_epoch, eval_top5_recalibrated, F64, "1", "`eval_top5` with these statistics"),
 };
 enum { RECALIBRATED_COLUMNS = 3 }; /* the last ones */
 
 static const petra_column stage_columns[] = {
-    COLUMN(petra_run_h5_stage, stage, I32, "1", "number of the stage, from 1"),
-    COLUMN(petra_run_h5_stage, name, TEXT, "1", "name of the stage"),
-    COLUMN(petra_run_h5_stage, reversible, I32, "1", "1 if the input is reconstructed from the output, otherwise 0"),
-    COLUMN(petra_run_h5_stage, parameters, I64, "count", "number of trainable values"),
-    COLUMN(petra_run_h5_stage, forward_flops, I64, "FLOP/image", "FLOPs of the forward pass of one sample: an image, or a window of tokens (the unit is then FLOP/window). A multiply-add of convolutions, the fully connected layer and other matrix products counts two. Products of attention count for each pair of positions that attention reads: T² of T positions, or T(T + 1)/2 if it is causal. Nothing else counts (softmax, norms, GELU, SwiGLU, rotations, additions)"),
-    COLUMN(petra_run_h5_stage, forward_bytes, I64, "byte", "size of the message to the next stage, per microbatch"),
-    COLUMN(petra_run_h5_stage, backward_bytes, I64, "byte", "size of the message to the previous stage, per microbatch"),
-    COLUMN(petra_run_h5_stage, delay, I32, "microbatches", "number of microbatches that the stage forwards between the forward and the backward of a microbatch. `lockstep`: τ_j = 2(J − j), with a split head one more; `1f1b-async` and `forward-locked`: J − j; synchronous programs and orders: 0; `arrival`: −1, because it fixes none; another order from a file: the maximum"),
+    COLUMN(petra_stage_summary, stage, I32, "1", "number of the stage, from 1"),
+    COLUMN(petra_stage_summary, name, TEXT, "1", "name of the stage"),
+    COLUMN(petra_stage_summary, reversible, I32, "1", "1 if the input is reconstructed from the output, otherwise 0"),
+    COLUMN(petra_stage_summary, parameters, I64, "count", "number of trainable values"),
+    COLUMN(petra_stage_summary, forward_flops, I64, "FLOP/image", "FLOPs of the forward pass of one sample: an image, or a window of tokens (the unit is then FLOP/window). A multiply-add of convolutions, the fully connected layer and other matrix products counts two. Products of attention count for each pair of positions that attention reads: T² of T positions, or T(T + 1)/2 if it is causal. Nothing else counts (softmax, norms, GELU, SwiGLU, rotations, additions)"),
+    COLUMN(petra_stage_summary, forward_bytes, I64, "byte", "size of the message to the next stage, per microbatch"),
+    COLUMN(petra_stage_summary, backward_bytes, I64, "byte", "size of the message to the previous stage, per microbatch"),
+    COLUMN(petra_stage_summary, delay, I32, "microbatches", "number of microbatches that the stage forwards between the forward and the backward of a microbatch. `lockstep`: τ_j = 2(J − j), with a split head one more; `1f1b-async` and `forward-locked`: J − j; synchronous programs and orders: 0; `arrival`: −1, because it fixes none; another order from a file: the maximum"),
 };
 
 static const petra_column action_columns[] = {
@@ -171,11 +169,6 @@ static const petra_column pace_columns[] = {
 };
 /* clang-format on */
 
-const char *petra_run_h5_stage_units(const petra_column *column, petra_sample_kind samples) {
-  const bool flops = column->offset == offsetof(petra_run_h5_stage, forward_flops);
-  return flops && samples == PETRA_SAMPLE_TOKENS ? "FLOP/window" : column->units;
-}
-
 _Static_assert(sizeof epoch_columns / sizeof *epoch_columns <= PETRA_RUN_H5_MAX_COLUMNS, "raise MAX_COLUMNS");
 _Static_assert(sizeof train_columns / sizeof *train_columns <= PETRA_RUN_H5_MAX_COLUMNS, "raise MAX_COLUMNS");
 
@@ -188,7 +181,7 @@ _Static_assert(sizeof train_columns / sizeof *train_columns <= PETRA_RUN_H5_MAX_
 const petra_column_group petra_run_h5_train_group = ROWS("train", MICROBATCH, 1024, petra_run_h5_train, train_columns);
 const petra_column_group petra_run_h5_action_group =
     ROWS("trace/actions", ACTION, 4096, petra_run_h5_action, action_columns);
-const petra_column_group petra_run_h5_stage_group = ROWS("model", STAGE, 0, petra_run_h5_stage, stage_columns);
+const petra_column_group petra_run_h5_stage_group = ROWS("model", STAGE, 0, petra_stage_summary, stage_columns);
 const petra_column_group petra_run_h5_probe_group = ROWS("probe", PROBE, 0, petra_probe_row, probe_columns);
 const petra_column_group petra_run_h5_parameter_group =
     ROWS("probe/parameter", PARAMETER, 0, petra_run_h5_parameter, parameter_columns);
@@ -243,42 +236,6 @@ int64_t petra_column_file_type(petra_column_type type) {
   if (type == PETRA_COLUMN_F64)
     return H5T_IEEE_F64LE;
   return type == PETRA_COLUMN_I64 ? H5T_STD_I64LE : H5T_STD_I32LE;
-}
-
-int petra_column_class(petra_column_type type) {
-  return type == PETRA_COLUMN_F64 ? H5T_FLOAT : H5T_INTEGER;
-}
-
-/* The type of a name has a fixed length, because a name of variable length would be an object in h5py's table. */
-static hid_t name_type(size_t bytes) {
-  hid_t type = H5Tcopy(H5T_C_S1);
-  if (H5Tset_size(type, bytes) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0)
-    return type;
-  H5Tclose(type);
-  return -1;
-}
-
-int64_t petra_run_h5_stage_type(size_t name_bytes, bool in_memory) {
-  const size_t bytes = sizeof(petra_run_h5_stage) + name_bytes;
-  hid_t name = name_type(name_bytes), row = H5Tcreate(H5T_COMPOUND, bytes);
-  bool done = name >= 0 && row >= 0;
-  size_t packed = 0;
-  for (int c = 0; c < petra_run_h5_stage_group.count && done; c++) {
-    const petra_column *column = &stage_columns[c];
-    const bool text = column->type == PETRA_COLUMN_TEXT;
-    hid_t member = text        ? name
-                   : in_memory ? petra_column_memory_type(column->type)
-                               : petra_column_file_type(column->type);
-    size_t offset = !in_memory ? packed : text ? sizeof(petra_run_h5_stage) : column->offset;
-    done = H5Tinsert(row, column->name, offset, member) >= 0;
-    packed += H5Tget_size(member);
-  }
-  done = done && (in_memory || H5Tset_size(row, packed) >= 0);
-  H5Tclose(name);
-  if (done)
-    return row;
-  H5Tclose(row);
-  return -1;
 }
 
 /* --- the document --- */

@@ -51,11 +51,6 @@ typedef struct petra_column {
    * value; any other one points to the values, row-major; NULL: the data set is not written. */
   petra_dimension dimensions[PETRA_COLUMN_RANK];
   bool optional; /* NaN is not written */
-  /* The format for petra inspect: title, factor, decimals (negative: number of significant digits). NULL: not
-   * printed. */
-  const char *title;
-  double scale;
-  int decimals;
 } petra_column;
 
 /* A table: a group of the file with a data set for each column. */
@@ -73,10 +68,8 @@ extern const petra_column_group petra_run_h5_train_group; /* rows are petra_run_
 const petra_column_group *petra_run_h5_epoch_group(petra_sample_kind samples, bool recalibrates);
 extern const petra_column_group petra_run_h5_action_group; /* rows are petra_run_h5_action */
 
-/* The members of the compound /model/stages; rows are petra_run_h5_stage. Its chunk_rows is unused. */
+/* The members of the compound /model/stages; rows are petra_stage_summary. Its chunk_rows is unused. */
 extern const petra_column_group petra_run_h5_stage_group;
-/* Returns the unit of one of them in a run with such samples. */
-const char *petra_run_h5_stage_units(const petra_column *column, petra_sample_kind samples);
 
 /* /probe: rows are petra_probe_row. MEASURE and PAIR in a name stand for each measure and each pair. */
 extern const petra_column_group petra_run_h5_probe_group;
@@ -131,15 +124,9 @@ void petra_run_h5_print_tables(FILE *out);
 /* Returns the size of a value of this type (not TEXT) in memory. */
 size_t petra_column_bytes(petra_column_type type);
 
-/* Return HDF5's type, in memory or in a file, of a column that is not TEXT (the library owns it), and its class. */
+/* Return HDF5's type, in memory or in a file, of a column that is not TEXT; the library owns it. */
 int64_t petra_column_memory_type(petra_column_type type);
 int64_t petra_column_file_type(petra_column_type type);
-int petra_column_class(petra_column_type type);
-
-/* Creates the compound type of a row of /model/stages, its members in the order of the columns, with `name_bytes` for
- * the name. In the file it is packed. In memory it is a petra_run_h5_stage whose pointer is skipped, followed by the
- * name. Negative on failure; the caller closes it. */
-int64_t petra_run_h5_stage_type(size_t name_bytes, bool in_memory);
 
 /* --- what the files run_h5*.c share --- */
 

@@ -94,10 +94,47 @@ petra_status petra_run_h5_put_table(petra_run_h5 *log, const petra_table_writing
 /* --- /model/stages --- */
 
 typedef struct stages_table {
-  const char *records; /* as in petra_run_h5_stage_type in memory */
-  size_t name_bytes;
+  const petra_stage_summary *rows;
   int32_t count;
+  size_t name_bytes; /* of the longest name */
 } stages_table;
+
+/* Returns the unit of a member in a run with such samples. */
+static const char *units_of(const petra_column *column, petra_sample_kind samples) {
+  const bool flops = column->offset == offsetof(petra_stage_summary, forward_flops);
+  return flops && samples == PETRA_SAMPLE_TOKENS ? "FLOP/window" : column->units;
+}
+
+/* The type of a name has a fixed length, because a name of variable length would be an object in h5py's table. */
+static hid_t name_type(size_t bytes) {
+  hid_t type = H5Tcopy(H5T_C_S1);
+  if (H5Tset_size(type, bytes) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0)
+    return type;
+  H5Tclose(type);
+  return -1;
+}
+
+/* Creates the compound type of a row, its members in the order of the columns: in memory a petra_stage_summary, in the
+ * file packed, with `name_bytes` for the name. Negative on failure; the caller closes it. */
+static hid_t stage_type(size_t name_bytes, bool in_memory) {
+  hid_t name = name_type(name_bytes), row = H5Tcreate(H5T_COMPOUND, sizeof(petra_stage_summary));
+  bool done = name >= 0 && row >= 0;
+  size_t packed = 0;
+  for (int c = 0; c < petra_run_h5_stage_group.count && done; c++) {
+    const petra_column *column = &petra_run_h5_stage_group.columns[c];
+    hid_t member = column->type == PETRA_COLUMN_TEXT ? name
+                   : in_memory                       ? petra_column_memory_type(column->type)
+                                                     : petra_column_file_type(column->type);
+    done = H5Tinsert(row, column->name, in_memory ? column->offset : packed, member) >= 0;
+    packed += H5Tget_size(member);
+  }
+  done = done && (in_memory || H5Tset_size(row, packed) >= 0);
+  H5Tclose(name);
+  if (done)
+    return row;
+  H5Tclose(row);
+  return -1;
+}
 
 /* Writes the units of the table's members, in their order. */
 static bool write_stages(petra_run_h5 *log, const void *what) {
@@ -105,13 +142,13 @@ static bool write_stages(petra_run_h5 *log, const void *what) {
   const petra_column_group *group = &petra_run_h5_stage_group;
   const char *units[PETRA_RUN_H5_MAX_COLUMNS];
   for (int c = 0; c < group->count; c++)
-    units[c] = petra_run_h5_stage_units(&group->columns[c], log->samples);
+    units[c] = units_of(&group->columns[c], log->samples);
   const petra_hdf5_set set = {.name = "model/stages",
-                              .type = petra_run_h5_stage_type(table->name_bytes, false),
-                              .memory = petra_run_h5_stage_type(table->name_bytes, true),
+                              .type = stage_type(table->name_bytes, false),
+                              .memory = stage_type(sizeof table->rows->name, true),
                               .rank = 1,
                               .extent = {table->count},
-                              .values = table->records,
+                              .values = table->rows,
                               .dimensions = &petra_dimension_table[group->dimension].name,
                               .legend = "units",
                               .texts = units,
@@ -122,26 +159,15 @@ static bool write_stages(petra_run_h5 *log, const void *what) {
   return done;
 }
 
-petra_status petra_run_h5_stages(petra_run_h5 *log, const petra_run_h5_stage *rows, int32_t count) {
-  size_t name_bytes = 1;
-  char *records = NULL;
+petra_status petra_run_h5_stages(petra_run_h5 *log, const petra_stage_summary *rows, int32_t count) {
+  stages_table table = {rows, count, 1};
   if (log->has_stages)
     return petra_fail(PETRA_INTERNAL, "%s: the stages are written twice", log->path);
   for (int32_t row = 0; row < count; row++)
-    if (strlen(rows[row].name) > name_bytes)
-      name_bytes = strlen(rows[row].name);
-  const size_t bytes = sizeof *rows + name_bytes;
-  PETRA_TRY(petra_allocate(&records, (size_t)count, bytes));
-  for (int32_t row = 0; row < count; row++) {
-    char *record = records + (size_t)row * bytes;
-    memcpy(record, &rows[row], sizeof *rows);
-    memcpy(record + sizeof *rows, rows[row].name, strlen(rows[row].name));
-  }
-  const stages_table table = {records, name_bytes, count};
-  petra_status status = petra_run_h5_extend(log, write_stages, &table, (int64_t)bytes * count);
-  petra_free(records);
+    if (strlen(rows[row].name) > table.name_bytes)
+      table.name_bytes = strlen(rows[row].name);
   log->has_stages = true;
-  return status;
+  return petra_run_h5_extend(log, write_stages, &table, (int64_t)sizeof *rows * count);
 }
 
 /* --- /memory --- */

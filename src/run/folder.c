@@ -194,26 +194,11 @@ void petra_folder_fini(petra_folder *folder) {
 }
 
 petra_status petra_folder_write_stages(const petra_folder *folder, const petra_plan *plan) {
-  petra_run_h5_stage *rows = NULL;
-  petra_stage_summary *summaries = NULL;
-  petra_status status;
+  petra_stage_summary *rows;
   PETRA_TRY(petra_allocate(&rows, (size_t)plan->stages, sizeof *rows));
-  PETRA_TRY_GOTO(status, petra_allocate(&summaries, (size_t)plan->stages, sizeof *summaries), done);
-  for (int j = 0; j < plan->stages; j++) {
-    const petra_stage_summary *summary = &summaries[j];
-    petra_plan_stage_summary(plan, j, &summaries[j]);
-    rows[j] = (petra_run_h5_stage){.stage = j + 1,
-                                   .name = summary->name,
-                                   .reversible = summary->reversible,
-                                   .parameters = summary->parameters,
-                                   .forward_flops = summary->forward_flops,
-                                   .forward_bytes = summary->forward_bytes,
-                                   .backward_bytes = summary->backward_bytes,
-                                   .delay = (int32_t)summary->delay};
-  }
-  status = petra_run_h5_stages(folder->run_h5, rows, plan->stages);
-done:
+  for (int j = 0; j < plan->stages; j++)
+    petra_plan_stage_summary(plan, j, &rows[j]);
+  petra_status status = petra_run_h5_stages(folder->run_h5, rows, plan->stages);
   petra_free(rows);
-  petra_free(summaries);
   return status;
 }

@@ -303,7 +303,8 @@ void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_sum
   const int64_t exact = message_bytes(plan, PETRA_FORMAT_NATIVE, &last->shape_out, last->streams_out);
   int64_t shared = 0;
   *out = (petra_stage_summary){
-      .reversible = true,
+      .stage = stage + 1,
+      .reversible = 1,
       .in = first->shape_in,
       .out = last->shape_out,
       .streams_in = first->streams_in,
@@ -329,10 +330,10 @@ void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_sum
     out->backward_bytes = message_bytes(plan, config->cluster.message.down, &first->shape_in,
                                         first->streams_in * (plan->inverts ? 2 : 1));
   int32_t stages = plan->stages;
-  out->delay = petra_method_distance(&plan->method, stages, stage + 1);
+  out->delay = (int32_t)petra_method_distance(&plan->method, stages, stage + 1);
   out->lag = petra_method_lag(&plan->method, stages, stage + 1);
   if (plan->distance) {
-    out->delay = plan->distance[stage].delay;
+    out->delay = (int32_t)plan->distance[stage].delay;
     out->lag = plan->distance[stage].lag;
   }
   if (plan->method.program->moment == PETRA_MOMENT_WINDOW)

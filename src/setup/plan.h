@@ -166,8 +166,9 @@ void petra_plan_kernels(const petra_plan *plan, int block, petra_kernel_list *ou
 
 /* A row of the table of stages. */
 typedef struct petra_stage_summary {
+  int32_t stage;              /* from 1 */
   char name[80];              /* "stem", "group1.block1", "group1.block1 .. group2.block1" */
-  bool reversible;            /* all its blocks are */
+  int32_t reversible;         /* 1 if all its blocks are, else 0 */
   petra_stream_shape in, out; /* shapes of one stream; a head's out is its logits */
   int streams_in, streams_out;
   int64_t parameters;
@@ -175,7 +176,7 @@ typedef struct petra_stage_summary {
   int64_t forward_bytes, backward_bytes; /* sizes of the messages that it sends up and down, per microbatch */
   int64_t forward_capacity; /* the largest message up: one of an evaluation is never quantised (cluster.message.up) */
   int64_t gradient_bytes;   /* bytes that its replicas average before an update: gradients and running statistics */
-  int64_t delay;            /* petra_method_distance; with a file, the largest */
+  int32_t delay;            /* petra_method_distance; with a file, the largest */
   int64_t lag;              /* largest number of updates between a microbatch's forward and its backward */
 } petra_stage_summary;
 
