@@ -86,7 +86,7 @@ static haddr_t lay_out_set(hid_t group, const petra_hdf5_set *what) {
     H5Pclose(list);
     list = -1;
   }
-  hid_t set = petra_hdf5_create_set(group, what, list);
+  hid_t set = petra_hdf5_create_set(group, what, false, list);
   haddr_t offset = set < 0 ? HADDR_UNDEF : H5Dget_offset(set);
   H5Dclose(set);
   return offset;

@@ -177,7 +177,7 @@ static int put_attribute(int64_t object, const char *name, hid_t file_type, hid_
   return result;
 }
 
-static int put_strings(int64_t object, const char *name, int count, const char *const *texts) {
+int petra_hdf5_put_texts(int64_t object, const char *name, const char *const *texts, int count) {
   hid_t type = H5Tcopy(H5T_C_S1);
   int result = -1;
   if (H5Tset_size(type, H5T_VARIABLE) >= 0 && H5Tset_cset(type, H5T_CSET_UTF8) >= 0)
@@ -187,11 +187,7 @@ static int put_strings(int64_t object, const char *name, int count, const char *
 }
 
 int petra_hdf5_put_text(int64_t object, const char *name, const char *text) {
-  return put_strings(object, name, -1, &text);
-}
-
-int petra_hdf5_put_texts(int64_t object, const char *name, const char *const *texts, int count) {
-  return put_strings(object, name, count, texts);
+  return petra_hdf5_put_texts(object, name, &text, -1);
 }
 
 int petra_hdf5_put_all(int64_t object, const char *const (*texts)[2], size_t count) {
@@ -270,24 +266,16 @@ petra_status petra_hdf5_get_text(const petra_hdf5_file *file, const char *name, 
   return status;
 }
 
-static petra_status get_integer(const petra_hdf5_file *file, const char *name, hid_t memory_type, void *out) {
+petra_status petra_hdf5_get_i32(const petra_hdf5_file *file, const char *name, int32_t *out) {
   hid_t type = -1;
   hid_t attribute = open_scalar(file->id, name, H5T_INTEGER, &type);
   if (attribute < 0)
     return petra_fail(PETRA_DATA, "%s: no attribute %s of type integer; expected a file of this kind that petra wrote",
                       file->path, name);
-  int result = H5Aread(attribute, memory_type, out);
+  int result = H5Aread(attribute, H5T_NATIVE_INT32, out);
   H5Tclose(type);
   H5Aclose(attribute);
   return result < 0 ? petra_fail(PETRA_DATA, "%s: attribute %s cannot be read", file->path, name) : PETRA_OK;
-}
-
-petra_status petra_hdf5_get_i32(const petra_hdf5_file *file, const char *name, int32_t *out) {
-  return get_integer(file, name, H5T_NATIVE_INT32, out);
-}
-
-petra_status petra_hdf5_get_u64(const petra_hdf5_file *file, const char *name, uint64_t *out) {
-  return get_integer(file, name, H5T_NATIVE_UINT64, out);
 }
 
 /* --- data sets and groups --- */
@@ -300,7 +288,7 @@ int64_t petra_hdf5_untimed(int64_t list_class) {
   return -1;
 }
 
-static hid_t create_set(int64_t folder, const petra_hdf5_set *s, bool growing, hid_t properties) {
+int64_t petra_hdf5_create_set(int64_t folder, const petra_hdf5_set *s, bool growing, int64_t properties) {
   hsize_t extent[PETRA_HDF5_RANK], maximum[PETRA_HDF5_RANK];
   for (int d = 0; d < s->rank; d++)
     extent[d] = maximum[d] = (hsize_t)s->extent[d];
@@ -313,20 +301,16 @@ static hid_t create_set(int64_t folder, const petra_hdf5_set *s, bool growing, h
   H5Sclose(space);
   H5Pclose(links);
   if (set < 0 || (s->units && petra_hdf5_put_text(set, "units", s->units) < 0) ||
-      (s->dimensions && put_strings(set, "DIMENSION_LABELS", s->rank, s->dimensions) < 0) ||
-      (s->legend && put_strings(set, s->legend, s->text_count, s->texts) < 0)) {
+      (s->dimensions && petra_hdf5_put_texts(set, "DIMENSION_LABELS", s->dimensions, s->rank) < 0) ||
+      (s->legend && petra_hdf5_put_texts(set, s->legend, s->texts, s->text_count) < 0)) {
     H5Dclose(set);
     return -1;
   }
   return set;
 }
 
-int64_t petra_hdf5_create_set(int64_t folder, const petra_hdf5_set *set, int64_t properties) {
-  return create_set(folder, set, false, properties);
-}
-
 int64_t petra_hdf5_write_set(int64_t folder, const petra_hdf5_set *set) {
-  hid_t id = create_set(folder, set, false, petra_hdf5_untimed(H5P_DATASET_CREATE));
+  hid_t id = petra_hdf5_create_set(folder, set, false, petra_hdf5_untimed(H5P_DATASET_CREATE));
   hid_t memory = set->memory ? H5Tcopy(set->memory) : H5Tget_native_type(set->type, H5T_DIR_ASCEND);
   bool done = id >= 0 && H5Dwrite(id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, set->values) >= 0;
   H5Tclose(memory);
@@ -365,7 +349,7 @@ static hid_t growing_properties(const petra_hdf5_set *s, int chunk_rows, bool co
 /* One row is allocated and taken back: HDF5 makes the index of the chunks with the first chunk, and a reader is not to
  * find a data set whose index is still on its way. */
 int64_t petra_hdf5_create_growing(int64_t folder, const petra_hdf5_set *s, int chunk_rows, bool compressed) {
-  hid_t set = create_set(folder, s, true, growing_properties(s, chunk_rows, compressed));
+  hid_t set = petra_hdf5_create_set(folder, s, true, growing_properties(s, chunk_rows, compressed));
   hsize_t none[PETRA_HDF5_RANK] = {0};
   for (int d = 1; d < s->rank; d++)
     none[d] = (hsize_t)s->extent[d];

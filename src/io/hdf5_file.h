@@ -92,9 +92,9 @@ typedef struct petra_hdf5_set {
   int text_count;
 } petra_hdf5_set;
 
-/* Creates the data set without values. Always closes `properties`, which may be negative if the call that created it
+/* Creates the data set without values; if `growing`, it can grow along its first dimension. Always closes `properties`, which may be negative if the call that created it
  * failed. Returns a negative number on failure, like the next two functions. */
-int64_t petra_hdf5_create_set(int64_t folder, const petra_hdf5_set *set, int64_t properties);
+int64_t petra_hdf5_create_set(int64_t folder, const petra_hdf5_set *set, bool growing, int64_t properties);
 
 /* Creates it with its values. */
 int64_t petra_hdf5_write_set(int64_t folder, const petra_hdf5_set *set);
@@ -116,8 +116,8 @@ int64_t petra_hdf5_create_group(int64_t folder, const char *name);
 /* Creates a group that is filled later; false on failure. */
 bool petra_hdf5_put_group(int64_t folder, const char *name);
 
-/* Attributes of `object`; negative on failure. Texts are of variable length, UTF-8: h5py shows them as str. `put_all`
- * takes pairs of a name and its text. */
+/* Attributes of `object`; negative on failure. Texts are of variable length, UTF-8: h5py shows them as str. A negative
+ * count of texts is a single text. `put_all` takes pairs of a name and its text. */
 int petra_hdf5_put_text(int64_t object, const char *name, const char *text);
 int petra_hdf5_put_texts(int64_t object, const char *name, const char *const *texts, int count);
 int petra_hdf5_put_all(int64_t object, const char *const (*texts)[2], size_t count);
@@ -129,7 +129,6 @@ int petra_hdf5_put_u64(int64_t object, const char *name, uint64_t value);
 /* Reads attributes of the root. PETRA_DATA: missing or of another type, a text of over 16 MiB. */
 petra_status petra_hdf5_get_text(const petra_hdf5_file *file, const char *name, char **out);
 petra_status petra_hdf5_get_i32(const petra_hdf5_file *file, const char *name, int32_t *out);
-petra_status petra_hdf5_get_u64(const petra_hdf5_file *file, const char *name, uint64_t *out);
 
 /* HDF5 files that are built in memory and then written completely (io/file.h), so that a good file is never replaced by
  * an incomplete one. Private to src/io; HDF5's identifiers (hid_t) appear here as int64_t. All but the last are to be

@@ -35,30 +35,22 @@ petra_status petra_folder_of(const petra_config *config, const char *output, cha
 }
 
 /* Returns false if another process has the lock; file systems without locks refuse nothing. */
-static bool try_lock(int folder, int operation) {
-  return flock(folder, operation | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+static bool try_lock(int folder) {
+  return flock(folder, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
-petra_status petra_folder_try_lock(const char *path, int operation, int *out) {
-  int lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock < 0)
-    return petra_fail(PETRA_IO, "%s: cannot open this folder: %s", path, strerror(errno));
-  bool taken = !try_lock(lock, operation);
-  if (taken) { /* perhaps by a reader, for a moment */
-    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-    taken = !try_lock(lock, operation);
-  }
-  if (taken)
-    close(lock);
-  *out = taken ? -1 : lock;
-  return PETRA_OK;
-}
-
-petra_status petra_folder_lock(const char *path, int operation, const char *holder, const char *expected, int *out) {
-  PETRA_TRY(petra_folder_try_lock(path, operation, out));
-  if (*out < 0)
-    return petra_fail(PETRA_IO, "%s: another %s is writing to this folder; expected %s", path, holder, expected);
-  return PETRA_OK;
+static petra_status lock(petra_folder *folder) {
+  folder->open = open(folder->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder->open < 0)
+    return petra_fail(PETRA_IO, "%s: cannot open this folder: %s", folder->path, strerror(errno));
+  if (try_lock(folder->open))
+    return PETRA_OK;
+  nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* perhaps by a reader, for a moment */
+  if (try_lock(folder->open))
+    return PETRA_OK;
+  return petra_fail(PETRA_IO,
+                    "%s: another run is writing to this folder; expected a folder of its own (--output or run.name)",
+                    folder->path);
 }
 
 static petra_status print_config(const void *config, FILE *out) {
@@ -69,7 +61,7 @@ petra_status petra_folder_expand_config(const petra_config *config, char **out, 
   return petra_text_print(print_config, config, "the text of the config", out, size);
 }
 
-petra_status petra_folder_write_config(const char *directory, const char *text, size_t size) {
+static petra_status write_config(const char *directory, const char *text, size_t size) {
   char *path;
   PETRA_TRY(petra_join_path(directory, "config.yaml", &path));
   petra_status status = petra_file_write_atomically(path, text, size);
@@ -154,8 +146,7 @@ petra_status petra_folder_open(petra_folder *folder, const petra_config *config,
                                petra_folder_use use) {
   *folder = (petra_folder){.open = -1};
   PETRA_TRY(petra_folder_of(config, output, &folder->path));
-  PETRA_TRY(
-      petra_folder_lock(folder->path, LOCK_EX, "run", "a folder of its own (--output or run.name)", &folder->open));
+  PETRA_TRY(lock(folder));
   PETRA_TRY(petra_folder_admit(folder, config, use));
   return petra_folder_expand_config(config, &folder->config, &folder->config_size);
 }
@@ -173,7 +164,7 @@ petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, pe
   about->device_of = petra_program_devices(&plan->program) < plan->stages ? plan->program.device_of : NULL;
   petra_status status = petra_run_h5_create(path, about, &folder->run_h5);
   petra_free(path);
-  return status == PETRA_OK ? petra_folder_write_config(folder->path, folder->config, folder->config_size) : status;
+  return status == PETRA_OK ? write_config(folder->path, folder->config, folder->config_size) : status;
 }
 
 petra_status petra_folder_complete(petra_folder *folder) {

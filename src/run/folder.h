@@ -86,15 +86,5 @@ void petra_folder_fini(petra_folder *folder);
 petra_status petra_folder_of_run(const petra_config *config, const char *output, char **out);
 petra_status petra_folder_of(const petra_config *config, const char *output, char **out);
 
-/* Locks a folder with flock's `operation`, LOCK_EX or LOCK_SH. `holder` says in the error message who else may have the
- * lock, `expected` what to do then. */
-petra_status petra_folder_lock(const char *path, int operation, const char *holder, const char *expected, int *out);
-
-/* Does the same, but sets *out to -1 without an error if another process has the lock. */
-petra_status petra_folder_try_lock(const char *path, int operation, int *out);
-
 /* Returns the expanded config as a string. Free with petra_free. */
 petra_status petra_folder_expand_config(const petra_config *config, char **out, size_t *size);
-
-/* Writes DIR/config.yaml. */
-petra_status petra_folder_write_config(const char *directory, const char *text, size_t size);
