@@ -35,17 +35,16 @@ static const attribute transformers[] = {{"context", offsetof(petra_profile, con
                                          {"kv_heads", offsetof(petra_profile, kv_heads)},
                                          {"hidden", offsetof(petra_profile, hidden)},
                                          {"patch", offsetof(petra_profile, patch)}}; /* if they are not 0 */
-static const attribute names[] = {{"family", offsetof(petra_profile, family)},
-                                  {"stem", offsetof(petra_profile, stem)},
-                                  {"downsample", offsetof(petra_profile, downsample)},
-                                  {"precision", offsetof(petra_profile, precision)}};
-/* Older files lack these: their networks have the defaults of the config. */
 static const struct {
   attribute name;
-  const char *missing;
-} newer_names[] = {{{"shape", offsetof(petra_profile, shape)}, "pyramid"},
-                   {{"bottleneck", offsetof(petra_profile, bottleneck)}, "standard"},
-                   {{"coupling", offsetof(petra_profile, coupling)}, "additive"}};
+  const char *missing; /* of older files that lack it: the default of the config; NULL: all files have it */
+} names[] = {{{"family", offsetof(petra_profile, family)}, NULL},
+             {{"stem", offsetof(petra_profile, stem)}, NULL},
+             {{"shape", offsetof(petra_profile, shape)}, "pyramid"},
+             {{"bottleneck", offsetof(petra_profile, bottleneck)}, "standard"},
+             {{"coupling", offsetof(petra_profile, coupling)}, "additive"},
+             {{"downsample", offsetof(petra_profile, downsample)}, NULL},
+             {{"precision", offsetof(petra_profile, precision)}, NULL}};
 
 /* A data set of one value, or of a few statistics, for each stage or each size of a message. */
 typedef struct column {
@@ -158,20 +157,10 @@ typedef struct writing {
 } writing;
 
 static bool put_texts(hid_t file, const petra_profile *profile, const petra_profile_about *about) {
-  const char *const texts[][2] = {
-      {"petra_version", PACKAGE_VERSION},
-      {"git_commit", petra_version_git_commit()},
-      {"command", about->command},
-      {"backend", about->backend},
-      {"libraries", about->libraries},
-      {"method", about->method},
-      {"family", profile->family},
-      {"stem", profile->stem},
-      {"shape", profile->shape},
-      {"bottleneck", profile->bottleneck},
-      {"coupling", profile->coupling},
-      {"downsample", profile->downsample},
-      {"precision", profile->precision},
+  const char *const facts[][2] = {{"petra_version", PACKAGE_VERSION}, {"git_commit", petra_version_git_commit()},
+                                  {"command", about->command},        {"backend", about->backend},
+                                  {"libraries", about->libraries},    {"method", about->method}};
+  const char *const explanations[][2] = {
       {"clock", "CLOCK_MONOTONIC"},
       {"forward", "F of the method's stage; last stage: forward and loss, with what its backward needs"},
       {"backward", "B of a stage that keeps its graph; last stage: F, loss and B in one action, less forward"},
@@ -181,7 +170,10 @@ static bool put_texts(hid_t file, const petra_profile *profile, const petra_prof
       {"weight_gradient",
        "the backend's operations for the gradients of convolution filters and of the fully connected layer, "
        "timed by themselves; at most backward"}};
-  return petra_hdf5_put_all(file, texts, COUNT(texts)) >= 0;
+  bool done = petra_hdf5_put_all(file, facts, COUNT(facts)) >= 0;
+  for (size_t i = 0; i < COUNT(names) && done; i++)
+    done = petra_hdf5_put_text(file, names[i].name.name, (const char *)profile + names[i].name.offset) >= 0;
+  return done && petra_hdf5_put_all(file, explanations, COUNT(explanations)) >= 0;
 }
 
 static bool put_numbers(hid_t file, const petra_profile *profile, const petra_profile_about *about) {
@@ -299,12 +291,10 @@ static petra_status read_attributes(const reader *r) {
     if (H5Aexists(r->file->id, transformers[i].name) > 0)
       PETRA_TRY(petra_hdf5_get_i32(r->file, transformers[i].name, (int32_t *)(at + transformers[i].offset)));
   for (size_t i = 0; i < COUNT(names); i++)
-    PETRA_TRY(read_name(r, &names[i]));
-  for (size_t i = 0; i < COUNT(newer_names); i++)
-    if (H5Aexists(r->file->id, newer_names[i].name.name) > 0)
-      PETRA_TRY(read_name(r, &newer_names[i].name));
+    if (!names[i].missing || H5Aexists(r->file->id, names[i].name.name) > 0)
+      PETRA_TRY(read_name(r, &names[i].name));
     else
-      snprintf(at + newer_names[i].name.offset, sizeof r->profile->family, "%s", newer_names[i].missing);
+      snprintf(at + names[i].name.offset, sizeof r->profile->family, "%s", names[i].missing);
   return PETRA_OK;
 }
 

@@ -151,6 +151,17 @@ petra_status petra_folder_open(petra_folder *folder, const petra_config *config,
   return petra_folder_expand_config(config, &folder->config, &folder->config_size);
 }
 
+/* Writes /model/stages. */
+static petra_status write_stages(const petra_folder *folder, const petra_plan *plan) {
+  petra_stage_summary *rows;
+  PETRA_TRY(petra_allocate(&rows, (size_t)plan->stages, sizeof *rows));
+  for (int j = 0; j < plan->stages; j++)
+    petra_plan_stage_summary(plan, j, &rows[j]);
+  petra_status status = petra_run_h5_stages(folder->run_h5, rows, plan->stages);
+  petra_free(rows);
+  return status;
+}
+
 petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, petra_run_h5_about *about) {
   char *path;
   if (folder->overwrites)
@@ -164,7 +175,9 @@ petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, pe
   about->device_of = petra_program_devices(&plan->program) < plan->stages ? plan->program.device_of : NULL;
   petra_status status = petra_run_h5_create(path, about, &folder->run_h5);
   petra_free(path);
-  return status == PETRA_OK ? write_config(folder->path, folder->config, folder->config_size) : status;
+  PETRA_TRY(status);
+  PETRA_TRY(write_config(folder->path, folder->config, folder->config_size));
+  return about->image || plan->config->cluster.stages > 0 ? PETRA_OK : write_stages(folder, plan);
 }
 
 petra_status petra_folder_complete(petra_folder *folder) {
@@ -182,14 +195,4 @@ void petra_folder_fini(petra_folder *folder) {
     close(folder->open);
   petra_free(folder->config);
   petra_free(folder->path);
-}
-
-petra_status petra_folder_write_stages(const petra_folder *folder, const petra_plan *plan) {
-  petra_stage_summary *rows;
-  PETRA_TRY(petra_allocate(&rows, (size_t)plan->stages, sizeof *rows));
-  for (int j = 0; j < plan->stages; j++)
-    petra_plan_stage_summary(plan, j, &rows[j]);
-  petra_status status = petra_run_h5_stages(folder->run_h5, rows, plan->stages);
-  petra_free(rows);
-  return status;
 }

@@ -67,16 +67,13 @@ bool petra_folder_reads_cudnn_file(const petra_folder *folder, const petra_confi
 petra_status petra_folder_remove_checkpoint(const petra_folder *folder);
 
 /* Sets an earlier run aside, with --overwrite. Creates run.h5, with config, seed and actions of `about` as the config
- * says, then config.yaml. A full disk refuses run.h5, so it comes first. */
+ * says, then config.yaml. A full disk refuses run.h5, so it comes first. A new log of a model gets its stages. */
 petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, petra_run_h5_about *about);
 
 /* Checks that all ranks have the same folder; creates it. A separate host may have a folder with this path and the same
  * files in it: rank 0 creates a file with a random name, which the others look for, and removes it. All ranks call
  * this. */
 petra_status petra_folder_share(const petra_config *config, const char *output, petra_ranks *ranks);
-
-/* Writes /model/stages. */
-petra_status petra_folder_write_stages(const petra_folder *folder, const petra_plan *plan);
 
 /* Completes and closes run.h5. The run counts as begun by now. */
 petra_status petra_folder_complete(petra_folder *folder);

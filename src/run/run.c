@@ -42,20 +42,13 @@ petra_status petra_run_place(petra_run *run) {
   return petra_rank_times_init(&run->times, &run->plan.program);
 }
 
-petra_status petra_run_begin(petra_run *run, petra_run_h5_about *about) {
-  PETRA_TRY(petra_folder_begin(&run->folder, &run->plan, about));
-  if (run->resume || run->config->cluster.stages > 0)
-    return PETRA_OK;
-  return petra_folder_write_stages(&run->folder, &run->plan);
-}
-
 static petra_status open_folder(petra_run *run) {
   petra_run_h5_about about = {.command = run->options.command_line, .backend = run->ops->backend, .libraries = ""};
   const petra_folder_use use = run->options.resume      ? PETRA_FOLDER_RESUME
                                : run->options.overwrite ? PETRA_FOLDER_OVERWRITE
                                                         : PETRA_FOLDER_NEW;
   PETRA_TRY(petra_folder_open(&run->folder, run->config, run->options.output, use));
-  return run->ops->begin ? run->ops->begin(run, &about) : petra_run_begin(run, &about);
+  return run->ops->begin ? run->ops->begin(run, &about) : petra_folder_begin(&run->folder, &run->plan, &about);
 }
 
 /* Ranks record their own actions, which run.h5 and the trace receive when the run is over. */

@@ -24,7 +24,7 @@ typedef struct petra_run_ops {
   /* Prints what must be the same on all ranks, which then compare it: a petra_text_printer of the run. */
   petra_status (*compare)(const void *run, FILE *out);
   petra_status (*connect)(petra_run *run); /* after the comparison; still nothing is written */
-  /* Calls petra_run_begin in the open folder, with the attributes of run.h5. */
+  /* Calls petra_folder_begin in the open folder, with the attributes of run.h5. */
   petra_status (*begin)(petra_run *run, petra_run_h5_about *about);
   petra_status (*observe)(petra_run *run); /* creates observers that need the folder */
   /* Is called on all ranks after rank 0 has opened the folder; `status` is that of this rank. NULL: they only agree on
@@ -117,9 +117,6 @@ static inline bool petra_run_keeps_best(const petra_run *run) {
 
 /* Places the stages on the ranks and names them in messages. petra_run_destroy undoes it. */
 petra_status petra_run_place(petra_run *run);
-
-/* Begins run.h5 and config.yaml in the open folder, with the stages of a model. */
-petra_status petra_run_begin(petra_run *run, petra_run_h5_about *about);
 
 /* --- training_files.c --- */
 

@@ -116,7 +116,7 @@ petra_status petra_run_open_files(petra_run *run, petra_run_h5_about *about) {
   if (status == PETRA_OK && run->options.resume && run->options.print)
     print_resumed(run);
   if (status == PETRA_OK)
-    status = petra_run_begin(run, about);
+    status = petra_folder_begin(&run->folder, &run->plan, about);
   petra_free(log);
   return status;
 }
