@@ -115,7 +115,7 @@ typedef enum {
 
 typedef struct petra_run_h5_pace {
   int32_t stages, ranks;
-  double microbatch_s[PETRA_PACE_COLUMNS];
+  double *microbatch_s;                  /* (PETRA_PACE_COLUMNS) */
   double (*stage_s)[PETRA_PACE_COLUMNS]; /* per stage: seconds in actions of a microbatch */
   double (*busy)[PETRA_PACE_COLUMNS]; /* per rank: share of the time between the first action and the last one's end */
 } petra_run_h5_pace;

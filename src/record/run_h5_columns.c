@@ -163,9 +163,9 @@ static const petra_column simulate_columns[] = {
 };
 
 static const petra_column pace_columns[] = {
-    COLUMN(petra_run_h5_pace_table, microbatch_s, F64, "s", "time per microbatch, defined as for a simulation, without evaluations and checkpoints", OF(PETRA_DIMENSION_FIGURE)),
-    COLUMN(petra_run_h5_pace_table, stage_s, F64, "s", "time per microbatch in actions of the stage: the mean forward, plus all other actions divided by the number of microbatches sent back; it includes turning tensors into messages and back, and excludes waiting", OF(PETRA_DIMENSION_STAGE, PETRA_DIMENSION_FIGURE)),
-    COLUMN(petra_run_h5_pace_table, busy, F64, "1", "for the ranks of replica 0: fraction of time in which the rank performs actions; the time runs from the start of the first action to the end of the last, without evaluations and checkpoints", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_FIGURE)),
+    COLUMN(petra_run_h5_pace, microbatch_s, F64, "s", "time per microbatch, defined as for a simulation, without evaluations and checkpoints", OF(PETRA_DIMENSION_FIGURE)),
+    COLUMN(petra_run_h5_pace, stage_s, F64, "s", "time per microbatch in actions of the stage: the mean forward, plus all other actions divided by the number of microbatches sent back; it includes turning tensors into messages and back, and excludes waiting", OF(PETRA_DIMENSION_STAGE, PETRA_DIMENSION_FIGURE)),
+    COLUMN(petra_run_h5_pace, busy, F64, "1", "for the ranks of replica 0: fraction of time in which the rank performs actions; the time runs from the start of the first action to the end of the last, without evaluations and checkpoints", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_FIGURE)),
 };
 /* clang-format on */
 

@@ -88,9 +88,6 @@ typedef struct petra_run_h5_ranks_table {
   const int32_t *of_stage, *replica;
   const int64_t *time_ns, *sent; /* (R, PETRA_RUN_H5_RANK_TIMES), (R, PETRA_RUN_H5_RANK_SENT) */
 } petra_run_h5_ranks_table;
-typedef struct petra_run_h5_pace_table {
-  const double *microbatch_s, *stage_s, *busy; /* (figure), (J, figure), (R, figure) */
-} petra_run_h5_pace_table;
 extern const petra_column_group petra_run_h5_local_group;       /* petra_run_h5_local */
 extern const petra_column_group petra_run_h5_memory_group;      /* petra_run_h5_peaks */
 extern const petra_column_group petra_run_h5_backend_group;     /* const petra_run_h5_backend * */
@@ -98,7 +95,7 @@ extern const petra_column_group petra_run_h5_memory_time_group; /* petra_run_h5_
 extern const petra_column_group petra_run_h5_probe_peak_group;  /* const int64_t *, of the categories */
 extern const petra_column_group petra_run_h5_ranks_group;       /* petra_run_h5_ranks_table */
 extern const petra_column_group petra_run_h5_simulate_group;    /* petra_run_h5_simulation */
-extern const petra_column_group petra_run_h5_pace_group;        /* petra_run_h5_pace_table */
+extern const petra_column_group petra_run_h5_pace_group;        /* petra_run_h5_pace */
 
 /* The name of a dimension in the file, and the names of its indices, which the attribute `legend` lists. */
 typedef struct petra_dimension_facts {

@@ -241,12 +241,10 @@ petra_status petra_run_h5_simulated(petra_run_h5 *log, const petra_run_h5_simula
 }
 
 petra_status petra_run_h5_pace_write(petra_run_h5 *log, const petra_run_h5_pace *pace) {
-  const petra_run_h5_pace_table values = {pace->microbatch_s, (const double *)pace->stage_s,
-                                          (const double *)pace->busy};
   return petra_run_h5_put_table(
       log, &(petra_table_writing){
                .group = &petra_run_h5_pace_group,
-               .values = &values,
+               .values = pace,
                .extents = {[PETRA_DIMENSION_STAGE] = pace->stages, [PETRA_DIMENSION_RANK] = pace->ranks}});
 }
 

@@ -98,9 +98,10 @@ static petra_status write_pace(pace_writer *p, const petra_rank_times *times, pe
 }
 
 petra_status petra_run_write_pace(petra_run *run) {
+  double microbatch_s[PETRA_PACE_COLUMNS];
   pace_writer p = {.plan = &run->plan,
                    .placement = &run->placement,
-                   .pace = {.stages = run->plan.stages, .ranks = run->placement.places}};
+                   .pace = {.stages = run->plan.stages, .ranks = run->placement.places, .microbatch_s = microbatch_s}};
   if (run->placement.replica > 0)
     petra_rank_times_forget(&run->times);
   PETRA_TRY(petra_execution_gather_times(&run->times, run->ranks));
