@@ -46,98 +46,79 @@ static const struct {
              {{"downsample", offsetof(petra_profile, downsample)}, NULL},
              {{"precision", offsetof(petra_profile, precision)}, NULL}};
 
+typedef enum value_type { I32, I64, F64 } value_type;
+
 /* A data set of one value, or of a few statistics, for each stage or each size of a message. */
 typedef struct column {
   const char *group, *name, *units;
   size_t offset;    /* of the member in petra_profile_stage or petra_profile_message */
-  hid_t type;       /* in the file; the member is an int32_t, int64_t or double, or so many doubles as `width` says */
-  int width;        /* 1: one value */
+  value_type type;  /* in the file; the member has 8 bytes */
+  int width;        /* 1: one value; else so many doubles */
   double low, high; /* what a reader takes; reals are finite */
 } column;
 
 /* What the rows of a table are: stages or sizes of messages. */
 typedef struct table {
-  const char *dimension, *first; /* the data set that says how many rows there are */
+  const char *dimension, *statistics[6];
   size_t stride;
   int64_t maximum;
-  const char *statistics[6];
+  const column *columns; /* the first one says how many rows there are */
+  int count;
 } table;
-#define STATISTICS "minimum", "first quartile", "median", "third quartile", "maximum"
-static const table of_stages = {"stage", "/stages/blocks", sizeof(petra_profile_stage), MAX_STAGES, {STATISTICS}};
-static const table of_messages = {
-    "message", "/link/bytes", sizeof(petra_profile_message), PETRA_PROFILE_MESSAGES, {STATISTICS, "mean"}};
-static const double MAX_S = 1e6; /* as for the costs of a config */
 
-enum { INTEGERS = 3, LINK = 6, BYTES = 0, ALONE = 2, CARRY = 5 };
-
-static column integer_of(int index) {
-  const column columns[INTEGERS] = {
-      {"/stages", "blocks", "count", offsetof(petra_profile_stage, blocks), H5T_STD_I32LE, 1, 1, MAX_STAGES},
-      {"/stages", "forward_bytes", "byte", offsetof(petra_profile_stage, forward_bytes), H5T_STD_I64LE, 1, 0, INFINITY},
-      {"/stages", "backward_bytes", "byte", offsetof(petra_profile_stage, backward_bytes), H5T_STD_I64LE, 1, 0,
-       INFINITY}};
-  return columns[index];
-}
-
-static column times(const char *group, const char *name, size_t offset, int width) {
-  return (column){group, name, "s", offset, H5T_IEEE_F64LE, width, 0, MAX_S};
-}
-
-static column mean_of(petra_profile_part part) {
-  const size_t offset = offsetof(petra_profile_stage, part) + (size_t)part * sizeof(petra_spread);
-  return times("/stages", petra_profile_part_name(part), offset + offsetof(petra_spread, mean), 1);
-}
-
-/* What it is the mean of: the rest of a petra_spread. It may be below 0 (docs/hdf5-schema.md). */
-static column spread_of(petra_profile_part part) {
-  const size_t offset = offsetof(petra_profile_stage, part) + (size_t)part * sizeof(petra_spread);
-  column spread = times("/spread", petra_profile_part_name(part), offset, SPREAD);
-  spread.low = -DBL_MAX;
-  spread.high = DBL_MAX;
-  return spread;
-}
-
+#define MAX_S 1e6 /* as for the costs of a config */
+#define IN_STAGE(member) offsetof(petra_profile_stage, member)
+#define IN_MESSAGE(member) offsetof(petra_profile_message, member)
+#define TIMES(group, name, offset, width)                                                                              \
+  { group, name, "s", offset, F64, width, 0, MAX_S }
+#define PART_LIST(X)                                                                                                   \
+  X("forward", PETRA_PROFILE_FORWARD)                                                                                  \
+  X("backward", PETRA_PROFILE_BACKWARD)                                                                                \
+  X("reconstruct", PETRA_PROFILE_RECONSTRUCT)                                                                          \
+  X("weight_gradient", PETRA_PROFILE_WEIGHT_GRADIENT)                                                                  \
+  X("update", PETRA_PROFILE_UPDATE)
+/* The mean of a part, and what it is the mean of: the rest of a petra_spread. It may be below 0
+ * (docs/hdf5-schema.md). */
+#define PART(name, part_)                                                                                              \
+  TIMES("/stages", name, IN_STAGE(part[part_].mean), 1),                                                               \
+      {"/spread", name, "s", IN_STAGE(part[part_]), F64, SPREAD, -DBL_MAX, DBL_MAX},
 /* The mean while the other ranks waited. */
-static column alone_of(petra_profile_part part) {
-  return times("/alone", petra_profile_part_name(part),
-               offsetof(petra_profile_stage, alone_s) + (size_t)part * sizeof(double), 1);
-}
-
-static column link_of(int index) {
-  const column columns[LINK] = {
-      [BYTES] = {"/link", "bytes", "byte", offsetof(petra_profile_message, bytes), H5T_STD_I64LE, 1, 1, INFINITY},
-      times("/link", "time", offsetof(petra_profile_message, time), SPREAD + 1),
-      [ALONE] = times("/link", "alone", offsetof(petra_profile_message, alone), SPREAD + 1),
-      times("/link", "pack", offsetof(petra_profile_message, pack_s), 1),
-      times("/link", "unpack", offsetof(petra_profile_message, unpack_s), 1),
-      [CARRY] = times("/link", "carry", offsetof(petra_profile_message, carry_s), 1)};
-  return columns[index];
-}
+#define PART_ALONE(name, part_) TIMES("/alone", name, IN_STAGE(alone_s[part_]), 1),
+static const column stage_columns[] = {
+    {"/stages", "blocks", "count", IN_STAGE(blocks), I32, 1, 1, MAX_STAGES},
+    {"/stages", "forward_bytes", "byte", IN_STAGE(forward_bytes), I64, 1, 0, INFINITY},
+    {"/stages", "backward_bytes", "byte", IN_STAGE(backward_bytes), I64, 1, 0, INFINITY},
+    PART_LIST(PART) PART_LIST(PART_ALONE)};
+static const column link_columns[] = {{"/link", "bytes", "byte", IN_MESSAGE(bytes), I64, 1, 1, INFINITY},
+                                      TIMES("/link", "time", IN_MESSAGE(time), SPREAD + 1),
+                                      TIMES("/link", "alone", IN_MESSAGE(alone), SPREAD + 1),
+                                      TIMES("/link", "pack", IN_MESSAGE(pack_s), 1),
+                                      TIMES("/link", "unpack", IN_MESSAGE(unpack_s), 1),
+                                      TIMES("/link", "carry", IN_MESSAGE(carry_s), 1)};
 _Static_assert(sizeof(petra_spread) == (SPREAD + 1) * sizeof(double) &&
                    offsetof(petra_spread, mean) == SPREAD * sizeof(double),
                "a spread is its columns");
 
-/* Moves the values of a column between the rows and a list, in which integers are int64_t. */
-static void move(const column *c, const table *t, void *rows, int64_t row, void *list, bool to_list) {
-  const size_t bytes = 8 * (size_t)c->width;
-  char *member = (char *)rows + (size_t)row * t->stride + c->offset, *item = (char *)list + (size_t)row * bytes;
-  int64_t integer = 0;
-  int32_t narrow;
-  if (c->type != H5T_STD_I32LE) {
-    memcpy(to_list ? item : member, to_list ? member : item, bytes);
-  } else if (to_list) {
-    memcpy(&narrow, member, sizeof narrow);
-    integer = narrow;
-    memcpy(item, &integer, sizeof integer);
-  } else {
-    memcpy(&integer, item, sizeof integer);
-    narrow = (int32_t)integer;
-    memcpy(member, &narrow, sizeof narrow);
-  }
+#define STATISTICS "minimum", "first quartile", "median", "third quartile", "maximum"
+static const table of_stages = {"stage",    {STATISTICS},  sizeof(petra_profile_stage),
+                                MAX_STAGES, stage_columns, COUNT(stage_columns)};
+static const table of_messages = {
+    "message",    {STATISTICS, "mean"}, sizeof(petra_profile_message), PETRA_PROFILE_MESSAGES,
+    link_columns, COUNT(link_columns)};
+
+/* Returns true if a file has the column only if the times of what ranks do alone are known. */
+static bool is_alone(const column *c) {
+  return strcmp(c->group, "/alone") == 0 || strcmp(c->name, "alone") == 0;
+}
+
+/* Returns the bytes of a row of the column: numbers of 8 bytes. */
+static size_t bytes_of(const column *c) {
+  return 8 * (size_t)c->width;
 }
 
 const char *petra_profile_part_name(petra_profile_part part) {
-  static const char *const parts[] = {"forward", "backward", "reconstruct", "weight_gradient", "update"};
+#define NAME(name, part) name,
+  static const char *const parts[] = {PART_LIST(NAME)};
   return parts[part];
 }
 
@@ -197,50 +178,44 @@ static bool put_numbers(hid_t file, const petra_profile *profile, const petra_pr
   return done;
 }
 
-static bool put_column(hid_t file, column c, const table *t, void *rows, int64_t count, void *list) {
+static bool put_column(hid_t file, const column *c, const table *t, const char *rows, int64_t count, void *list) {
+  const hid_t types[] = {[I32] = H5T_STD_I32LE, [I64] = H5T_STD_I64LE, [F64] = H5T_IEEE_F64LE};
   const char *const dimensions[] = {t->dimension, "statistic"};
   char name[64];
-  snprintf(name, sizeof name, "%s/%s", c.group + 1, c.name);
+  snprintf(name, sizeof name, "%s/%s", c->group + 1, c->name);
   for (int64_t row = 0; row < count; row++)
-    move(&c, t, rows, row, list, true);
+    memcpy((char *)list + (size_t)row * bytes_of(c), rows + (size_t)row * t->stride + c->offset, bytes_of(c));
   const petra_hdf5_set set = {.name = name,
-                              .type = c.type,
-                              .memory = c.type == H5T_IEEE_F64LE ? H5T_NATIVE_DOUBLE : H5T_NATIVE_INT64,
-                              .rank = c.width > 1 ? 2 : 1,
-                              .extent = {count, c.width},
+                              .type = types[c->type],
+                              .memory = c->type == F64 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_INT64,
+                              .rank = c->width > 1 ? 2 : 1,
+                              .extent = {count, c->width},
                               .values = list,
-                              .units = c.units,
+                              .units = c->units,
                               .dimensions = dimensions,
-                              .legend = c.width > 1 ? "columns" : NULL,
+                              .legend = c->width > 1 ? "columns" : NULL,
                               .texts = t->statistics,
-                              .text_count = c.width};
+                              .text_count = c->width};
   return petra_hdf5_put_set(file, &set);
 }
 
-/* The means under /stages, what they are the means of under /spread. */
-static bool put_stages(hid_t file, const writing *w) {
-  const int32_t count = w->profile->stages;
-  petra_profile_stage *stage = w->profile->stage;
-  bool done = petra_hdf5_put_group(file, "stages") && petra_hdf5_put_group(file, "spread");
-  for (int i = 0; i < INTEGERS && done; i++)
-    done = put_column(file, integer_of(i), &of_stages, stage, count, w->values);
-  for (int part = 0; part < PETRA_PROFILE_PARTS && done; part++)
-    done = put_column(file, mean_of((petra_profile_part)part), &of_stages, stage, count, w->values) &&
-           put_column(file, spread_of((petra_profile_part)part), &of_stages, stage, count, w->values);
-  for (int part = 0; part < PETRA_PROFILE_PARTS && done && w->profile->has_alone; part++)
-    done = put_column(file, alone_of((petra_profile_part)part), &of_stages, stage, count, w->values);
+static bool put_table(hid_t file, const table *t, const void *rows, int64_t count, const writing *w) {
+  bool done = true;
+  for (int c = 0; c < t->count && done; c++)
+    done = (is_alone(&t->columns[c]) && !w->profile->has_alone) ||
+           put_column(file, &t->columns[c], t, rows, count, w->values);
   return done;
 }
 
+static bool put_stages(hid_t file, const writing *w) {
+  return petra_hdf5_put_group(file, "stages") && petra_hdf5_put_group(file, "spread") &&
+         put_table(file, &of_stages, w->profile->stage, w->profile->stages, w);
+}
+
 static bool put_link(hid_t file, const writing *w) {
-  petra_profile_message message[PETRA_PROFILE_MESSAGES];
-  memcpy(message, w->profile->message, sizeof message);
-  bool done = petra_hdf5_put_i32(file, "ranks", w->profile->ranks) >= 0 &&
-              petra_hdf5_put_i32(file, "hosts", w->profile->hosts) >= 0 && petra_hdf5_put_group(file, "link");
-  for (int c = 0; c < LINK && done; c++)
-    done = (c == ALONE && !w->profile->has_alone) ||
-           put_column(file, link_of(c), &of_messages, message, w->profile->messages, w->values);
-  return done;
+  return petra_hdf5_put_i32(file, "ranks", w->profile->ranks) >= 0 &&
+         petra_hdf5_put_i32(file, "hosts", w->profile->hosts) >= 0 && petra_hdf5_put_group(file, "link") &&
+         put_table(file, &of_messages, w->profile->message, w->profile->messages, w);
 }
 
 static petra_status put_all(const petra_hdf5_file *image, const void *what) {
@@ -268,7 +243,7 @@ petra_status petra_profile_write(const char *path, const petra_profile *profile,
 typedef struct reader {
   const petra_hdf5_file *file;
   petra_profile *profile;
-  void *values; /* room for the values of a data set */
+  void *values; /* the same */
 } reader;
 
 static petra_status read_name(const reader *r, const attribute *name) {
@@ -300,7 +275,7 @@ static petra_status read_attributes(const reader *r) {
 
 /* Opens a data set of as many numbers a row as the column has. */
 static petra_status open_column(const reader *r, const column *c, const table *t, hid_t *out, int64_t *count) {
-  const int expected = c->type == H5T_IEEE_F64LE ? H5T_FLOAT : H5T_INTEGER;
+  const int expected = c->type == F64 ? H5T_FLOAT : H5T_INTEGER;
   char path[64];
   int64_t extent[2] = {0, c->width};
   snprintf(path, sizeof path, "%s/%s", c->group, c->name);
@@ -323,14 +298,15 @@ static petra_status open_column(const reader *r, const column *c, const table *t
 }
 
 /* How many rows the table has. */
-static petra_status read_count(const reader *r, const table *t, column first, int64_t *count) {
+static petra_status read_count(const reader *r, const table *t, int64_t *count) {
+  const column *first = t->columns;
   hid_t set = -1;
-  PETRA_TRY(open_column(r, &first, t, &set, count));
+  PETRA_TRY(open_column(r, first, t, &set, count));
   H5Dclose(set);
   return *count >= 1 && *count <= t->maximum
              ? PETRA_OK
-             : petra_fail(PETRA_DATA, "%s: %s has %lld rows; expected 1 .. %lld, one a %s", r->file->path, t->first,
-                          (long long)*count, (long long)t->maximum, t->dimension);
+             : petra_fail(PETRA_DATA, "%s: %s/%s has %lld rows; expected 1 .. %lld, one a %s", r->file->path,
+                          first->group, first->name, (long long)*count, (long long)t->maximum, t->dimension);
 }
 
 /* "0 .. 1e+06", "1 or more", "a finite number" */
@@ -344,7 +320,7 @@ static void print_range(const column *c, const char *unit, char out[64]) {
 }
 
 static petra_status check_values(const reader *r, const column *c, const table *t, int64_t count) {
-  const bool integer = c->type != H5T_IEEE_F64LE;
+  const bool integer = c->type != F64;
   const char *unit = integer ? "" : " s";
   char range[64];
   for (int64_t i = 0; i < count * c->width; i++) {
@@ -358,23 +334,25 @@ static petra_status check_values(const reader *r, const column *c, const table *
   return PETRA_OK;
 }
 
-static petra_status read_column(const reader *r, column c, const table *t, void *rows, int64_t count) {
+static petra_status read_column(const reader *r, const column *c, const table *t, void *rows, int64_t count) {
+  const column *first = t->columns;
   hid_t set = -1;
   int64_t found = 0;
-  PETRA_TRY(open_column(r, &c, t, &set, &found));
+  PETRA_TRY(open_column(r, c, t, &set, &found));
   petra_status status = PETRA_OK;
   if (found != count)
-    status = petra_fail(PETRA_DATA, "%s: %s/%s has %lld values; expected %lld, as many as %s", r->file->path, c.group,
-                        c.name, (long long)found, (long long)count, t->first);
-  else if (H5Dread(set, c.type == H5T_IEEE_F64LE ? H5T_NATIVE_DOUBLE : H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT,
+    status = petra_fail(PETRA_DATA, "%s: %s/%s has %lld values; expected %lld, as many as %s/%s", r->file->path,
+                        c->group, c->name, (long long)found, (long long)count, first->group, first->name);
+  else if (H5Dread(set, c->type == F64 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT,
                    r->values) < 0)
-    status = petra_fail(PETRA_DATA, "%s: %s/%s cannot be read: %s", r->file->path, c.group, c.name,
+    status = petra_fail(PETRA_DATA, "%s: %s/%s cannot be read: %s", r->file->path, c->group, c->name,
                         petra_hdf5_reason(&r->file->errors));
   H5Dclose(set);
   if (status == PETRA_OK)
-    status = check_values(r, &c, t, count);
+    status = check_values(r, c, t, count);
   for (int64_t row = 0; row < count && status == PETRA_OK; row++)
-    move(&c, t, rows, row, r->values, false);
+    memcpy((char *)rows + (size_t)row * t->stride + c->offset, (char *)r->values + (size_t)row * bytes_of(c),
+           bytes_of(c));
   return status;
 }
 
@@ -382,6 +360,24 @@ static bool has(const reader *r, const char *group, const char *name) {
   char path[64];
   snprintf(path, sizeof path, "%s/%s", group, name);
   return H5Lexists(r->file->id, group, H5P_DEFAULT) > 0 && H5Lexists(r->file->id, path, H5P_DEFAULT) > 0;
+}
+
+/* Returns true unless the file may lack the column, and does. */
+static bool is_there(const reader *r, const column *c) {
+  if (is_alone(c))
+    return r->profile->has_alone;
+  const bool spread = strcmp(c->group, "/spread") == 0, carry = strcmp(c->name, "carry") == 0;
+  const bool there = !(spread || carry) || has(r, c->group, c->name);
+  if (spread)
+    r->profile->has_spread = r->profile->has_spread && there;
+  return spread ? r->profile->has_spread : there;
+}
+
+static petra_status read_table(const reader *r, const table *t, void *rows, int64_t count) {
+  for (int c = 0; c < t->count; c++)
+    if (is_there(r, &t->columns[c]))
+      PETRA_TRY(read_column(r, &t->columns[c], t, rows, count));
+  return PETRA_OK;
 }
 
 static petra_status read_link(const reader *r) {
@@ -394,26 +390,15 @@ static petra_status read_link(const reader *r) {
   profile->hosts = 0;
   if (H5Aexists(r->file->id, "hosts") > 0)
     PETRA_TRY(petra_hdf5_get_i32(r->file, "hosts", &profile->hosts));
-  PETRA_TRY(read_count(r, &of_messages, link_of(BYTES), &count));
+  PETRA_TRY(read_count(r, &of_messages, &count));
   profile->has_alone = has(r, "/link", "alone");
-  for (int c = 0; c < LINK; c++)
-    if ((c != ALONE || profile->has_alone) && (c != CARRY || has(r, "/link", "carry")))
-      PETRA_TRY(read_column(r, link_of(c), &of_messages, profile->message, count));
+  PETRA_TRY(read_table(r, &of_messages, profile->message, count));
   for (int64_t i = 1; i < count; i++)
     if (profile->message[i].bytes <= profile->message[i - 1].bytes)
       return petra_fail(PETRA_DATA, "%s: /link/bytes: message %lld: expected rising sizes", r->file->path,
                         (long long)i + 1);
   profile->messages = (int32_t)count;
   return PETRA_OK;
-}
-
-static petra_status read_part(const reader *r, petra_profile_part part) {
-  petra_profile *profile = r->profile;
-  PETRA_TRY(read_column(r, mean_of(part), &of_stages, profile->stage, profile->stages));
-  if (profile->has_alone)
-    PETRA_TRY(read_column(r, alone_of(part), &of_stages, profile->stage, profile->stages));
-  profile->has_spread = profile->has_spread && has(r, "/spread", petra_profile_part_name(part));
-  return profile->has_spread ? read_column(r, spread_of(part), &of_stages, profile->stage, profile->stages) : PETRA_OK;
 }
 
 static petra_status check_parts(const reader *r) {
@@ -430,13 +415,9 @@ static petra_status check_parts(const reader *r) {
 }
 
 static petra_status read_stages(const reader *r) {
-  petra_profile *profile = r->profile;
-  for (int i = 0; i < INTEGERS; i++)
-    PETRA_TRY(read_column(r, integer_of(i), &of_stages, profile->stage, profile->stages));
   PETRA_TRY(read_link(r));
-  profile->has_spread = true;
-  for (int part = 0; part < PETRA_PROFILE_PARTS; part++)
-    PETRA_TRY(read_part(r, (petra_profile_part)part));
+  r->profile->has_spread = true;
+  PETRA_TRY(read_table(r, &of_stages, r->profile->stage, r->profile->stages));
   return check_parts(r);
 }
 
@@ -445,7 +426,7 @@ static petra_status read_all(void *context, const petra_hdf5_file *file) {
   int64_t count;
   r->file = file;
   PETRA_TRY(read_attributes(r));
-  PETRA_TRY(read_count(r, &of_stages, integer_of(0), &count));
+  PETRA_TRY(read_count(r, &of_stages, &count));
   r->profile->stages = (int32_t)count;
   PETRA_TRY(petra_allocate(&r->profile->stage, (size_t)count, sizeof *r->profile->stage));
   PETRA_TRY(allocate_values((int32_t)count, &r->values));

@@ -28,7 +28,7 @@ typedef struct petra_spread {
 } petra_spread;
 
 typedef struct petra_profile_stage {
-  int32_t blocks;                        /* of the network that it holds, >= 1 */
+  int64_t blocks;                        /* of the network that it holds, >= 1 */
   int64_t forward_bytes, backward_bytes; /* of the messages that it sends up and down */
   petra_spread part[PETRA_PROFILE_PARTS];
   double alone_s[PETRA_PROFILE_PARTS]; /* means while the other ranks waited; valid if petra_profile.has_alone */
