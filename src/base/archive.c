@@ -16,7 +16,6 @@ petra_status petra_archive_enter(petra_archive *archive, const char *name) {
 
 void petra_archive_leave(petra_archive *archive) {
   char *last = strrchr(archive->group, '/');
-  archive->ops->leave(archive);
   if (last)
     *last = 0;
 }

@@ -22,7 +22,6 @@ typedef struct petra_archive petra_archive;
 
 typedef struct petra_archive_ops {
   petra_status (*enter)(petra_archive *archive, const char *name);
-  void (*leave)(petra_archive *archive);
   /* Transfers a dense array of `rank` dimensions. If the archive is being read and `values` is NULL, only the type and
    * the extent of the item are checked, so that the caller can do so before it allocates memory. */
   petra_status (*values)(petra_archive *archive, const char *name, petra_archive_type type, int rank,

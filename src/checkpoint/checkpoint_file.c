@@ -18,17 +18,15 @@
 #include <dirent.h>
 #include <inttypes.h>
 
-enum { SCHEMA_VERSION = 5, MAX_GROUPS = 8 };
+enum { SCHEMA_VERSION = 5, ITEM_BYTES = 256 };
 
 typedef struct checkpoint {
   petra_archive base;
   petra_hdf5_file file;
-  char *path;              /* path in messages (file.path); of a part that is written, its stem */
-  char *temporary;         /* of a part that is written: its temporary file; NULL once it is renamed */
-  bool lost;               /* HDF5 failed to write to a file on the disk */
-  char *config;            /* of an archive that is read */
-  hid_t group[MAX_GROUPS]; /* the innermost is the last */
-  int groups;
+  char *path;      /* path in messages (file.path); of a part that is written, its stem */
+  char *temporary; /* of a part that is written: its temporary file; NULL once it is renamed */
+  bool lost;       /* HDF5 failed to write to a file on the disk */
+  char *config;    /* of an archive that is read */
 } checkpoint;
 
 static petra_status part_path(const char *stem, uint64_t digest, char **out) {
@@ -55,47 +53,43 @@ static petra_status fail_write(checkpoint *c) {
   return petra_hdf5_fail_write(c->file.path, &c->file.errors);
 }
 
-static hid_t innermost(const checkpoint *c) {
-  return c->groups ? c->group[c->groups - 1] : c->file.id;
+/* Gets the path of an item of the current group in the file. */
+static void path_of(const petra_archive *base, const char *name, char path[ITEM_BYTES]) {
+  snprintf(path, ITEM_BYTES, "%s/%s", base->group, name);
 }
 
 static petra_status enter(petra_archive *base, const char *name) {
   checkpoint *c = (checkpoint *)base;
   petra_status status = PETRA_OK;
-  petra_hdf5_begin(&c->file.errors);
-  bool there = H5Lexists(innermost(c), name, H5P_DEFAULT) > 0;
+  char path[ITEM_BYTES];
   hid_t group = -1;
-  if (c->groups < MAX_GROUPS && (there || !base->reading))
-    group = there ? H5Gopen2(innermost(c), name, H5P_DEFAULT) : petra_hdf5_create_group(innermost(c), name);
+  path_of(base, name, path);
+  petra_hdf5_begin(&c->file.errors);
+  if (H5Lexists(c->file.id, path, H5P_DEFAULT) > 0)
+    group = H5Gopen2(c->file.id, path, H5P_DEFAULT);
+  else if (!base->reading)
+    group = petra_hdf5_create_group(c->file.id, path);
   if (group < 0)
     status = base->reading ? petra_archive_refuse(base, name, "is missing") : fail_write(c);
   else
-    c->group[c->groups++] = group;
+    H5Gclose(group);
   petra_hdf5_end();
   return status;
 }
 
-static void leave(petra_archive *base) {
-  checkpoint *c = (checkpoint *)base;
-  petra_hdf5_begin(&c->file.errors);
-  H5Gclose(c->group[--c->groups]);
-  petra_hdf5_end();
-}
-
-static petra_status read_values(const checkpoint *c, const petra_hdf5_set *item, void *values) {
+static petra_status read_values(const checkpoint *c, const char *name, const petra_hdf5_set *item, void *values) {
   petra_status status = PETRA_OK;
   int64_t found[PETRA_HDF5_RANK];
   hid_t set = -1;
-  PETRA_TRY(petra_hdf5_open_set(c->path, innermost(c), item->name, true, &set));
+  PETRA_TRY(petra_hdf5_open_set(c->path, c->file.id, item->name, true, &set));
   if (set < 0)
-    return petra_archive_refuse(&c->base, item->name, "is missing");
+    return petra_archive_refuse(&c->base, name, "is missing");
   hid_t type = H5Dget_type(set);
   if (!petra_hdf5_extent(set, H5Tget_class(item->type), item->rank, found) || H5Tequal(type, item->type) <= 0 ||
       memcmp(found, item->extent, (size_t)item->rank * sizeof *found) != 0 || !petra_hdf5_can_hold(set))
-    status = petra_archive_refuse(&c->base, item->name, "has another type or size than this run's");
+    status = petra_archive_refuse(&c->base, name, "has another type or size than this run's");
   else if (values && H5Dread(set, item->memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
-    status =
-        petra_fail(PETRA_IO, "%s: item %s cannot be read: %s", c->path, item->name, petra_hdf5_reason(&c->file.errors));
+    status = petra_fail(PETRA_IO, "%s: item %s cannot be read: %s", c->path, name, petra_hdf5_reason(&c->file.errors));
   H5Tclose(type);
   H5Dclose(set);
   return status;
@@ -108,24 +102,26 @@ static petra_status values(petra_archive *base, const char *name, petra_archive_
                             [PETRA_ARCHIVE_F32] = {H5T_IEEE_F32LE, H5T_NATIVE_FLOAT},
                             [PETRA_ARCHIVE_F64] = {H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE}};
   checkpoint *c = (checkpoint *)base;
-  petra_hdf5_set item = {.name = name, .type = types[type][0], .memory = types[type][1], .rank = rank, .values = host};
+  char path[ITEM_BYTES];
+  petra_hdf5_set item = {.name = path, .type = types[type][0], .memory = types[type][1], .rank = rank, .values = host};
   petra_status status = PETRA_OK;
   size_t bytes = sizeof(double);
+  path_of(base, name, path);
   for (int d = 0; d < rank; d++)
     bytes *= (size_t)(item.extent[d] = extent[d]);
   if (!base->reading)
     PETRA_TRY(petra_reserve(c->temporary ? 0 : bytes)); /* increment of an image */
   petra_hdf5_begin(&c->file.errors);
   if (base->reading)
-    status = read_values(c, &item, host);
-  else if (!petra_hdf5_put_set(innermost(c), &item))
+    status = read_values(c, name, &item, host);
+  else if (!petra_hdf5_put_set(c->file.id, &item))
     status = fail_write(c);
   petra_hdf5_end();
   return status;
 }
 
 static petra_status allocate(const char *path, bool reading, checkpoint **out) {
-  static const petra_archive_ops ops = {.enter = enter, .leave = leave, .values = values};
+  static const petra_archive_ops ops = {.enter = enter, .values = values};
   checkpoint *c;
   PETRA_TRY(petra_allocate(&c, 1, sizeof *c));
   c->base = (petra_archive){.ops = &ops, .reading = reading};
@@ -262,8 +258,6 @@ void petra_checkpoint_destroy(petra_archive *base) {
   if (!c)
     return;
   petra_hdf5_begin(&c->file.errors);
-  while (c->groups)
-    H5Gclose(c->group[--c->groups]);
   if (c->file.id >= 0 && !(c->lost && c->temporary)) /* otherwise HDF5 would try to write again */
     H5Fclose(c->file.id);
   petra_hdf5_end();
