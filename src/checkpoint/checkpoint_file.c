@@ -18,7 +18,7 @@
 #include <dirent.h>
 #include <inttypes.h>
 
-enum { SCHEMA_VERSION = 5, ITEM_BYTES = 256 };
+enum { SCHEMA_VERSION = 5, ITEM_BYTES = 256, PATH_BYTES = 4096 };
 
 typedef struct checkpoint {
   petra_archive base;
@@ -29,22 +29,15 @@ typedef struct checkpoint {
   char *config;    /* of an archive that is read */
 } checkpoint;
 
-static petra_status part_path(const char *stem, uint64_t digest, char **out) {
-  const size_t size = strlen(stem) + sizeof "-0123456789abcdef.h5";
-  PETRA_TRY(petra_allocate(out, size, 1));
-  snprintf(*out, size, "%s-%016" PRIx64 ".h5", stem, digest);
-  return PETRA_OK;
+static void part_path(const char *stem, uint64_t digest, char path[PATH_BYTES]) {
+  snprintf(path, PATH_BYTES, "%s-%016" PRIx64 ".h5", stem, digest);
 }
 
 /* The name ends like the name of a part, so that an unfinished part is removed with the parts that are not needed. */
 static petra_status part_temporary(const char *stem, char **out) {
-  const size_t size = strlen(stem) + sizeof ".h5";
-  char *path;
-  PETRA_TRY(petra_allocate(&path, size, 1));
-  snprintf(path, size, "%s.h5", stem);
-  petra_status status = petra_file_temporary_name(path, out);
-  petra_free(path);
-  return status;
+  char path[PATH_BYTES];
+  snprintf(path, sizeof path, "%s.h5", stem);
+  return petra_file_temporary_name(path, out);
 }
 
 /* Is returned if HDF5 fails to write. */
@@ -144,14 +137,6 @@ static bool put_head(const checkpoint *c, const char *config) {
          petra_hdf5_put_all(c->file.id, texts, sizeof texts / sizeof *texts) >= 0;
 }
 
-static hid_t create_on_disk(const char *path) {
-  hid_t access = petra_hdf5_access(), creation = petra_hdf5_creation();
-  hid_t file = access < 0 || creation < 0 ? -1 : H5Fcreate(path, H5F_ACC_TRUNC, creation, access);
-  H5Pclose(access);
-  H5Pclose(creation);
-  return file;
-}
-
 petra_status petra_checkpoint_create(const char *path, bool part, const char *config, petra_archive **out) {
   checkpoint *c;
   PETRA_TRY(petra_reserve(0));
@@ -161,7 +146,7 @@ petra_status petra_checkpoint_create(const char *path, bool part, const char *co
     if (part)
       c->base.path = c->file.path = c->temporary;
     petra_hdf5_begin(&c->file.errors);
-    c->file.id = part ? create_on_disk(c->temporary) : petra_hdf5_image_create();
+    c->file.id = part ? petra_hdf5_create_file(c->temporary) : petra_hdf5_image_create();
     if (c->file.id < 0 || !put_head(c, config))
       status = fail_write(c);
     petra_hdf5_end();
@@ -191,19 +176,14 @@ static petra_status seal_part(const checkpoint *c) {
 }
 
 static petra_status name_part(checkpoint *c, uint64_t digest) {
-  char *path;
-  PETRA_TRY(part_path(c->path, digest, &path));
-  petra_status status = PETRA_OK;
+  char path[PATH_BYTES];
+  part_path(c->path, digest, path);
   if (rename(c->temporary, path) != 0)
-    status = petra_fail(PETRA_IO, "%s: cannot replace: %s", path, strerror(errno));
-  else
-    status = petra_file_sync_folder(path);
-  if (status == PETRA_OK) {
-    petra_free(c->temporary);
-    c->temporary = NULL;
-  }
-  petra_free(path);
-  return status;
+    return petra_fail(PETRA_IO, "%s: cannot replace: %s", path, strerror(errno));
+  PETRA_TRY(petra_file_sync_folder(path));
+  petra_free(c->temporary);
+  c->temporary = NULL;
+  return PETRA_OK;
 }
 
 petra_status petra_checkpoint_write_part(petra_archive *base, uint64_t *digest) {
@@ -272,32 +252,25 @@ void petra_checkpoint_destroy(petra_archive *base) {
 /* --- parts --- */
 
 petra_status petra_checkpoint_open_part(const char *stem, uint64_t digest, petra_archive **out) {
-  char *path;
+  char path[PATH_BYTES];
   uint64_t found;
-  PETRA_TRY(part_path(stem, digest, &path));
-  petra_status status = petra_checkpoint_open(path, out);
-  if (status == PETRA_OK) {
-    status = petra_seal_get_digest(path, &found);
-    if (status == PETRA_OK && found != digest)
-      status = petra_fail(PETRA_DATA, "%s: its digest is %016" PRIx64 "; expected the file that petra gave this name",
-                          path, found);
-    if (status != PETRA_OK)
-      petra_checkpoint_destroy(*out);
-  }
-  petra_free(path);
+  part_path(stem, digest, path);
+  PETRA_TRY(petra_checkpoint_open(path, out));
+  petra_status status = petra_seal_get_digest(path, &found);
+  if (status == PETRA_OK && found != digest)
+    status = petra_fail(PETRA_DATA, "%s: its digest is %016" PRIx64 "; expected the file that petra gave this name",
+                        path, found);
+  if (status != PETRA_OK)
+    petra_checkpoint_destroy(*out);
   return status;
 }
 
 static bool is_named(const char *path, char *const *stems, const uint64_t *digests, int count) {
+  char part[PATH_BYTES];
   bool named = false;
   for (int i = 0; i < count && !named; i++) {
-    char *part;
-    if (!digests[i] || strncmp(path, stems[i], strlen(stems[i])) != 0)
-      continue;
-    if (part_path(stems[i], digests[i], &part) != PETRA_OK)
-      return true;
-    named = strcmp(path, part) == 0;
-    petra_free(part);
+    part_path(stems[i], digests[i], part);
+    named = digests[i] && strcmp(path, part) == 0;
   }
   return named;
 }
@@ -312,7 +285,7 @@ bool petra_checkpoint_is_part(const char *name) {
 }
 
 void petra_checkpoint_remove_parts(const char *folder, char *const *stems, const uint64_t *digests, int count) {
-  char path[4096];
+  char path[PATH_BYTES];
   DIR *opened = opendir(folder);
   if (!opened)
     return;

@@ -61,6 +61,8 @@ petra_status petra_hdf5_fail_write(const char *path, const petra_hdf5_errors *er
 
 /* --- files --- */
 
+enum { IMAGE_INCREMENT_BYTES = 1 << 20 };
+
 int64_t petra_hdf5_access(void) {
   hid_t access = H5Pcreate(H5P_FILE_ACCESS);
   if (H5Pset_file_locking(access, 0, 1) < 0 || H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) < 0 ||
@@ -71,13 +73,23 @@ int64_t petra_hdf5_access(void) {
   return access;
 }
 
-int64_t petra_hdf5_creation(void) {
-  hid_t creation = H5Pcreate(H5P_FILE_CREATE);
-  if (H5Pset_istore_k(creation, 128) < 0 || H5Pset_userblock(creation, PETRA_SEAL_BYTES) < 0) {
-    H5Pclose(creation);
-    return -1;
-  }
-  return creation;
+/* Creates a file; in memory if `in_memory`. */
+static hid_t create_file(const char *path, bool in_memory) {
+  hid_t access = petra_hdf5_access(), creation = H5Pcreate(H5P_FILE_CREATE), file = -1;
+  if (H5Pset_istore_k(creation, 128) >= 0 && H5Pset_userblock(creation, PETRA_SEAL_BYTES) >= 0 && access >= 0 &&
+      (!in_memory || H5Pset_fapl_core(access, IMAGE_INCREMENT_BYTES, 0) >= 0))
+    file = H5Fcreate(path, H5F_ACC_TRUNC, creation, access);
+  H5Pclose(access);
+  H5Pclose(creation);
+  return file;
+}
+
+int64_t petra_hdf5_create_file(const char *path) {
+  return create_file(path, false);
+}
+
+int64_t petra_hdf5_image_create(void) {
+  return create_file("image.h5", true); /* a name on no disk */
 }
 
 int petra_hdf5_announce_end(int fd, int64_t end) {
@@ -383,17 +395,6 @@ int64_t petra_hdf5_create_group(int64_t folder, const char *name) {
 bool petra_hdf5_put_group(int64_t folder, const char *name) {
   hid_t group = petra_hdf5_create_group(folder, name);
   return group >= 0 && H5Gclose(group) >= 0;
-}
-
-enum { IMAGE_INCREMENT_BYTES = 1 << 20 };
-
-int64_t petra_hdf5_image_create(void) {
-  hid_t access = petra_hdf5_access(), creation = petra_hdf5_creation(), file = -1;
-  if (creation >= 0 && H5Pset_fapl_core(access, IMAGE_INCREMENT_BYTES, 0) >= 0)
-    file = H5Fcreate("image.h5", H5F_ACC_TRUNC, creation, access); /* a name on no disk */
-  H5Pclose(access);
-  H5Pclose(creation);
-  return file;
 }
 
 petra_status petra_hdf5_image_copy(int64_t file, const char *path, const petra_hdf5_errors *errors, char **out,

@@ -32,9 +32,9 @@ petra_status petra_hdf5_fail_write(const char *path, const petra_hdf5_errors *er
  * it. Negative on failure; the caller closes it. */
 int64_t petra_hdf5_access(void);
 
-/* A file creation property list: room for the seal (base/seal.h) in front, and for long chunked data sets: the index of
- * one has a single node up to 256 chunks. Negative on failure; the caller closes it. */
-int64_t petra_hdf5_creation(void);
+/* Creates a file, or replaces what is there, with room for the seal (base/seal.h) in front, and for long chunked data
+ * sets: the index of one has a single node up to 256 chunks. Negative on failure. */
+int64_t petra_hdf5_create_file(const char *path);
 
 /* Writes `end` as the end-of-file address into the superblock on the disk, without HDF5's knowledge; HDF5 itself would
  * write the end of what it uses. This is necessary because a reader rejects addresses beyond the end that it found when

@@ -401,11 +401,7 @@ static bool open_file(petra_run_h5 *log, const char *name, hsize_t *size) {
 
 /* Creates the file at `name` and everything in it that does not depend on the run, and flushes it; returns the size. */
 static bool create_file(petra_run_h5 *log, const char *name, const petra_run_h5_about *about, hsize_t *size) {
-  hid_t access = petra_hdf5_access(), creation = petra_hdf5_creation();
-  if (access >= 0 && creation >= 0)
-    log->file = H5Fcreate(name, H5F_ACC_TRUNC, creation, access);
-  H5Pclose(creation);
-  H5Pclose(access);
+  log->file = petra_hdf5_create_file(name);
   return take_descriptor(log) && put_about(log->file, about) &&
          petra_hdf5_put_group(log->file, petra_run_h5_stage_group.name) &&
          create_columns(&log->groups[PETRA_RUN_H5_TRAIN], log->file) &&
