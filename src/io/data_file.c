@@ -203,29 +203,27 @@ void petra_data_file_destroy(petra_data_file *file) {
   petra_free(file);
 }
 
-static petra_status start(petra_data_file *self, const char *path, const petra_data_file_about *about) {
-  PETRA_TRY(petra_duplicate_string(&self->path, path));
-  if (about->class_name)
-    PETRA_TRY(pad_names(self, about));
-  PETRA_TRY(petra_file_temporary_name(path, &self->temporary));
-  PETRA_TRY(create_layout(self, about));
-  self->fd = open(self->temporary, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  return self->fd < 0 ? petra_fail(PETRA_IO, "%s: cannot write: %s", path, strerror(errno)) : PETRA_OK;
-}
-
 petra_status petra_data_file_create(const char *path, const petra_data_file_about *about, petra_data_file **out) {
   petra_data_file *self = NULL;
+  petra_status status;
   PETRA_TRY(petra_file_check_replaceable(path));
   PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
   self->fd = -1;
   self->record_bytes = about->vocabulary > 0 ? TOKEN_BYTES : (int64_t)3 * about->height * about->width;
   self->records[PETRA_DATA_FILE_TRAIN] = about->train;
   self->records[PETRA_DATA_FILE_EVAL] = about->eval;
-  petra_status status = start(self, path, about);
-  if (status == PETRA_OK)
-    *out = self;
-  else
-    petra_data_file_destroy(self);
+  PETRA_TRY_GOTO(status, petra_duplicate_string(&self->path, path), fail);
+  if (about->class_name)
+    PETRA_TRY_GOTO(status, pad_names(self, about), fail);
+  PETRA_TRY_GOTO(status, petra_file_temporary_name(path, &self->temporary), fail);
+  PETRA_TRY_GOTO(status, create_layout(self, about), fail);
+  self->fd = open(self->temporary, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (self->fd < 0)
+    PETRA_TRY_GOTO(status, petra_fail(PETRA_IO, "%s: cannot write: %s", path, strerror(errno)), fail);
+  *out = self;
+  return PETRA_OK;
+fail:
+  petra_data_file_destroy(self);
   return status;
 }
 

@@ -183,24 +183,17 @@ petra_status petra_action_log_archive(petra_action_log *log, int32_t stage, int6
 
 /* --- one order --- */
 
+enum { FORWARD = 1, BACKWARD = 2 }; /* passes */
+
 typedef struct merge {
   const petra_program_options *program;
-  /* Bits of the passes that have a row and are not in order yet, by stage (from 1) and microbatch. A message whose
-   * sender has no row was sent before the recording began. */
-  uint64_t *forward, *backward;
+  /* The passes that have a row and are not in order yet, by stage (from 1) and microbatch. A message whose sender has no
+   * row was sent before the recording began. */
+  uint8_t *waiting;
 } merge;
 
-static int64_t bit_of(const merge *m, int32_t stage, int64_t microbatch) {
-  return (stage - 1) * m->program->microbatches + microbatch;
-}
-
-static bool has(const uint64_t *bits, int64_t at) {
-  return bits[at / 64] >> (at % 64) & 1;
-}
-
-static void set(uint64_t *bits, int64_t at, bool value) {
-  const uint64_t bit = (uint64_t)1 << (at % 64);
-  bits[at / 64] = value ? bits[at / 64] | bit : bits[at / 64] & ~bit;
+static uint8_t *waiting_at(const merge *m, int32_t stage, int64_t microbatch) {
+  return &m->waiting[(stage - 1) * m->program->microbatches + microbatch];
 }
 
 /* Returns true if the action does the stage's F. */
@@ -212,18 +205,17 @@ static bool does_forward(const merge *m, const petra_action *a) {
 /* Returns true if the pass that sent its message is in order already, or came before all rows. */
 static bool may_follow(const merge *m, const petra_action *a) {
   if (does_forward(m, a))
-    return a->stage == 1 || !has(m->forward, bit_of(m, a->stage - 1, a->microbatch));
+    return a->stage == 1 || !(*waiting_at(m, a->stage - 1, a->microbatch) & FORWARD);
   if (a->kind == PETRA_ACTION_BACKWARD && !petra_program_has_loss(m->program, a->stage))
-    return !has(m->backward, bit_of(m, a->stage + 1, a->microbatch));
+    return !(*waiting_at(m, a->stage + 1, a->microbatch) & BACKWARD);
   return true;
 }
 
 /* Records whether the passes of an action still wait. */
 static void note(merge *m, const petra_action *a, bool waits) {
-  if (does_forward(m, a))
-    set(m->forward, bit_of(m, a->stage, a->microbatch), waits);
-  if (a->kind == PETRA_ACTION_BACKWARD)
-    set(m->backward, bit_of(m, a->stage, a->microbatch), waits);
+  const int passes = (does_forward(m, a) ? FORWARD : 0) | (a->kind == PETRA_ACTION_BACKWARD ? BACKWARD : 0);
+  uint8_t *waiting = waiting_at(m, a->stage, a->microbatch);
+  *waiting = (uint8_t)(waits ? *waiting | passes : *waiting & ~passes);
 }
 
 /* Returns the process whose next action may follow and began first; -1: none. */
@@ -254,13 +246,11 @@ static petra_status put_in_order(merge *m, const petra_trace_row *rows, const in
 
 petra_status petra_merge_actions(petra_trace_row *rows, const int64_t *first, int count,
                                  const petra_program_options *program) {
-  const size_t words = ((size_t)program->stages * (size_t)program->microbatches + 63) / 64;
-  merge m = {program, NULL, NULL};
+  merge m = {.program = program};
   petra_trace_row *ordered = NULL;
   int64_t *next = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_allocate(&m.forward, words, sizeof *m.forward), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&m.backward, words, sizeof *m.backward), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&m.waiting, (size_t)program->stages, (size_t)program->microbatches), done);
   PETRA_TRY_GOTO(status, petra_allocate(&next, (size_t)count, sizeof *next), done);
   PETRA_TRY_GOTO(status, petra_allocate_raw(&ordered, (size_t)first[count], sizeof *ordered), done);
   PETRA_TRY_GOTO(status, put_in_order(&m, rows, first, count, next, ordered), done);
@@ -269,8 +259,7 @@ petra_status petra_merge_actions(petra_trace_row *rows, const int64_t *first, in
 done:
   petra_free(ordered);
   petra_free(next);
-  petra_free(m.backward);
-  petra_free(m.forward);
+  petra_free(m.waiting);
   return status;
 }
 

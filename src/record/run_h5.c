@@ -388,7 +388,6 @@ static bool open_file(petra_run_h5 *log, const char *name, hsize_t *size) {
   hsize_t none = 0;
   log->file = access < 0 ? -1 : H5Fopen(name, H5F_ACC_RDWR, access);
   H5Pclose(access);
-  log->has_stages = true;
   bool done = take_descriptor(log);
   for (int g = 0; g < log->group_count && done; g++)
     done = open_columns(&log->groups[g], log->file);

@@ -77,8 +77,8 @@ petra_status petra_run_h5_train_row(petra_run_h5 *log, const petra_run_h5_train 
 petra_status petra_run_h5_epoch_row(petra_run_h5 *log, const petra_run_h5_epoch *row);
 petra_status petra_run_h5_action_row(petra_run_h5 *log, const petra_run_h5_action *row);
 
-/* Writes /memory/peak_bytes (J, category) and /memory/total_peak_bytes (J), and replaces older values. accounts[j]
- * belongs to stage j + 1. */
+/* Writes /memory/peak_bytes (J, category) and /memory/total_peak_bytes (J), once per run. accounts[j] belongs to stage
+ * j + 1. */
 petra_status petra_run_h5_memory(petra_run_h5 *log, const petra_account *accounts, int32_t stages);
 
 /* Writes /local, once per run of a local program: the mean training loss and the fraction of correct labels of every

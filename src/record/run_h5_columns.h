@@ -148,8 +148,6 @@ struct petra_run_h5 {
   petra_columns groups[PETRA_RUN_H5_GROUPS];
   int group_count; /* PETRA_RUN_H5_ACTIONS without the actions */
   petra_sample_kind samples;
-  bool has_stages;
-  int32_t memory_stages;               /* of /memory/peak_bytes; 0 before the first petra_run_h5_memory */
   double interval_s, flushed_s, row_s; /* flush interval; time of the last flush and of the last row */
 };
 
@@ -158,7 +156,7 @@ struct petra_run_h5 {
 petra_status petra_run_h5_extend(petra_run_h5 *log, bool (*write)(petra_run_h5 *log, const void *what),
                                  const void *what, int64_t bytes);
 
-/* A table that is written once, or replaces what exists. */
+/* A table that is written once. */
 typedef struct petra_table_writing {
   const petra_column_group *group;
   const void *values;                /* the structure of the table */
@@ -168,6 +166,5 @@ typedef struct petra_table_writing {
   const char *noted, *attribute;
   const char *const *texts;
   int text_count;
-  bool again; /* the data sets exist, and are overwritten */
 } petra_table_writing;
 petra_status petra_run_h5_put_table(petra_run_h5 *log, const petra_table_writing *table);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of run.h5 that are written once, and /memory/peak_bytes and /memory/total_peak_bytes. */
+/* The tables of run.h5 that are written once. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "record/run_h5_columns.h"
@@ -50,14 +50,6 @@ static int64_t describe(const petra_table_writing *table, const petra_column *co
   return bytes;
 }
 
-/* Overwrites a data set with the same extent. */
-static bool write_again(hid_t file, const petra_hdf5_set *set) {
-  hid_t id = H5Dopen2(file, set->name, H5P_DEFAULT), type = H5Tget_native_type(set->type, H5T_DIR_ASCEND);
-  bool done = H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, set->values) >= 0;
-  H5Tclose(type);
-  return H5Dclose(id) >= 0 && done;
-}
-
 static bool put_column(petra_run_h5 *log, const petra_table_writing *table, const petra_column *column) {
   const char *labels[PETRA_COLUMN_RANK];
   char name[64];
@@ -65,8 +57,8 @@ static bool put_column(petra_run_h5 *log, const petra_table_writing *table, cons
   describe(table, column, labels, &set);
   snprintf(name, sizeof name, "%s/%s", table->group->name, column->name);
   set.name = name;
-  if (!set.values || table->again)
-    return !set.values || write_again(log->file, &set);
+  if (!set.values)
+    return true;
   hid_t id = petra_hdf5_write_set(log->file, &set);
   bool done = id >= 0;
   if (table->noted && strcmp(column->name, table->noted) == 0)
@@ -161,21 +153,15 @@ static bool write_stages(petra_run_h5 *log, const void *what) {
 
 petra_status petra_run_h5_stages(petra_run_h5 *log, const petra_stage_summary *rows, int32_t count) {
   stages_table table = {rows, count, 1};
-  if (log->has_stages)
-    return petra_fail(PETRA_INTERNAL, "%s: the stages are written twice", log->path);
   for (int32_t row = 0; row < count; row++)
     if (strlen(rows[row].name) > table.name_bytes)
       table.name_bytes = strlen(rows[row].name);
-  log->has_stages = true;
   return petra_run_h5_extend(log, write_stages, &table, (int64_t)sizeof *rows * count);
 }
 
 /* --- /memory --- */
 
 petra_status petra_run_h5_memory(petra_run_h5 *log, const petra_account *accounts, int32_t stages) {
-  if (log->memory_stages > 0 && stages != log->memory_stages)
-    return petra_fail(PETRA_INTERNAL, "%s: memory of %d stages, expected %d", log->path, (int)stages,
-                      (int)log->memory_stages);
   int64_t *peak = NULL; /* (J, category), then the totals (J) */
   PETRA_TRY(petra_allocate_raw(&peak, (size_t)stages * (PETRA_MEMORY_CATEGORIES + 1), sizeof *peak));
   int64_t *total = peak + (size_t)stages * PETRA_MEMORY_CATEGORIES;
@@ -187,9 +173,7 @@ petra_status petra_run_h5_memory(petra_run_h5 *log, const petra_account *account
   petra_status status =
       petra_run_h5_put_table(log, &(petra_table_writing){.group = &petra_run_h5_memory_group,
                                                          .values = &(petra_run_h5_peaks){peak, total},
-                                                         .extents = {[PETRA_DIMENSION_STAGE] = stages},
-                                                         .again = log->memory_stages > 0});
-  log->memory_stages = stages;
+                                                         .extents = {[PETRA_DIMENSION_STAGE] = stages}});
   petra_free(peak);
   return status;
 }
