@@ -178,9 +178,7 @@ static petra_status seal_part(const checkpoint *c) {
 static petra_status name_part(checkpoint *c, uint64_t digest) {
   char path[PATH_BYTES];
   part_path(c->path, digest, path);
-  if (rename(c->temporary, path) != 0)
-    return petra_fail(PETRA_IO, "%s: cannot replace: %s", path, strerror(errno));
-  PETRA_TRY(petra_file_sync_folder(path));
+  PETRA_TRY(petra_file_replace(path, c->temporary));
   petra_free(c->temporary);
   c->temporary = NULL;
   return PETRA_OK;

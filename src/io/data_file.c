@@ -244,17 +244,9 @@ static int seal(const petra_data_file *file) {
 }
 
 petra_status petra_data_file_close(petra_data_file *file) {
-  petra_status status = PETRA_OK;
   int failure = seal(file);
-  if (failure)
-    status = petra_fail(PETRA_IO, "%s: cannot write: %s", file->path, strerror(failure));
-  else if (rename(file->temporary, file->path) != 0)
-    status = petra_fail(PETRA_IO, "%s: cannot replace: %s", file->path, strerror(errno));
-  if (status == PETRA_OK) {
-    petra_free(file->temporary); /* there is none any more */
-    file->temporary = NULL;
-    status = petra_file_sync_folder(file->path);
-  }
+  petra_status status = failure ? petra_fail(PETRA_IO, "%s: cannot write: %s", file->path, strerror(failure))
+                                : petra_file_replace(file->path, file->temporary);
   petra_data_file_destroy(file);
   return status;
 }

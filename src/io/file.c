@@ -24,7 +24,7 @@ petra_status petra_file_temporary_name(const char *path, char **out) {
   return PETRA_OK;
 }
 
-petra_status petra_file_sync_folder(const char *path) {
+static petra_status sync_folder(const char *path) {
   char *folder = NULL;
   PETRA_TRY(petra_duplicate_string(&folder, path));
   char *slash = strrchr(folder, '/');
@@ -38,6 +38,11 @@ petra_status petra_file_sync_folder(const char *path) {
   int reason = errno;
   close(fd);
   return lost ? petra_fail(PETRA_IO, "%s: cannot sync its folder: %s", path, strerror(reason)) : PETRA_OK;
+}
+
+petra_status petra_file_replace(const char *path, const char *temporary) {
+  return rename(temporary, path) == 0 ? sync_folder(path)
+                                      : petra_fail(PETRA_IO, "%s: cannot replace: %s", path, strerror(errno));
 }
 
 int petra_file_write_at(int fd, const void *bytes, size_t size, off_t offset) {
@@ -59,8 +64,7 @@ static int open_temporary(const char *name) {
   return open(name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
 }
 
-/* Creates `name` with these bytes, synced, in the space of a file of this name. 0 or an errno value, the file then
- * being removed. */
+/* Creates `name` with these bytes, synced, in the space of a file of this name. 0 or an errno value. */
 static int write_synced(const char *name, const void *bytes, size_t size) {
   int fd = open_temporary(name);
   if (fd < 0)
@@ -70,11 +74,7 @@ static int write_synced(const char *name, const void *bytes, size_t size) {
     failure = errno;
   if (!failure && fsync(fd) != 0)
     failure = errno;
-  if (close(fd) != 0 && !failure)
-    failure = errno;
-  if (failure)
-    unlink(name);
-  return failure;
+  return close(fd) != 0 && !failure ? errno : failure;
 }
 
 petra_status petra_file_check_replaceable(const char *path) {
@@ -89,16 +89,13 @@ petra_status petra_file_write_atomically(const char *path, const void *bytes, si
   char *temporary = NULL;
   PETRA_TRY(petra_file_check_replaceable(path));
   PETRA_TRY(petra_file_temporary_name(path, &temporary));
-  petra_status status = PETRA_OK;
   int failure = write_synced(temporary, bytes, size);
-  if (failure) {
-    status = petra_fail(PETRA_IO, "%s: cannot write: %s", path, strerror(failure));
-  } else if (rename(temporary, path) != 0) {
-    status = petra_fail(PETRA_IO, "%s: cannot replace: %s", path, strerror(errno));
+  petra_status status = failure ? petra_fail(PETRA_IO, "%s: cannot write: %s", path, strerror(failure))
+                                : petra_file_replace(path, temporary);
+  if (status != PETRA_OK)
     unlink(temporary);
-  }
   petra_free(temporary);
-  return status == PETRA_OK ? petra_file_sync_folder(path) : status;
+  return status;
 }
 
 petra_status petra_file_hold(const char *path, off_t size) {

@@ -29,9 +29,9 @@ void petra_file_release(const char *path);
  * regular file. */
 petra_status petra_file_check_replaceable(const char *path);
 
-/* Syncs the folder that holds `path`, so that a rename in it survives a power cut. It is not a failure if the folder
- * cannot be opened or the file system cannot sync a folder. */
-petra_status petra_file_sync_folder(const char *path);
+/* Renames `temporary` to `path`, and syncs their folder, so that this survives a power cut. It is not a failure if the
+ * folder cannot be opened or the file system cannot sync a folder. */
+petra_status petra_file_replace(const char *path, const char *temporary);
 
 /* Writes all bytes at `offset` of an open file. Returns 0 or an errno value. */
 int petra_file_write_at(int fd, const void *bytes, size_t size, off_t offset);

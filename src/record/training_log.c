@@ -262,22 +262,16 @@ const petra_run_h5_epoch *petra_training_log_epochs(const petra_training_log *lo
   return log->rows;
 }
 
-int64_t petra_best_of(const petra_run_h5_epoch *rows, int64_t count, petra_sample_kind samples,
-                      petra_weights_moment *out) {
+petra_weights_moment petra_best_of(const petra_run_h5_epoch *rows, int64_t count, petra_sample_kind samples) {
   const bool by_loss = petra_weights_by_loss(samples);
   petra_weights_moment best = {0};
-  int64_t found = -1;
   for (int64_t e = 0; e < count; e++) {
     const petra_weights_moment moment = {
         .epoch = rows[e].epoch + 1, .by_loss = by_loss, .value = by_loss ? rows[e].eval_loss : rows[e].eval_top1};
-    if (isnan(moment.value) || !petra_weights_moment_beats(&moment, &best))
-      continue;
-    best = moment;
-    found = e;
+    if (!isnan(moment.value) && petra_weights_moment_beats(&moment, &best))
+      best = moment;
   }
-  if (out)
-    *out = best;
-  return found;
+  return best;
 }
 
 double petra_training_log_mean_loss(const petra_training_log *log, int64_t *microbatches) {

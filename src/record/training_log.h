@@ -30,10 +30,8 @@ petra_stage_observer *petra_training_log_observer(petra_training_log *log);
 /* Returns the rows of /epoch so far, `count` of them. Valid until the log is destroyed. */
 const petra_run_h5_epoch *petra_training_log_epochs(const petra_training_log *log, int64_t *count);
 
-/* Returns the index of the row of a log with the best evaluation; -1 if none was evaluated. *out (NULL: not requested)
- * is that evaluation; epoch 0: none. */
-int64_t petra_best_of(const petra_run_h5_epoch *rows, int64_t count, petra_sample_kind samples,
-                      petra_weights_moment *out);
+/* Returns the best evaluation in the rows of a log; epoch 0: none. */
+petra_weights_moment petra_best_of(const petra_run_h5_epoch *rows, int64_t count, petra_sample_kind samples);
 
 /* Returns the mean loss over all labels (images, tokens) whose loss came back in the run, NaN if none did;
  * *microbatches is the number of losses. */

@@ -232,8 +232,7 @@ static petra_status write_weights(petra_run *run) {
   int64_t epochs;
   const petra_run_h5_epoch *rows = petra_training_log_epochs(run->log, &epochs);
   if (petra_run_keeps_best(run)) {
-    petra_weights_moment best;
-    petra_best_of(rows, epochs, petra_sample_kind_of(run->config), &best);
+    const petra_weights_moment best = petra_best_of(rows, epochs, petra_sample_kind_of(run->config));
     return petra_best_finish(run->best, &best);
   }
   return petra_network_write_weights(&run->main.network, run->weights_path);
