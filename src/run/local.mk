@@ -10,6 +10,5 @@ libpetra_a_SOURCES += \
 	src/run/run_private.h \
 	src/run/simulation.c src/run/simulation.h \
 	src/run/training.c \
-	src/run/training_files.c \
-	src/run/training_observers.c
+	src/run/training_files.c
 EXTRA_DIST += src/run/README.md

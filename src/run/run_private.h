@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The internals of a run: what every run has (run.c), and what each kind adds (training.c, training_files.c
- * and training_observers.c; simulation.c). */
+/* The internals of a run: what every run has (run.c), and what each kind adds (training.c and training_files.c;
+ * simulation.c). */
 #pragma once
 
 #include "run/run.h"
@@ -135,15 +135,3 @@ petra_status petra_run_write_files(petra_run *run);
 /* Writes /pace, with a prediction if the costs come from a profile. All ranks call this, each with its own times, which
  * become the sums over all on rank 0. */
 petra_status petra_run_write_pace(petra_run *run);
-
-/* --- training_observers.c --- */
-
-/* A training's `observe`; the probe is first in the list of the worker's observers. */
-petra_status petra_run_create_observers(petra_run *run);
-
-/* Creates the checkpoints and reads the one that the run resumes from; *worker is for the executor. */
-petra_status petra_run_create_checkpoints(petra_run *run, petra_worker **worker);
-
-/* Waits until the observers know all losses, evaluations and references so far, and best.h5 is written. All ranks call
- * this at the same position of the schedule; `run` is the run. */
-petra_status petra_run_drain(void *run);
