@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/worker_stage.h"
-#include "checkpoint/manifest.h"
 #include "io/file.h"
 
 #include <string.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "record/replay.h"
 
-#include "base/log.h"
 #include "base/mem.h"
 #include "schedule/method.h"
 #include "sim/worker_cost.h"

@@ -17,6 +17,7 @@
 #include "base/release.h"
 #include "io/file.h"
 #include "io/hdf5_file.h"
+#include "io/recorded_run.h"
 #include "record/run_h5_columns.h"
 
 #include <hdf5.h>

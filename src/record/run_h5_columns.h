@@ -3,7 +3,6 @@
  * write and read the file, to print epochs, and to generate docs/hdf5-schema.md. */
 #pragma once
 
-#include "io/recorded_run.h"
 #include "io/hdf5_file.h"
 #include "record/run_h5.h" /* circle: columns are members of the rows that it is given */
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of run.h5 that are written once. */
-#include "base/log.h"
 #include "base/mem.h"
 #include "record/run_h5_columns.h"
 #include "io/hdf5_file.h"

@@ -4,7 +4,6 @@
 #include "run/run_private.h"
 
 #include "base/mem.h"
-#include "distributed/execution.h"
 #include "setup/rank_simulation.h"
 
 #include <math.h>

@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "record/action_log.h"
 
 #include <unistd.h>
 

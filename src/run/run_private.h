@@ -8,7 +8,6 @@
 #include "record/action_log.h"
 #include "record/probe_log.h"
 #include "checkpoint/checkpoints.h"
-#include "checkpoint/manifest.h"
 #include "setup/virtual_cluster.h"
 #include "distributed/execution.h"
 #include "run/folder.h"

@@ -6,8 +6,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/checkpoints.h"
 #include "exec/worker_replicas.h"
 #include "run/banner.h"
 

@@ -11,8 +11,6 @@
 #include "base/utf8.h"
 #include "exec/worker_stage.h"
 #include "data/dataset.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/checkpoints.h"
 
 #include <math.h>
 
