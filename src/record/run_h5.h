@@ -4,6 +4,7 @@
  * as it is (H5dont_atexit: nothing more is written). */
 #pragma once
 
+#include "backend/backend.h"
 #include "base/mem.h"
 #include "config/config.h"
 #include "base/status.h"
@@ -88,13 +89,9 @@ typedef struct petra_run_h5_local {
 } petra_run_h5_local;
 petra_status petra_run_h5_locals(petra_run_h5 *log, const petra_run_h5_local *values, int64_t epochs, int32_t stages);
 
-/* Writes /memory/backend_bytes (R, 3): the memory of each process's backend at the end, as in petra_backend_memory.
- * Call it once per run. */
+/* Writes /memory/backend_bytes (R, 3): the memory of each process's backend at the end. Call it once per run. */
 enum { PETRA_RUN_H5_BACKEND_PARTS = 3 };
-typedef struct petra_run_h5_backend {
-  int64_t tensors, filters, scratch;
-} petra_run_h5_backend;
-petra_status petra_run_h5_backends(petra_run_h5 *log, const petra_run_h5_backend *rows, int32_t count);
+petra_status petra_run_h5_backends(petra_run_h5 *log, const petra_backend_memory *rows, int32_t count);
 
 enum { PETRA_RUN_H5_RANK_TIMES = 4, PETRA_RUN_H5_RANK_SENT = 2 }; /* of petra_rank_summary */
 

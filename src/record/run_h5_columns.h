@@ -89,7 +89,7 @@ typedef struct petra_run_h5_ranks_table {
 } petra_run_h5_ranks_table;
 extern const petra_column_group petra_run_h5_local_group;       /* petra_run_h5_local */
 extern const petra_column_group petra_run_h5_memory_group;      /* petra_run_h5_peaks */
-extern const petra_column_group petra_run_h5_backend_group;     /* const petra_run_h5_backend * */
+extern const petra_column_group petra_run_h5_backend_group;     /* const petra_backend_memory * */
 extern const petra_column_group petra_run_h5_memory_time_group; /* petra_run_h5_memory_time */
 extern const petra_column_group petra_run_h5_probe_peak_group;  /* const int64_t *, of the categories */
 extern const petra_column_group petra_run_h5_ranks_group;       /* petra_run_h5_ranks_table */

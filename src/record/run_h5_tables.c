@@ -184,7 +184,7 @@ petra_status petra_run_h5_locals(petra_run_h5 *log, const petra_run_h5_local *va
                                   .extents = {[PETRA_DIMENSION_EPOCH] = epochs, [PETRA_DIMENSION_STAGE] = stages}});
 }
 
-petra_status petra_run_h5_backends(petra_run_h5 *log, const petra_run_h5_backend *rows, int32_t count) {
+petra_status petra_run_h5_backends(petra_run_h5 *log, const petra_backend_memory *rows, int32_t count) {
   _Static_assert(sizeof *rows == PETRA_RUN_H5_BACKEND_PARTS * sizeof(int64_t), "a row of the data set");
   return petra_run_h5_put_table(log, &(petra_table_writing){.group = &petra_run_h5_backend_group,
                                                             .values = &rows,

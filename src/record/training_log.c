@@ -377,15 +377,3 @@ void petra_training_log_finish(petra_training_log *log, bool succeeded) {
   else
     petra_progress_hide(&log->progress);
 }
-
-petra_status petra_backend_memory_write(petra_backend *backend, petra_ranks *ranks, petra_run_h5 *run_h5) {
-  const petra_backend_memory held = petra_backend_memory_in_use(backend);
-  const petra_run_h5_backend here = {held.tensors, held.filters, held.scratch};
-  petra_run_h5_backend *rows;
-  PETRA_TRY(petra_allocate(&rows, (size_t)ranks->count, sizeof *rows));
-  petra_status status = petra_ranks_gather_rows(ranks, &here, sizeof here, rows);
-  if (status == PETRA_OK && run_h5)
-    status = petra_run_h5_backends(run_h5, rows, ranks->count);
-  petra_free(rows);
-  return status;
-}

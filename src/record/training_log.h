@@ -2,10 +2,8 @@
 /* The log of a training run: rows of run.h5, a line per epoch, progress. It is an observer of the worker. */
 #pragma once
 
-#include "backend/backend.h"
 #include "base/progress.h"
 #include "exec/stage_observer.h"
-#include "group/ranks.h"
 #include "io/weights.h"
 #include "record/run_h5.h"
 #include "schedule/program.h"
@@ -51,7 +49,3 @@ void petra_training_log_go_on(petra_training_log *log);
 
 /* Ends the progress display; after a failure without a last line, so that the error comes last. */
 void petra_training_log_finish(petra_training_log *log, bool succeeded);
-
-/* Writes the backends' memory that is not in the stages' accounts: one row per rank, into the log of rank 0 (`run_h5`
- * is NULL on the others). All ranks call this. */
-petra_status petra_backend_memory_write(petra_backend *backend, petra_ranks *ranks, petra_run_h5 *run_h5);

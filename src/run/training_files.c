@@ -257,6 +257,18 @@ static petra_status write_probe_memory(petra_run *run) {
   return petra_probe_log_memory(run->probe_log, &sum);
 }
 
+/* Writes the memory of the backends that is not in the accounts of the stages. */
+static petra_status write_backend_memory(const petra_run *run) {
+  const petra_backend_memory own = petra_backend_memory_in_use(run->main.network.backend);
+  petra_backend_memory *rows;
+  PETRA_TRY(petra_allocate(&rows, (size_t)run->ranks->count, sizeof *rows));
+  petra_status status = petra_ranks_gather_rows(run->ranks, &own, sizeof own, rows);
+  if (status == PETRA_OK && run->folder.run_h5)
+    status = petra_run_h5_backends(run->folder.run_h5, rows, run->ranks->count);
+  petra_free(rows);
+  return status;
+}
+
 static petra_status write_rows(const petra_run *run) {
   petra_rank_summary *rows;
   PETRA_TRY(petra_allocate(&rows, (size_t)run->ranks->count, sizeof *rows));
@@ -307,7 +319,7 @@ petra_status petra_run_write_files(petra_run *run) {
     PETRA_TRY(write_memory(run));
   if (run->stored && run->plan.program.local)
     PETRA_TRY(write_losses(run));
-  PETRA_TRY(petra_backend_memory_write(run->main.network.backend, run->ranks, run->folder.run_h5));
+  PETRA_TRY(write_backend_memory(run));
   if (run->probe)
     PETRA_TRY(write_probe_memory(run));
   if (!run->options.files)
