@@ -29,12 +29,14 @@ static const attribute numbers[] = {{"depth", offsetof(petra_profile, depth)},
                                     {"classes", offsetof(petra_profile, classes)},
                                     {"image_height", offsetof(petra_profile, image_height)},
                                     {"image_width", offsetof(petra_profile, image_width)},
-                                    {"batch", offsetof(petra_profile, batch)}};
-static const attribute transformers[] = {{"context", offsetof(petra_profile, context)},
-                                         {"heads", offsetof(petra_profile, heads)},
-                                         {"kv_heads", offsetof(petra_profile, kv_heads)},
-                                         {"hidden", offsetof(petra_profile, hidden)},
-                                         {"patch", offsetof(petra_profile, patch)}}; /* if they are not 0 */
+                                    {"batch", offsetof(petra_profile, batch)},
+                                    /* Of transformers; if they are not 0: */
+                                    {"context", offsetof(petra_profile, context)},
+                                    {"heads", offsetof(petra_profile, heads)},
+                                    {"kv_heads", offsetof(petra_profile, kv_heads)},
+                                    {"hidden", offsetof(petra_profile, hidden)},
+                                    {"patch", offsetof(petra_profile, patch)}};
+enum { NUMBERS_OF_ALL = 6 }; /* the first ones */
 static const struct {
   attribute name;
   const char *missing; /* of older files that lack it: the default of the config; NULL: all files have it */
@@ -166,12 +168,9 @@ static bool put_numbers(hid_t file, const petra_profile *profile, const petra_pr
                   {"warmup", about->warmup},
                   {"repetitions", about->repetitions}};
   bool done = petra_hdf5_put_i32(file, "schema_version", SCHEMA_VERSION) >= 0;
-  for (size_t i = 0; i < COUNT(numbers) && done; i++)
-    done =
-        petra_hdf5_put_i32(file, numbers[i].name, *(const int32_t *)((const char *)profile + numbers[i].offset)) >= 0;
-  for (size_t i = 0; i < COUNT(transformers) && done; i++) {
-    const int32_t value = *(const int32_t *)((const char *)profile + transformers[i].offset);
-    done = value == 0 || petra_hdf5_put_i32(file, transformers[i].name, value) >= 0;
+  for (size_t i = 0; i < COUNT(numbers) && done; i++) {
+    const int32_t value = *(const int32_t *)((const char *)profile + numbers[i].offset);
+    done = (i >= NUMBERS_OF_ALL && value == 0) || petra_hdf5_put_i32(file, numbers[i].name, value) >= 0;
   }
   for (size_t i = 0; i < COUNT(settings) && done; i++)
     done = petra_hdf5_put_i32(file, settings[i].name, settings[i].value) >= 0;
@@ -261,10 +260,8 @@ static petra_status read_attributes(const reader *r) {
   if (version != SCHEMA_VERSION)
     return petra_fail(PETRA_DATA, "%s: schema version %d, expected %d", r->file->path, (int)version, SCHEMA_VERSION);
   for (size_t i = 0; i < COUNT(numbers); i++)
-    PETRA_TRY(petra_hdf5_get_i32(r->file, numbers[i].name, (int32_t *)(at + numbers[i].offset)));
-  for (size_t i = 0; i < COUNT(transformers); i++)
-    if (H5Aexists(r->file->id, transformers[i].name) > 0)
-      PETRA_TRY(petra_hdf5_get_i32(r->file, transformers[i].name, (int32_t *)(at + transformers[i].offset)));
+    if (i < NUMBERS_OF_ALL || H5Aexists(r->file->id, numbers[i].name) > 0)
+      PETRA_TRY(petra_hdf5_get_i32(r->file, numbers[i].name, (int32_t *)(at + numbers[i].offset)));
   for (size_t i = 0; i < COUNT(names); i++)
     if (!names[i].missing || H5Aexists(r->file->id, names[i].name.name) > 0)
       PETRA_TRY(read_name(r, &names[i].name));

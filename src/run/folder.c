@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -61,10 +62,10 @@ petra_status petra_folder_expand_config(const petra_config *config, char **out, 
   return petra_text_print(print_config, config, "the text of the config", out, size);
 }
 
-static petra_status write_config(const char *directory, const char *text, size_t size) {
+static petra_status write_config(const petra_folder *folder) {
   char *path;
-  PETRA_TRY(petra_join_path(directory, "config.yaml", &path));
-  petra_status status = petra_file_write_atomically(path, text, size);
+  PETRA_TRY(petra_join_path(folder->path, "config.yaml", &path));
+  petra_status status = petra_file_write_atomically(path, folder->config, folder->config_size);
   petra_free(path);
   return status;
 }
@@ -76,49 +77,49 @@ typedef struct shared_mark {
   char name[48];
 } shared_mark;
 
-static petra_status set_mark(const char *path, shared_mark *mark) {
+static void mark_path(const char *folder, const shared_mark *mark, char path[PATH_MAX]) {
+  snprintf(path, PATH_MAX, "%s/%s", folder, mark->name);
+}
+
+static petra_status set_mark(const char *folder, shared_mark *mark) {
   uint64_t number[2];
-  char *file;
+  char path[PATH_MAX];
   if (getrandom(number, sizeof number, 0) != sizeof number)
     return petra_fail(PETRA_IO, "no random number: %s", strerror(errno));
   snprintf(mark->name, sizeof mark->name, ".shared-%016" PRIx64 "%016" PRIx64, number[0], number[1]);
-  PETRA_TRY(petra_join_path(path, mark->name, &file));
-  const int made = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (made >= 0)
-    close(made);
-  petra_status status =
-      made >= 0 ? PETRA_OK : petra_fail(PETRA_IO, "%s: cannot write to this folder: %s", path, strerror(errno));
-  petra_free(file);
-  return status;
-}
-
-/* Looks for the file for some seconds, because a network file system may show it late. */
-static petra_status find_mark(const char *path, const shared_mark *mark, bool *found) {
-  const struct timespec pause = {0, 100000000};
-  const int64_t began_ns = petra_clock_ns();
-  char *file;
-  PETRA_TRY(petra_join_path(path, mark->name, &file));
-  while (!(*found = access(file, F_OK) == 0) && petra_clock_ns() - began_ns < MARK_PATIENCE_NS)
-    nanosleep(&pause, NULL);
-  petra_free(file);
+  mark_path(folder, mark, path);
+  const int made = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (made < 0)
+    return petra_fail(PETRA_IO, "%s: cannot write to this folder: %s", folder, strerror(errno));
+  close(made);
   return PETRA_OK;
 }
 
-static void remove_mark(const char *path, const shared_mark *mark) {
-  char *file;
-  if (!*mark->name || petra_join_path(path, mark->name, &file) != PETRA_OK)
-    return;
-  unlink(file);
-  petra_free(file);
+/* Looks for the file for some seconds, because a network file system may show it late. */
+static bool find_mark(const char *folder, const shared_mark *mark) {
+  const struct timespec pause = {0, 100000000};
+  const int64_t began_ns = petra_clock_ns();
+  char path[PATH_MAX];
+  bool found;
+  mark_path(folder, mark, path);
+  while (!(found = access(path, F_OK) == 0) && petra_clock_ns() - began_ns < MARK_PATIENCE_NS)
+    nanosleep(&pause, NULL);
+  return found;
+}
+
+static void remove_mark(const char *folder, const shared_mark *mark) {
+  char path[PATH_MAX];
+  mark_path(folder, mark, path);
+  if (*mark->name)
+    unlink(path);
 }
 
 /* Checks on every rank that `path` is the folder of rank 0. */
 static petra_status compare_folders(petra_ranks *ranks, const char *path, shared_mark *mark) {
-  bool same = true;
+  petra_status status = PETRA_OK;
   PETRA_TRY(petra_ranks_agree(ranks, ranks->rank == 0 ? set_mark(path, mark) : PETRA_OK, NULL));
   PETRA_TRY(petra_ranks_share(ranks, mark, sizeof *mark));
-  petra_status status = ranks->rank > 0 ? find_mark(path, mark, &same) : PETRA_OK;
-  if (!same)
+  if (ranks->rank > 0 && !find_mark(path, mark))
     status = petra_fail(PETRA_IO,
                         "%s: is not the folder of rank 0, which has just written %s there; expected a folder that all "
                         "processes share",
@@ -176,7 +177,7 @@ petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, pe
   petra_status status = petra_run_h5_create(path, about, &folder->run_h5);
   petra_free(path);
   PETRA_TRY(status);
-  PETRA_TRY(write_config(folder->path, folder->config, folder->config_size));
+  PETRA_TRY(write_config(folder));
   return about->image || plan->config->cluster.stages > 0 ? PETRA_OK : write_stages(folder, plan);
 }
 
