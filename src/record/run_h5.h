@@ -123,18 +123,18 @@ petra_status petra_run_h5_pace_write(petra_run_h5 *log, const petra_run_h5_pace 
 /* /simulate of a simulated run. Arrays have `stages` entries. */
 typedef struct petra_run_h5_simulation {
   int64_t makespan_ns, actions, microbatches;
-  double makespan_s;            /* set by petra_run_h5_simulated */
+  double makespan_s;
   double time_per_microbatch_s; /* NaN: too few microbatches */
   double low_s, high_s;         /* with all costs at their first, and third, quartile; NaN: not known */
   double bubble_fraction, wall_s;
-  int32_t ranks;           /* of cluster.placement; 0: none, and the next two are not read */
+  int32_t ranks;           /* of cluster.placement; 0: none, and the next two are NULL */
   const int32_t *of_stage; /* the rank of each stage, from 0 */
   const double *rank_busy; /* share of the makespan in which each rank is in actions */
   int32_t stages;
   const double *utilization, *lag_mean;
   const int64_t *lag_max, *in_flight_max, *kept_max, *bytes_up, *bytes_down;
   const int64_t *bytes_exchanged; /* with replicas, of the one that is simulated; NULL: no replicas */
-  /* The critical path; critical_kinds 0: not requested. */
+  /* The critical path; 0 and NULL: not requested. */
   int critical_kinds;
   const char *const *critical_names;
   const int64_t *critical_ns;       /* per kind */

@@ -206,21 +206,16 @@ petra_status petra_run_h5_memory_over_time(petra_run_h5 *log, const petra_run_h5
 /* --- /simulate, /ranks and /pace --- */
 
 petra_status petra_run_h5_simulated(petra_run_h5 *log, const petra_run_h5_simulation *simulation) {
-  petra_run_h5_simulation s = *simulation;
-  s.makespan_s = 1e-9 * (double)s.makespan_ns;
-  if (s.ranks == 0)
-    s.of_stage = NULL, s.rank_busy = NULL;
-  if (s.critical_kinds == 0)
-    s.critical_ns = s.critical_stage_ns = NULL;
-  return petra_run_h5_put_table(log, &(petra_table_writing){.group = &petra_run_h5_simulate_group,
-                                                            .values = &s,
-                                                            .extents = {[PETRA_DIMENSION_STAGE] = s.stages,
-                                                                        [PETRA_DIMENSION_RANK] = s.ranks,
-                                                                        [PETRA_DIMENSION_PATH_PART] = s.critical_kinds},
-                                                            .noted = "critical_ns",
-                                                            .attribute = "kinds",
-                                                            .texts = s.critical_names,
-                                                            .text_count = s.critical_kinds});
+  return petra_run_h5_put_table(
+      log, &(petra_table_writing){.group = &petra_run_h5_simulate_group,
+                                  .values = simulation,
+                                  .extents = {[PETRA_DIMENSION_STAGE] = simulation->stages,
+                                              [PETRA_DIMENSION_RANK] = simulation->ranks,
+                                              [PETRA_DIMENSION_PATH_PART] = simulation->critical_kinds},
+                                  .noted = "critical_ns",
+                                  .attribute = "kinds",
+                                  .texts = simulation->critical_names,
+                                  .text_count = simulation->critical_kinds});
 }
 
 petra_status petra_run_h5_pace_write(petra_run_h5 *log, const petra_run_h5_pace *pace) {

@@ -283,6 +283,7 @@ static petra_status measure(petra_run *run) {
   for (int32_t j = 0; j < run->plan.stages; j++)
     busy_ns += (double)petra_rank_times_busy_ns(&s->times[PETRA_PROFILE_MEAN], j + 1);
   figures->makespan_ns = makespan_ns;
+  figures->makespan_s = 1e-9 * (double)makespan_ns;
   figures->actions = petra_executor_virtual_actions(run->executor);
   result->devices = petra_executor_virtual_counts(run->executor);
   result->device_count = petra_program_devices(run->program_options);
