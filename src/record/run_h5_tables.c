@@ -82,6 +82,14 @@ petra_status petra_run_h5_put_table(petra_run_h5 *log, const petra_table_writing
   return petra_run_h5_extend(log, put_table, table, bytes);
 }
 
+/* Writes a table of `stages` stages and of `count` rows of another dimension. */
+static petra_status put(petra_run_h5 *log, const petra_column_group *group, const void *values, int32_t stages,
+                        petra_dimension other, int64_t count) {
+  petra_table_writing table = {.group = group, .values = values, .extents = {[PETRA_DIMENSION_STAGE] = stages}};
+  table.extents[other] = count;
+  return petra_run_h5_put_table(log, &table);
+}
+
 /* --- /model/stages --- */
 
 typedef struct stages_table {
@@ -169,26 +177,19 @@ petra_status petra_run_h5_memory(petra_run_h5 *log, const petra_account *account
            sizeof accounts[stage].peak_bytes);
     total[stage] = accounts[stage].total_peak_bytes;
   }
-  petra_status status =
-      petra_run_h5_put_table(log, &(petra_table_writing){.group = &petra_run_h5_memory_group,
-                                                         .values = &(petra_run_h5_peaks){peak, total},
-                                                         .extents = {[PETRA_DIMENSION_STAGE] = stages}});
+  const petra_run_h5_peaks values = {peak, total};
+  petra_status status = put(log, &petra_run_h5_memory_group, &values, stages, PETRA_DIMENSION_NONE, 0);
   petra_free(peak);
   return status;
 }
 
 petra_status petra_run_h5_locals(petra_run_h5 *log, const petra_run_h5_local *values, int64_t epochs, int32_t stages) {
-  return petra_run_h5_put_table(
-      log, &(petra_table_writing){.group = &petra_run_h5_local_group,
-                                  .values = values,
-                                  .extents = {[PETRA_DIMENSION_EPOCH] = epochs, [PETRA_DIMENSION_STAGE] = stages}});
+  return put(log, &petra_run_h5_local_group, values, stages, PETRA_DIMENSION_EPOCH, epochs);
 }
 
 petra_status petra_run_h5_backends(petra_run_h5 *log, const petra_backend_memory *rows, int32_t count) {
   _Static_assert(sizeof *rows == PETRA_RUN_H5_BACKEND_PARTS * sizeof(int64_t), "a row of the data set");
-  return petra_run_h5_put_table(log, &(petra_table_writing){.group = &petra_run_h5_backend_group,
-                                                            .values = &rows,
-                                                            .extents = {[PETRA_DIMENSION_RANK] = count}});
+  return put(log, &petra_run_h5_backend_group, &rows, 0, PETRA_DIMENSION_RANK, count);
 }
 
 petra_status petra_run_h5_memory_over_time(petra_run_h5 *log, const petra_run_h5_memory_time *memory) {
@@ -219,11 +220,7 @@ petra_status petra_run_h5_simulated(petra_run_h5 *log, const petra_run_h5_simula
 }
 
 petra_status petra_run_h5_pace_write(petra_run_h5 *log, const petra_run_h5_pace *pace) {
-  return petra_run_h5_put_table(
-      log, &(petra_table_writing){
-               .group = &petra_run_h5_pace_group,
-               .values = pace,
-               .extents = {[PETRA_DIMENSION_STAGE] = pace->stages, [PETRA_DIMENSION_RANK] = pace->ranks}});
+  return put(log, &petra_run_h5_pace_group, pace, pace->stages, PETRA_DIMENSION_RANK, pace->ranks);
 }
 
 petra_status petra_run_h5_ranks(petra_run_h5 *log, const petra_rank_summary *rows, int32_t ranks, int32_t places,
