@@ -4,12 +4,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct petra_action_log {
-  petra_observer base, wall;
+  petra_observer base;
   const petra_program_options *program;
   petra_run_h5 *run_h5;
   petra_trace_row *rows; /* added rows; under the virtual clock those not written; end -1: running */
@@ -39,11 +38,7 @@ static petra_status add(petra_action_log *log, const petra_trace_row *row) {
 /* --- by the wall clock --- */
 
 static petra_status ended_by_wall(petra_observer *base, const petra_trace_row *row) {
-  return add((petra_action_log *)((char *)base - offsetof(petra_action_log, wall)), row);
-}
-
-petra_observer *petra_action_log_wall_observer(petra_action_log *log) {
-  return &log->wall;
+  return add((petra_action_log *)base, row);
 }
 
 /* --- under the virtual clock --- */
@@ -90,13 +85,12 @@ petra_observer *petra_action_log_observer(petra_action_log *log) {
   return &log->base;
 }
 
-petra_status petra_action_log_create(const petra_program_options *program, petra_run_h5 *run_h5,
+petra_status petra_action_log_create(const petra_program_options *program, bool by_wall, petra_run_h5 *run_h5,
                                      petra_action_log **out) {
   static const petra_observer_ops ops = {.started = started, .ended = ended}, wall_ops = {.ended = ended_by_wall};
   petra_action_log *log;
   PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
-  log->base.ops = &ops;
-  log->wall.ops = &wall_ops;
+  log->base.ops = by_wall ? &wall_ops : &ops;
   log->program = program;
   log->run_h5 = run_h5;
   petra_status status =

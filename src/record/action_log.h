@@ -13,22 +13,20 @@
 
 typedef struct petra_action_log petra_action_log;
 
-/* Reads stages, microbatches and split_head of `program`. Both arguments are borrowed. The observer writes to `run_h5`;
- * NULL: it keeps its rows. */
-petra_status petra_action_log_create(const petra_program_options *program, petra_run_h5 *run_h5,
+/* Reads stages, microbatches and split_head of `program`, which is borrowed, as `run_h5` is. Under the virtual clock the
+ * observer writes to `run_h5`; NULL: it keeps its rows. */
+petra_status petra_action_log_create(const petra_program_options *program, bool by_wall, petra_run_h5 *run_h5,
                                      petra_action_log **out);
 void petra_action_log_destroy(petra_action_log *log); /* NULL is allowed */
 
-/* Returns the observer for the executor of all stages. Rows are in the order of starts; those that start at one moment
- * are in the order in which they were performed. A row is written when every row before it has ended. */
+/* Returns the observer. Under the virtual clock it is for the executor of all stages: rows are in the order of starts;
+ * those that start at one moment are in the order in which they were performed. A row is written when every row before
+ * it has ended. By the wall clock it is for the actions of this process (ended): it keeps its rows, in the order in
+ * which they were done. */
 petra_observer *petra_action_log_observer(petra_action_log *log);
 
 /* Returns the rows that are kept, in that order; they are valid until another one comes. */
 const petra_trace_row *petra_action_log_rows(const petra_action_log *log, int64_t *count);
-
-/* Returns the observer for the actions of this process by the wall clock (ended), in the order in which they were
- * done. It keeps its rows. */
-petra_observer *petra_action_log_wall_observer(petra_action_log *log);
 
 /* Reads or writes the rows of a stage, in a part of a checkpoint. Reading adds `later_ns` to the times; *there:
  * the checkpoint contains actions. `log` NULL: nothing is recorded here. */

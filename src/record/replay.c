@@ -170,7 +170,7 @@ static petra_status find_probes(petra_replay *replay) {
 static petra_status simulate(petra_replay *replay) {
   const petra_plan *plan = &replay->plan;
   const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
-  PETRA_TRY(petra_action_log_create(&plan->program, NULL, &replay->log));
+  PETRA_TRY(petra_action_log_create(&plan->program, false, NULL, &replay->log));
   PETRA_TRY(petra_worker_cost_run(&replay->cluster.executor, &counting, plan->method.program, &plan->program,
                                   petra_action_log_observer(replay->log), NULL));
   replay->rows = petra_action_log_rows(replay->log, &replay->count);

@@ -54,10 +54,11 @@ static petra_status open_folder(petra_run *run) {
 static petra_status create_actions(petra_run *run) {
   const bool logs = run->config->run.trace_actions;
   if (petra_run_executes(run))
-    return logs || run->options.trace ? petra_action_log_create(&run->plan.program, NULL, &run->actions) : PETRA_OK;
+    return logs || run->options.trace ? petra_action_log_create(&run->plan.program, true, NULL, &run->actions)
+                                      : PETRA_OK;
   if (!logs || !run->folder.run_h5)
     return PETRA_OK;
-  PETRA_TRY(petra_action_log_create(&run->plan.program, run->folder.run_h5, &run->actions));
+  PETRA_TRY(petra_action_log_create(&run->plan.program, false, run->folder.run_h5, &run->actions));
   PETRA_OBSERVERS_ADD(petra_observer, &run->observers, petra_action_log_observer(run->actions));
   return PETRA_OK;
 }

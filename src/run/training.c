@@ -331,8 +331,8 @@ static petra_status create_worker(petra_run *run, petra_worker **worker) {
   const petra_execution_worker_options options = {.pipeline = &run->main,
                                                   .worker = *worker,
                                                   .groups = run->probe ? petra_probe_groups(run->probe) : NULL,
-                                                  .actions = run->actions ? petra_action_log_wall_observer(run->actions)
-                                                                          : NULL};
+                                                  .actions =
+                                                      run->actions ? petra_action_log_observer(run->actions) : NULL};
   return petra_execution_worker(run->execution, &options, &run->this_rank, worker);
 }
 
