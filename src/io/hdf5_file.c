@@ -371,15 +371,14 @@ int64_t petra_hdf5_create_growing(int64_t folder, const petra_hdf5_set *s, int c
   return -1;
 }
 
-bool petra_hdf5_move_rows(int64_t set, int64_t memory, int64_t first, int rank, const int64_t *extent, void *to,
-                          const void *from) {
+bool petra_hdf5_write_rows(int64_t set, int64_t memory, int64_t first, int rank, const int64_t *extent,
+                           const void *values) {
   hsize_t start[PETRA_HDF5_RANK] = {(hsize_t)first}, count[PETRA_HDF5_RANK];
   for (int d = 0; d < rank; d++)
     count[d] = (hsize_t)extent[d];
   hid_t here = H5Screate_simple(rank, count, NULL), there = H5Dget_space(set);
   bool done = here >= 0 && H5Sselect_hyperslab(there, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
-              (to ? H5Dread(set, memory, here, there, H5P_DEFAULT, to)
-                  : H5Dwrite(set, memory, here, there, H5P_DEFAULT, from)) >= 0;
+              H5Dwrite(set, memory, here, there, H5P_DEFAULT, values) >= 0;
   H5Sclose(here);
   H5Sclose(there);
   return done;

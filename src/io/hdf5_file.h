@@ -106,9 +106,9 @@ int64_t petra_hdf5_create_growing(int64_t folder, const petra_hdf5_set *set, int
 /* Creates it with its values and closes it; false on failure. */
 bool petra_hdf5_put_set(int64_t folder, const petra_hdf5_set *set);
 
-/* Reads `to` or writes `from` (the other is NULL): all of rows `first` .. `first` + extent[0] - 1. False on failure. */
-bool petra_hdf5_move_rows(int64_t set, int64_t memory, int64_t first, int rank, const int64_t *extent, void *to,
-                          const void *from);
+/* Writes all of rows `first` .. `first` + extent[0] - 1. False on failure. */
+bool petra_hdf5_write_rows(int64_t set, int64_t memory, int64_t first, int rank, const int64_t *extent,
+                           const void *values);
 
 /* Creates a group; negative on failure. */
 int64_t petra_hdf5_create_group(int64_t folder, const char *name);

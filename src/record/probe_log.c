@@ -252,7 +252,7 @@ static bool append(const petra_probe_log *probe, int index, const void *values) 
   for (int d = 1; d < s->rank; d++)
     extent[d] = (hsize_t)s->extent[d];
   return H5Dset_extent(s->id, extent) >= 0 &&
-         petra_hdf5_move_rows(s->id, s->type, probe->rows, s->rank, s->extent, NULL, values);
+         petra_hdf5_write_rows(s->id, s->type, probe->rows, s->rank, s->extent, values);
 }
 
 /* Arguments and result of write_row. */

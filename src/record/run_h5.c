@@ -99,8 +99,8 @@ static bool append_column(const petra_columns *columns, int index) {
     memcpy(columns->values + (size_t)row * bytes,
            columns->rows + (size_t)row * columns->group->row_bytes + column->offset, bytes);
   int64_t count = columns->buffered;
-  return petra_hdf5_move_rows(columns->sets[index], petra_column_memory_type(column->type), columns->written, 1, &count,
-                              NULL, columns->values);
+  return petra_hdf5_write_rows(columns->sets[index], petra_column_memory_type(column->type), columns->written, 1,
+                               &count, columns->values);
 }
 
 /* Moves the buffered rows into HDF5, in all columns alike. */
