@@ -160,7 +160,7 @@ static bool write_parameters(const petra_probe_log *probe) {
     const petra_column *column = &group->columns[c];
     const bool text = column->type == PETRA_COLUMN_TEXT;
     hid_t type = H5Tcopy(text ? H5T_C_S1 : petra_column_file_type(column->type));
-    const size_t bytes = text ? sizeof probe->parameters->row.name : petra_column_bytes(column->type);
+    const size_t bytes = text ? sizeof probe->parameters->row.name : H5Tget_size(type);
     char name[64];
     snprintf(name, sizeof name, "%s/%s", group->name, column->name);
     const petra_hdf5_set made = {.name = name,

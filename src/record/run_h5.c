@@ -94,13 +94,13 @@ static bool open_columns(petra_columns *columns, int64_t file) {
 /* Copies one column of the buffered rows into `values` and appends it to the data set. */
 static bool append_column(const petra_columns *columns, int index) {
   const petra_column *column = &columns->group->columns[index];
-  size_t bytes = petra_column_bytes(column->type);
+  const hid_t type = petra_column_memory_type(column->type);
+  const size_t bytes = H5Tget_size(type);
   for (int row = 0; row < columns->buffered; row++)
     memcpy(columns->values + (size_t)row * bytes,
            columns->rows + (size_t)row * columns->group->row_bytes + column->offset, bytes);
   int64_t count = columns->buffered;
-  return petra_hdf5_write_rows(columns->sets[index], petra_column_memory_type(column->type), columns->written, 1,
-                               &count, columns->values);
+  return petra_hdf5_write_rows(columns->sets[index], type, columns->written, 1, &count, columns->values);
 }
 
 /* Moves the buffered rows into HDF5, in all columns alike. */

@@ -222,10 +222,6 @@ double petra_column_real(const petra_column *column, const void *row) {
   return value;
 }
 
-size_t petra_column_bytes(petra_column_type type) {
-  return type == PETRA_COLUMN_I32 ? 4 : 8;
-}
-
 int64_t petra_column_memory_type(petra_column_type type) {
   if (type == PETRA_COLUMN_F64)
     return H5T_NATIVE_DOUBLE;

@@ -117,9 +117,6 @@ double petra_column_real(const petra_column *column, const void *row);
 /* Prints all tables for docs/hdf5-schema.md, in Markdown. */
 void petra_run_h5_print_tables(FILE *out);
 
-/* Returns the size of a value of this type (not TEXT) in memory. */
-size_t petra_column_bytes(petra_column_type type);
-
 /* Return HDF5's type, in memory or in a file, of a column that is not TEXT; the library owns it. */
 int64_t petra_column_memory_type(petra_column_type type);
 int64_t petra_column_file_type(petra_column_type type);
