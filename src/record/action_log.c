@@ -18,17 +18,6 @@ struct petra_action_log {
   int64_t *running;
 };
 
-static petra_status write_row(petra_run_h5 *run_h5, const petra_trace_row *row) {
-  const petra_run_h5_action out = {.start_ns = row->start_ns,
-                                   .end_ns = row->end_ns,
-                                   .stage = row->action.stage,
-                                   .kind = (int32_t)row->action.kind,
-                                   .microbatch = row->action.microbatch,
-                                   .version_read = row->result.version_read,
-                                   .version_written = row->result.version_written};
-  return petra_run_h5_action_row(run_h5, &out);
-}
-
 static petra_status add(petra_action_log *log, const petra_trace_row *row) {
   PETRA_TRY(petra_array_reserve(&log->rows, &log->capacity, log->count + 1, sizeof *log->rows));
   log->rows[log->count++] = *row;
@@ -68,7 +57,7 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
   log->rows[at].start_ns = petra_trace_row_start_ns(row);
   log->rows[at].end_ns = row->end_ns;
   while (log->run_h5 && done < log->count && log->rows[done].end_ns >= 0)
-    PETRA_TRY(write_row(log->run_h5, &log->rows[done++]));
+    PETRA_TRY(petra_run_h5_action_row(log->run_h5, &log->rows[done++]));
   log->written += done;
   log->count -= done;
   if (done > 0)
@@ -327,7 +316,7 @@ petra_status petra_action_log_gather(petra_action_log *log, petra_ranks *ranks, 
     PETRA_TRY_GOTO(status, petra_merge_actions(all.rows, all.first, program->stages, program), done);
   shift_times(&all);
   for (int64_t i = 0; i < all.count && run_h5; i++)
-    PETRA_TRY_GOTO(status, write_row(run_h5, &all.rows[i]), done);
+    PETRA_TRY_GOTO(status, petra_run_h5_action_row(run_h5, &all.rows[i]), done);
   if (all.count > 0)
     qsort(all.rows, (size_t)all.count, sizeof *all.rows, by_end);
   for (int64_t i = 0; i < all.count && trace; i++)

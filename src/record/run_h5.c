@@ -246,7 +246,7 @@ petra_status petra_run_h5_epoch_row(petra_run_h5 *log, const petra_run_h5_epoch 
   return put_row(log, &log->groups[PETRA_RUN_H5_EPOCH], row);
 }
 
-petra_status petra_run_h5_action_row(petra_run_h5 *log, const petra_run_h5_action *row) {
+petra_status petra_run_h5_action_row(petra_run_h5 *log, const petra_trace_row *row) {
   return put_row(log, &log->groups[PETRA_RUN_H5_ACTIONS], row);
 }
 
@@ -345,6 +345,7 @@ enum { ATTRIBUTE_STAGES = 15000 };
 
 /* Names the numbers in the columns of stages and kinds of /trace/actions. */
 static bool create_actions(petra_run_h5 *log, const petra_run_h5_about *about) {
+  static const char *const kinds[PETRA_ACTION_KINDS] = {"F", "B", "W", "U", "E"};
   petra_columns *actions = &log->groups[PETRA_RUN_H5_ACTIONS];
   if (log->group_count <= PETRA_RUN_H5_ACTIONS)
     return true;
@@ -354,7 +355,7 @@ static bool create_actions(petra_run_h5 *log, const petra_run_h5_about *about) {
   for (int c = 0; c < actions->group->count; c++) {
     const char *name = actions->group->columns[c].name;
     if (strcmp(name, "kind") == 0)
-      done &= petra_hdf5_put_texts(actions->sets[c], "kinds", petra_run_h5_kinds, PETRA_RUN_H5_KINDS) >= 0;
+      done &= petra_hdf5_put_texts(actions->sets[c], "kinds", kinds, PETRA_ACTION_KINDS) >= 0;
     else if (strcmp(name, "stage") == 0 && about->device_of && about->stages <= ATTRIBUTE_STAGES)
       done &= petra_hdf5_put_i32s(actions->sets[c], "devices", about->device_of, about->stages) >= 0;
   }

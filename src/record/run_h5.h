@@ -9,6 +9,7 @@
 #include "config/config.h"
 #include "base/status.h"
 #include "group/ranks.h"
+#include "schedule/executor.h"
 #include "setup/plan.h"
 
 #include <stdbool.h>
@@ -52,19 +53,6 @@ typedef struct petra_run_h5_epoch {
   double eval_loss_recalibrated, eval_top1_recalibrated, eval_top5_recalibrated;
 } petra_run_h5_epoch;
 
-/* One row of /trace/actions: an action under the virtual clock. */
-typedef struct petra_run_h5_action {
-  int64_t start_ns, end_ns;
-  int32_t stage; /* from 1 */
-  int32_t kind;  /* index into petra_run_h5_kinds */
-  int64_t microbatch;
-  int64_t version_read, version_written; /* number of updates of the stage's weights; -1: none written */
-} petra_run_h5_action;
-
-/* The letters of the kinds, in the order of petra_action_kind. */
-enum { PETRA_RUN_H5_KINDS = 5 };
-extern const char *const petra_run_h5_kinds[PETRA_RUN_H5_KINDS];
-
 /* Creates `path` (DIR/run.h5). It is created as DIR/.run.h5.tmp and then renamed, so an older file is replaced only if
  * this succeeds. The strings of `about` are not NULL. PETRA_IO, PETRA_NO_MEMORY. */
 petra_status petra_run_h5_create(const char *path, const petra_run_h5_about *about, petra_run_h5 **out);
@@ -76,7 +64,7 @@ petra_status petra_run_h5_create(const char *path, const petra_run_h5_about *abo
 petra_status petra_run_h5_stages(petra_run_h5 *log, const petra_stage_summary *rows, int32_t count);
 petra_status petra_run_h5_train_row(petra_run_h5 *log, const petra_run_h5_train *row);
 petra_status petra_run_h5_epoch_row(petra_run_h5 *log, const petra_run_h5_epoch *row);
-petra_status petra_run_h5_action_row(petra_run_h5 *log, const petra_run_h5_action *row);
+petra_status petra_run_h5_action_row(petra_run_h5 *log, const petra_trace_row *row);
 
 /* Writes /memory/peak_bytes (J, category) and /memory/total_peak_bytes (J), once per run. accounts[j] belongs to stage
  * j + 1. */

@@ -19,8 +19,7 @@
 #define OF_RANK OF(PETRA_DIMENSION_RANK)
 
 #define CATEGORY_NAME(name, text) text,
-const char *const petra_run_h5_categories[] = {PETRA_MEMORY_LIST(CATEGORY_NAME) "total"};
-const char *const petra_run_h5_kinds[PETRA_RUN_H5_KINDS] = {"F", "B", "W", "U", "E"};
+static const char *const categories[] = {PETRA_MEMORY_LIST(CATEGORY_NAME) "total"};
 static const char *const backend_parts[] = {"tensors", "filters", "scratch"};
 static const char *const time_parts[] = {"computing", "copying", "waiting", "wall"};
 static const char *const sent_parts[] = {"messages", "bytes"};
@@ -35,8 +34,8 @@ const petra_dimension_facts petra_dimension_table[PETRA_DIMENSIONS] = {
     [PETRA_DIMENSION_BIN] = {"bin"},
     [PETRA_DIMENSION_STAGE] = {"stage"},
     [PETRA_DIMENSION_RANK] = {"rank"},
-    [PETRA_DIMENSION_CATEGORY] = {"category", "categories", petra_run_h5_categories, PETRA_MEMORY_CATEGORIES},
-    [PETRA_DIMENSION_CATEGORY_TOTAL] = {"category", "categories", petra_run_h5_categories, PETRA_MEMORY_CATEGORIES + 1},
+    [PETRA_DIMENSION_CATEGORY] = {"category", "categories", categories, PETRA_MEMORY_CATEGORIES},
+    [PETRA_DIMENSION_CATEGORY_TOTAL] = {"category", "categories", categories, PETRA_MEMORY_CATEGORIES + 1},
     [PETRA_DIMENSION_BACKEND_PART] = {"part", "parts", backend_parts, PETRA_RUN_H5_BACKEND_PARTS},
     [PETRA_DIMENSION_TIME_PART] = {"part", "parts", time_parts, PETRA_RUN_H5_RANK_TIMES},
     [PETRA_DIMENSION_SENT_PART] = {"part", "parts", sent_parts, PETRA_RUN_H5_RANK_SENT},
@@ -89,13 +88,13 @@ static const petra_column stage_columns[] = {
 };
 
 static const petra_column action_columns[] = {
-    COLUMN(petra_run_h5_action, start_ns, I64, "ns", "virtual time of the start"),
-    COLUMN(petra_run_h5_action, end_ns, I64, "ns", "virtual time of the end"),
-    COLUMN(petra_run_h5_action, stage, I32, "1", "number of the stage, from 1; if devices have several stages, the attribute `devices` has the device of each stage"),
-    COLUMN(petra_run_h5_action, kind, I32, "1", "index in the attribute `kinds`: `F`, `B`, `W`, `U`, `E`; on the virtual clock an E (evaluation) takes no time"),
-    COLUMN(petra_run_h5_action, microbatch, I64, "1", "number of the microbatch, from 0; for U the last one that it covers, for E the last one of the epoch"),
-    COLUMN(petra_run_h5_action, version_read, I64, "1", "version of the weights that the action uses, as a number of updates. For U, W and E, and for F and B that read the latest weights, it is the number of updates before the action. For B with `backward_weights: stashed` it is the version of its F. For F with `forward_weights: double_buffer` it is an older version"),
-    COLUMN(petra_run_h5_action, version_written, I64, "1", "version after the action for U; otherwise -1"),
+    COLUMN(petra_trace_row, start_ns, I64, "ns", "virtual time of the start"),
+    COLUMN(petra_trace_row, end_ns, I64, "ns", "virtual time of the end"),
+    NAMED(petra_trace_row, "stage", action.stage, I32, "1", "number of the stage, from 1; if devices have several stages, the attribute `devices` has the device of each stage"),
+    NAMED(petra_trace_row, "kind", action.kind, I32, "1", "index in the attribute `kinds`: `F`, `B`, `W`, `U`, `E`; on the virtual clock an E (evaluation) takes no time"),
+    NAMED(petra_trace_row, "microbatch", action.microbatch, I64, "1", "number of the microbatch, from 0; for U the last one that it covers, for E the last one of the epoch"),
+    NAMED(petra_trace_row, "version_read", result.version_read, I64, "1", "version of the weights that the action uses, as a number of updates. For U, W and E, and for F and B that read the latest weights, it is the number of updates before the action. For B with `backward_weights: stashed` it is the version of its F. For F with `forward_weights: double_buffer` it is an older version"),
+    NAMED(petra_trace_row, "version_written", result.version_written, I64, "1", "version after the action for U; otherwise -1"),
 };
 
 static const petra_column probe_columns[] = {
@@ -170,6 +169,7 @@ static const petra_column pace_columns[] = {
 /* clang-format on */
 
 _Static_assert(sizeof epoch_columns / sizeof *epoch_columns <= PETRA_RUN_H5_MAX_COLUMNS, "raise MAX_COLUMNS");
+_Static_assert(sizeof(petra_action_kind) == sizeof(int32_t), "the type of /trace/actions/kind");
 _Static_assert(sizeof train_columns / sizeof *train_columns <= PETRA_RUN_H5_MAX_COLUMNS, "raise MAX_COLUMNS");
 
 /* Chunks: 8 KiB per column of /train, so that a short run stays small and a long one has few; runs have 10 to 1000
@@ -180,7 +180,7 @@ _Static_assert(sizeof train_columns / sizeof *train_columns <= PETRA_RUN_H5_MAX_
   { group, PETRA_DIMENSION_NONE, 0, 0, columns, COUNT(columns) }
 const petra_column_group petra_run_h5_train_group = ROWS("train", MICROBATCH, 1024, petra_run_h5_train, train_columns);
 const petra_column_group petra_run_h5_action_group =
-    ROWS("trace/actions", ACTION, 4096, petra_run_h5_action, action_columns);
+    ROWS("trace/actions", ACTION, 4096, petra_trace_row, action_columns);
 const petra_column_group petra_run_h5_stage_group = ROWS("model", STAGE, 0, petra_stage_summary, stage_columns);
 const petra_column_group petra_run_h5_probe_group = ROWS("probe", PROBE, 0, petra_probe_row, probe_columns);
 const petra_column_group petra_run_h5_parameter_group =

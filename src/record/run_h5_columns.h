@@ -65,7 +65,7 @@ typedef struct petra_column_group {
 extern const petra_column_group petra_run_h5_train_group; /* rows are petra_run_h5_train */
 /* Rows are petra_run_h5_epoch; tokens are never recalibrated. */
 const petra_column_group *petra_run_h5_epoch_group(petra_sample_kind samples, bool recalibrates);
-extern const petra_column_group petra_run_h5_action_group; /* rows are petra_run_h5_action */
+extern const petra_column_group petra_run_h5_action_group; /* rows are petra_trace_row */
 
 /* The members of the compound /model/stages; rows are petra_stage_summary. Its chunk_rows is unused. */
 extern const petra_column_group petra_run_h5_stage_group;
@@ -104,9 +104,6 @@ typedef struct petra_dimension_facts {
   int count; /* 0: depends on the run */
 } petra_dimension_facts;
 extern const petra_dimension_facts petra_dimension_table[PETRA_DIMENSIONS];
-
-/* The labels of the memory categories, then of their total. */
-extern const char *const petra_run_h5_categories[PETRA_MEMORY_CATEGORIES + 1];
 
 /* Counts the dimensions of a column, without the dimension of the rows. */
 int petra_column_rank(const petra_column *column);
