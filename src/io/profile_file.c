@@ -379,7 +379,7 @@ static petra_status read_table(const reader *r, const table *t, void *rows, int6
 
 static petra_status read_link(const reader *r) {
   petra_profile *profile = r->profile;
-  int64_t count;
+  int64_t count = 0;
   profile->ranks = profile->hosts = 1;
   if (H5Lexists(r->file->id, "/link", H5P_DEFAULT) <= 0)
     return PETRA_OK;
