@@ -39,13 +39,13 @@ void petra_checkpoint_files_fini(petra_checkpoint_files *files) {
 
 petra_status petra_checkpoint_compare(const char *path, const char *found, const petra_config *expected) {
   petra_config_difference difference;
-  int order;
-  PETRA_TRY(petra_config_compare_text(path, found, expected, PETRA_ROLE_RESULT, &order, &difference));
-  return order == 0
-             ? PETRA_OK
-             : petra_fail(PETRA_CONFIG,
-                          "%s: was written with %s: %s, but the config has %s; expected the config of the resumed run",
-                          path, difference.key, difference.a, difference.b);
+  bool differs;
+  PETRA_TRY(petra_config_compare_text(path, found, expected, PETRA_ROLE_RESULT, &differs, &difference));
+  if (!differs)
+    return PETRA_OK;
+  return petra_fail(PETRA_CONFIG,
+                    "%s: was written with %s: %s, but the config has %s; expected the config of the resumed run", path,
+                    difference.key, difference.a, difference.b);
 }
 
 petra_status petra_checkpoint_find(const char *path, const petra_config *config, petra_archive **out) {

@@ -174,47 +174,34 @@ static petra_status read_config(const json_t *request, petra_config **out) {
 
 /* --- answers of petra inspect --- */
 
-/* Marks the keys that a file or a setting gives. */
-static petra_status mark_set(void *context, const char *key, petra_config_role role, char *const *values) {
-  bool *set = context;
-  (void)role;
-  (void)values;
-  set[petra_config_key_find(key)] = true;
-  return PETRA_OK;
-}
-
-static json_t *key_json(const petra_config *config, const petra_config *plain, int key, const char *value, bool set) {
+static json_t *key_json(const petra_config *config, const petra_config *plain, int key, const char *value) {
   static const char *const decides[] = {"results", "length", "way", "place"};
   const petra_config_key *one = &petra_config_keys[key];
   const char *label = config->labels[key];
   return json_pack("{s:o, s:s, s:b, s:b, s:o}", "value", petra_json_string(value), "decides", decides[one->role], "set",
-                   set, "default", petra_config_compare_value(one, config, plain) == 0, "label",
+                   petra_config_is_set(config, key), "default", petra_config_same_value(one, config, plain), "label",
                    label ? petra_json_string(label) : json_null());
 }
 
 /* Prints all values into one text, so that one stream serves them all. */
 static petra_status keys_json(const petra_config *config, const petra_config *plain, const json_t *wanted,
                               json_t **out) {
-  bool *set;
   char *text = NULL;
   size_t size = 0;
-  PETRA_TRY(petra_allocate(&set, (size_t)petra_config_key_count, sizeof *set));
   FILE *stream = open_memstream(&text, &size);
-  petra_status status = stream ? petra_config_report_set(config, mark_set, set)
-                               : petra_fail(PETRA_NO_MEMORY, "out of memory for the values of a config");
-  for (int k = 0; status == PETRA_OK && k < petra_config_key_count; k++) {
+  if (!stream)
+    return petra_fail(PETRA_NO_MEMORY, "out of memory for the values of a config");
+  for (int k = 0; k < petra_config_key_count; k++) {
     const size_t start = size;
     if (wanted && !json_object_get(wanted, petra_config_keys[k].path))
       continue;
     petra_config_print_value(&petra_config_keys[k], config, stream);
     fflush(stream);
-    petra_json_set(out, petra_config_keys[k].path, key_json(config, plain, k, text + start, set[k]));
+    petra_json_set(out, petra_config_keys[k].path, key_json(config, plain, k, text + start));
   }
-  if (stream)
-    fclose(stream);
+  fclose(stream);
   free(text);
-  petra_free(set);
-  return status;
+  return PETRA_OK;
 }
 
 /* Gets the values of "keys"; `wanted` is NULL for all keys. */

@@ -7,42 +7,29 @@
 
 #include <string.h>
 
-static int compare_lists(const void *a, int64_t a_count, const void *b, int64_t b_count, size_t size) {
-  if (a_count != b_count || a_count == 0)
-    return (a_count > b_count) - (a_count < b_count);
-  return memcmp(a, b, (size_t)a_count * size);
-}
+/* The bytes of a value that are compared, besides the memory that it owns. Every number has one form, since none is NaN
+ * or -0. */
+static const struct {
+  size_t begin, end;
+} compared[] = {
+    [PETRA_KEY_STRING] = {0, 0},
+    [PETRA_KEY_INTEGER] = {0, sizeof(int64_t)},
+    [PETRA_KEY_REAL] = {0, sizeof(double)},
+    [PETRA_KEY_BOOLEAN] = {0, sizeof(bool)},
+    [PETRA_KEY_CHOICE] = {0, sizeof(unsigned)},
+    [PETRA_KEY_PERIOD] = {0, offsetof(petra_period, unit) + sizeof(petra_period_unit)},
+    [PETRA_KEY_INTEGER_LIST] = {offsetof(petra_int_list, count), offsetof(petra_int_list, word) + sizeof(int)},
+    [PETRA_KEY_REAL_LIST] = {offsetof(petra_real_list, count), sizeof(petra_real_list)},
+    [PETRA_KEY_FLAG_LIST] = {0, sizeof(unsigned)}};
 
-/* Compares the bytes: every number has one form, since none is NaN or -0. */
-int petra_config_compare_value(const petra_config_key *key, const petra_config *left, const petra_config *right) {
-  const void *a = (const char *)left + key->offset, *b = (const char *)right + key->offset;
-  const petra_int_list *integers[] = {a, b};
-  const petra_real_list *reals[] = {a, b};
-  const petra_period *periods[] = {a, b};
-  switch (key->type) {
-  case PETRA_KEY_STRING:
-    return strcmp(*(char *const *)a, *(char *const *)b);
-  case PETRA_KEY_INTEGER:
-    return memcmp(a, b, sizeof(int64_t));
-  case PETRA_KEY_REAL:
-    return memcmp(a, b, sizeof(double));
-  case PETRA_KEY_PERIOD:
-    return periods[0]->unit != periods[1]->unit ? (int)periods[0]->unit - (int)periods[1]->unit
-                                                : memcmp(a, b, sizeof(double));
-  case PETRA_KEY_BOOLEAN:
-    return memcmp(a, b, sizeof(bool));
-  case PETRA_KEY_CHOICE:
-  case PETRA_KEY_FLAG_LIST:
-    return memcmp(a, b, sizeof(unsigned));
-  case PETRA_KEY_INTEGER_LIST:
-    return integers[0]->word != integers[1]->word
-               ? integers[0]->word - integers[1]->word
-               : compare_lists(integers[0]->values, integers[0]->count, integers[1]->values, integers[1]->count,
-                               sizeof(int64_t));
-  case PETRA_KEY_REAL_LIST:
-    return compare_lists(reals[0]->values, reals[0]->count, reals[1]->values, reals[1]->count, sizeof(double));
-  }
-  return 0;
+bool petra_config_same_value(const petra_config_key *key, const petra_config *left, const petra_config *right) {
+  const size_t begin = compared[key->type].begin, end = compared[key->type].end;
+  const char *a = (const char *)left + key->offset, *b = (const char *)right + key->offset;
+  size_t a_bytes, b_bytes;
+  const void *a_memory = petra_config_memory(key, left, &a_bytes),
+             *b_memory = petra_config_memory(key, right, &b_bytes);
+  return memcmp(a + begin, b + begin, end - begin) == 0 && a_bytes == b_bytes &&
+         (a_bytes == 0 || memcmp(a_memory, b_memory, a_bytes) == 0);
 }
 
 /* Prints as much of the value as fits; "" if memory ran out. */
@@ -55,58 +42,45 @@ static void print_start(const petra_config_key *key, const petra_config *config,
   fclose(stream);
 }
 
-int petra_config_compare(const petra_config *a, const petra_config *b, petra_config_role last,
-                         petra_config_difference *difference) {
-  const petra_config_key *key = petra_config_keys, *end = key + petra_config_key_count;
-  int order = 0;
-  for (; key < end && order == 0; key++) {
-    if (key->role <= last)
-      order = petra_config_compare_value(key, a, b);
-    if (order != 0 && difference) {
-      difference->key = key->path;
-      print_start(key, a, difference->a);
-      print_start(key, b, difference->b);
-    }
+bool petra_config_differs(const petra_config *a, const petra_config *b, petra_config_role last,
+                          petra_config_difference *difference) {
+  for (const petra_config_key *key = petra_config_keys; key < petra_config_keys + petra_config_key_count; key++) {
+    if (key->role > last || petra_config_same_value(key, a, b))
+      continue;
+    difference->key = key->path;
+    print_start(key, a, difference->a);
+    print_start(key, b, difference->b);
+    return true;
   }
-  return order;
+  return false;
 }
 
-typedef struct key_value {
+typedef struct setting {
   const petra_config_key *key;
   const petra_config *config;
-} key_value;
+} setting;
 
-static petra_status print_value(const void *context, FILE *out) {
-  const key_value *value = context;
-  petra_config_print_value(value->key, value->config, out);
+static petra_status print_setting(const void *context, FILE *out) {
+  const setting *s = context;
+  fprintf(out, "%s=", s->key->path);
+  if (s->key->type == PETRA_KEY_STRING)
+    fputs(*(char *const *)((const char *)s->config + s->key->offset), out);
+  else
+    petra_config_print_value(s->key, s->config, out);
   return PETRA_OK;
 }
 
-static petra_status report_key(const petra_config_key *key, const petra_config *const *configs, int count,
-                               petra_config_reporter report, void *context) {
-  char **values;
-  size_t size;
-  PETRA_TRY(petra_allocate(&values, (size_t)count, sizeof *values));
-  petra_status status = PETRA_OK;
-  for (int i = 0; i < count && status == PETRA_OK; i++)
-    status = petra_text_print(print_value, &(key_value){key, configs[i]}, key->path, &values[i], &size);
-  if (status == PETRA_OK)
-    status = report(context, key->path, key->role, values);
-  for (int i = 0; i < count; i++)
-    petra_free(values[i]);
-  petra_free(values);
-  return status;
-}
-
-petra_status petra_config_report_differences(const petra_config *const *configs, int count,
-                                             petra_config_reporter report, void *context) {
-  for (int k = 0; k < petra_config_key_count; k++) {
-    const petra_config_key *key = &petra_config_keys[k];
-    bool same = true;
-    for (int i = 1; i < count && same; i++)
-      same = petra_config_compare_value(key, configs[0], configs[i]) == 0;
-    if (!same)
-      PETRA_TRY(report_key(key, configs, count, report, context));
+petra_status petra_config_report_settings(const petra_config *from, const petra_config *to,
+                                          petra_status (*report)(void *context, const char *setting), void *context) {
+  for (const petra_config_key *key = petra_config_keys; key < petra_config_keys + petra_config_key_count; key++) {
+    char *text;
+    size_t size;
+    if (petra_config_same_value(key, from, to))
+      continue;
+    PETRA_TRY(petra_text_print(print_setting, &(setting){key, to}, "a setting", &text, &size));
+    const petra_status status = report(context, text);
+    petra_free(text);
+    PETRA_TRY(status);
   }
   return PETRA_OK;
 }
@@ -130,7 +104,7 @@ petra_status petra_config_print_changes(const petra_config *config, const char *
   for (int i = 0; i < petra_config_key_count; i++) {
     const petra_config_key *key = &petra_config_keys[i];
     if (strncmp(key->path, prefix, strlen(prefix)) != 0 || is_listed(listed, key->path) ||
-        petra_config_compare_value(key, config, plain) == 0)
+        petra_config_same_value(key, config, plain))
       continue;
     fprintf(out, "%s%s: ", before, key->path);
     petra_config_print_value(key, config, out);
@@ -141,10 +115,10 @@ petra_status petra_config_print_changes(const petra_config *config, const char *
 }
 
 petra_status petra_config_compare_text(const char *path, const char *text, const petra_config *b,
-                                       petra_config_role last, int *order, petra_config_difference *difference) {
+                                       petra_config_role last, bool *differs, petra_config_difference *difference) {
   petra_config *a;
   PETRA_TRY(petra_config_load_text(&(petra_config_text){path, text, strlen(text)}, NULL, 0, &a));
-  *order = petra_config_compare(a, b, last, difference);
+  *differs = petra_config_differs(a, b, last, difference);
   petra_config_destroy(a);
   return PETRA_OK;
 }

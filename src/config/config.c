@@ -40,7 +40,8 @@ done:
   return status;
 }
 
-petra_status petra_config_apply_key(const petra_config_loader *in, int index, const yaml_node_t *node) {
+/* Loads the value of the key with this index. */
+static petra_status apply_key(const petra_config_loader *in, int index, const yaml_node_t *node) {
   int line = petra_config_line(node);
   const petra_config_key *key = &petra_config_keys[index];
   if (node->type == YAML_MAPPING_NODE)
@@ -99,13 +100,13 @@ static petra_status apply_section(const petra_config_loader *in, const char *sec
     const yaml_node_t *value = yaml_document_get_node(in->document, pair->value);
     char path[PATH_BYTES];
     PETRA_TRY(pair_path(in, section, key, path, sizeof path));
-    const bool base = !*section && strcmp(path, "base") == 0; /* petra_config_apply_root has read it */
+    const bool base = !*section && strcmp(path, "base") == 0; /* apply_root has read it */
     int index = petra_config_key_find(path);
     if (!base && index < 0 && (!*path || !petra_config_is_section(path)))
       return fail_unknown(in->origin, petra_config_line(key), section, path);
     PETRA_TRY(petra_config_check_duplicate(in->origin, in->document, node, pair, path));
     if (index >= 0 && (!in->config->takes || in->config->takes(path)))
-      PETRA_TRY(petra_config_apply_key(in, index, value));
+      PETRA_TRY(apply_key(in, index, value));
     else if (index < 0 && !base)
       PETRA_TRY(apply_section(in, path, value, petra_config_line(key)));
   }
@@ -136,47 +137,9 @@ static petra_status load_value(petra_config *config, const petra_config_origin *
   petra_status status = is_empty(root) ? petra_config_fail_value(origin, 1, &petra_config_keys[index], "no value")
                                        : check_ends(origin, index, text, root);
   if (status == PETRA_OK)
-    status = petra_config_apply_key(&in, index, root);
+    status = apply_key(&in, index, root);
   yaml_document_delete(&document);
   return status;
-}
-
-static petra_status load_file(petra_config *config, const petra_config_text *text, const petra_config_file *from) {
-  const petra_config_file file = {text->path, from};
-  const bool is_stdin = strcmp(text->path, "-") == 0;
-  const petra_config_origin origin = {.file = is_stdin ? "standard input" : text->path};
-  yaml_document_t document;
-  char *read = NULL;
-  size_t size = text->size;
-  petra_status status;
-  if (!text->text)
-    PETRA_TRY(petra_config_read(text->path, &origin, &read, &size));
-  for (int i = 0; !from && i < petra_config_key_count; i++) /* line 0: keys that are in no file keep their defaults */
-    if (!config->labels[i])
-      PETRA_TRY_GOTO(status, petra_config_remember(config, i, &origin, 0), done);
-  PETRA_TRY_GOTO(status, petra_config_document_load(&origin, read ? read : text->text, size, &document), done);
-  const petra_config_loader in = {config, &origin, &document};
-  const yaml_node_t *root = yaml_document_get_root_node(&document);
-  if (!is_empty(root))
-    status = petra_config_apply_root(&in, &file, root, petra_config_line(root));
-  else if (!config->takes && strcmp(origin.file, "standard input") != 0) /* petra COMMAND - </dev/null requests it */
-    status = petra_fail(
-        PETRA_CONFIG, "%s: contains no key; expected a config, or - with an empty input for the defaults", origin.file);
-  yaml_document_delete(&document);
-done:
-  petra_free(read);
-  return status;
-}
-
-petra_status petra_config_apply_root(const petra_config_loader *in, const petra_config_file *file,
-                                     const yaml_node_t *root, int line) {
-  char *base;
-  PETRA_TRY(petra_config_find_base(in, file, root, &base));
-  petra_status status = base ? load_file(in->config, &(petra_config_text){.path = base}, file) : PETRA_OK;
-  petra_free(base);
-  PETRA_TRY(status);
-  PETRA_TRY(apply_section(in, "", root, line));
-  return petra_config_end_layer(in->config);
 }
 
 /* Copies the label of key `from` to key `to`, whose value comes from the same place. */
@@ -266,13 +229,56 @@ static petra_status end_layer_node_link(petra_config *config) {
                       &config->cluster.node_link.latency_s, &config->cluster.node_link.bandwidth_Bps);
 }
 
-petra_status petra_config_end_layer(petra_config *config) {
+/* Ends a layer of keys: a file or all of --set. If the layer sets a link preset, the keys of the preset that the layer
+ * does not set take the values of the preset. If it sets another optimiser than before, the same applies to the
+ * optimiser's keys (config/optimiser.h); without a learning rate this is PETRA_CONFIG. */
+static petra_status end_layer(petra_config *config) {
   PETRA_TRY(end_layer_link(config));
   PETRA_TRY(end_layer_node_link(config));
   PETRA_TRY(apply_optimiser(config));
   PETRA_TRY(end_layer_augment(config));
   memset(config->fresh, 0, (size_t)petra_config_key_count * sizeof *config->fresh);
   return PETRA_OK;
+}
+
+static petra_status load_file(petra_config *config, const petra_config_text *text, const petra_config_file *from);
+
+/* Loads a whole config from the root of a document: its base, if it names one, then its own keys. This is one layer. */
+static petra_status apply_root(const petra_config_loader *in, const petra_config_file *file, const yaml_node_t *root) {
+  char *base;
+  PETRA_TRY(petra_config_find_base(in, file, root, &base));
+  petra_status status = base ? load_file(in->config, &(petra_config_text){.path = base}, file) : PETRA_OK;
+  petra_free(base);
+  PETRA_TRY(status);
+  PETRA_TRY(apply_section(in, "", root, petra_config_line(root)));
+  return end_layer(in->config);
+}
+
+static petra_status load_file(petra_config *config, const petra_config_text *text, const petra_config_file *from) {
+  const petra_config_file file = {text->path, from};
+  const bool is_stdin = strcmp(text->path, "-") == 0;
+  const petra_config_origin origin = {.file = is_stdin ? "standard input" : text->path};
+  yaml_document_t document;
+  char *read = NULL;
+  size_t size = text->size;
+  petra_status status;
+  if (!text->text)
+    PETRA_TRY(petra_config_read(text->path, &origin, &read, &size));
+  for (int i = 0; !from && i < petra_config_key_count; i++) /* line 0: keys that are in no file keep their defaults */
+    if (!config->labels[i])
+      PETRA_TRY_GOTO(status, petra_config_remember(config, i, &origin, 0), done);
+  PETRA_TRY_GOTO(status, petra_config_document_load(&origin, read ? read : text->text, size, &document), done);
+  const petra_config_loader in = {config, &origin, &document};
+  const yaml_node_t *root = yaml_document_get_root_node(&document);
+  if (!is_empty(root))
+    status = apply_root(&in, &file, root);
+  else if (!config->takes && strcmp(origin.file, "standard input") != 0) /* petra COMMAND - </dev/null requests it */
+    status = petra_fail(
+        PETRA_CONFIG, "%s: contains no key; expected a config, or - with an empty input for the defaults", origin.file);
+  yaml_document_delete(&document);
+done:
+  petra_free(read);
+  return status;
 }
 
 static petra_status load_defaults(petra_config *config) {
@@ -282,14 +288,15 @@ static petra_status load_defaults(petra_config *config) {
     petra_free(config->labels[i]); /* a default was not set in any file */
     config->labels[i] = NULL;
   }
-  return petra_config_end_layer(config);
+  return end_layer(config);
 }
 
 petra_status petra_config_apply_text(petra_config *config, const petra_config_text *text) {
   return load_file(config, text, NULL);
 }
 
-petra_status petra_config_resolve(const petra_config_origin *origin, int line, const char *path, int *out) {
+/* Finds the index of the key with this dotted path. Errors: PETRA_CONFIG, with the names to choose from. */
+static petra_status resolve(const petra_config_origin *origin, int line, const char *path, int *out) {
   char section[PATH_BYTES];
   int index = petra_config_key_find(path);
   if (index < 0 && *path && petra_config_is_section(path)) {
@@ -309,31 +316,23 @@ petra_status petra_config_resolve(const petra_config_origin *origin, int line, c
   return PETRA_OK;
 }
 
-/* Loads the value of a key in a line of a file that is no config. A set without "=" is only a key, which is looked
- * for. */
-static petra_status apply_line(petra_config *config, const char *file, int line, const char *set) {
-  const petra_config_origin origin = {.file = file, .before = line - 1};
-  const char *equals = strchr(set, '=');
+static petra_status apply_set(petra_config *config, const petra_config_sets *layer, int number) {
+  const char *set = layer->sets[number], *equals = strchr(set, '=');
+  const bool in_line = layer->lines != NULL;
+  petra_config_origin origin = {.file = layer->where, .set = in_line ? NULL : set};
   char path[PATH_BYTES];
   int index = 0;
-  petra_utf8_show(path, sizeof path, set, equals ? (size_t)(equals - set) : strlen(set));
-  PETRA_TRY(petra_config_resolve(&origin, 1, path, &index));
-  return equals ? load_value(config, &origin, index, equals + 1) : PETRA_OK;
-}
-
-static petra_status apply_set(petra_config *config, const char *where, const char *set) {
-  const petra_config_origin origin = {.file = where, .set = set};
-  const char *equals = strchr(set, '=');
-  char path[PATH_BYTES];
-  int index = 0;
-  if (!equals)
+  if (in_line)
+    origin.before = (int)layer->lines[number] - 1;
+  else if (!equals)
     return petra_config_fail_at(&origin, 0, "", "no '='; expected --set key.path=value");
-  petra_utf8_show(path, sizeof path, set, (size_t)(equals - set));
-  PETRA_TRY(petra_config_resolve(&origin, 0, path, &index));
-  const petra_config_key *key = &petra_config_keys[index];
-  if (equals[1] == 0 && key->type == PETRA_KEY_STRING) {
+  petra_utf8_show(path, sizeof path, set, equals ? (size_t)(equals - set) : strlen(set));
+  PETRA_TRY(resolve(&origin, in_line, path, &index));
+  if (!equals)
+    return PETRA_OK;
+  if (!in_line && equals[1] == 0 && petra_config_keys[index].type == PETRA_KEY_STRING) {
     const petra_config_scalar empty = {.text = "", .quoted = true};
-    PETRA_TRY(petra_config_store(config, key, &origin, &empty));
+    PETRA_TRY(petra_config_store(config, &petra_config_keys[index], &origin, &empty));
     return petra_config_remember(config, index, &origin, 0);
   }
   return load_value(config, &origin, index, equals + 1);
@@ -341,14 +340,13 @@ static petra_status apply_set(petra_config *config, const char *where, const cha
 
 static petra_status apply_all(petra_config *config, const petra_config_sets *layer) {
   for (int i = 0; i < layer->count; i++)
-    PETRA_TRY(layer->lines ? apply_line(config, layer->where, (int)layer->lines[i], layer->sets[i])
-                           : apply_set(config, layer->where, layer->sets[i]));
+    PETRA_TRY(apply_set(config, layer, i));
   return PETRA_OK;
 }
 
 petra_status petra_config_apply_sets(petra_config *config, const petra_config_sets *layer) {
   PETRA_TRY(apply_all(config, layer));
-  return petra_config_end_layer(config);
+  return end_layer(config);
 }
 
 petra_status petra_config_check_sets(const petra_config_sets *sets) {
@@ -399,7 +397,7 @@ petra_status petra_config_changed(const petra_config *config, const char *path, 
   PETRA_TRY(create_empty(&plain));
   petra_status status = load_value(plain, &(petra_config_origin){.file = "default"}, index, key->default_value);
   if (status == PETRA_OK)
-    *out = petra_config_compare_value(key, config, plain) != 0;
+    *out = !petra_config_same_value(key, config, plain);
   petra_config_destroy(plain);
   return status;
 }
@@ -424,57 +422,56 @@ fail:
   return status;
 }
 
-static petra_status copy_list(const void *values, int64_t count, void *out) {
-  enum { ITEM = sizeof(int64_t) }; /* of integers and of real numbers */
-  PETRA_TRY(petra_allocate(out, (size_t)count, ITEM));
-  if (count > 0)
-    memcpy(*(void **)out, values, (size_t)count * ITEM);
-  return PETRA_OK;
+const void *petra_config_memory(const petra_config_key *key, const petra_config *config, size_t *bytes) {
+  const void *member = (const char *)config + key->offset;
+  const char *const *text = member;
+  const petra_int_list *integers = member;
+  const petra_real_list *reals = member;
+  *bytes = 0;
+  if (key->type == PETRA_KEY_STRING) {
+    *bytes = *text ? strlen(*text) + 1 : 0;
+    return *text;
+  }
+  if (key->type == PETRA_KEY_INTEGER_LIST) {
+    *bytes = (size_t)integers->count * sizeof *integers->values;
+    return integers->values;
+  }
+  if (key->type == PETRA_KEY_REAL_LIST) {
+    *bytes = (size_t)reals->count * sizeof *reals->values;
+    return reals->values;
+  }
+  return NULL;
 }
 
-static petra_status copy_value(const petra_config_key *key, const petra_config *config, petra_config *out) {
-  const void *from = (const char *)config + key->offset;
-  void *to = (char *)out + key->offset;
-  const petra_int_list *integers = from;
-  const petra_real_list *reals = from;
-  switch (key->type) {
-  case PETRA_KEY_STRING:
-    return petra_duplicate_string(to, *(char *const *)from);
-  case PETRA_KEY_INTEGER_LIST:
-    *(petra_int_list *)to = (petra_int_list){.count = integers->count, .word = integers->word};
-    return copy_list(integers->values, integers->count, &((petra_int_list *)to)->values);
-  case PETRA_KEY_REAL_LIST:
-    *(petra_real_list *)to = (petra_real_list){.count = reals->count};
-    return copy_list(reals->values, reals->count, &((petra_real_list *)to)->values);
-  case PETRA_KEY_PERIOD:
-    *(petra_period *)to = *(const petra_period *)from;
+/* Gives a config, which has the addresses of another one, its own memory for a key; NULL after a failure. */
+static petra_status own_value(petra_config *config, const petra_config_key *key) {
+  size_t bytes;
+  void *own = NULL;
+  const void *shared = petra_config_memory(key, config, &bytes);
+  if (!shared)
     return PETRA_OK;
-  case PETRA_KEY_BOOLEAN:
-    *(bool *)to = *(const bool *)from;
-    return PETRA_OK;
-  case PETRA_KEY_INTEGER:
-  case PETRA_KEY_REAL:
-    memcpy(to, from, sizeof(int64_t));
-    return PETRA_OK;
-  case PETRA_KEY_CHOICE:
-  case PETRA_KEY_FLAG_LIST:
-    memcpy(to, from, sizeof(unsigned));
-    return PETRA_OK;
-  }
-  return PETRA_OK;
+  petra_status status = petra_allocate_raw(&own, bytes, 1);
+  if (status == PETRA_OK)
+    memcpy(own, shared, bytes);
+  memcpy((char *)config + key->offset, &own, sizeof own); /* the address is the first member of a list */
+  return status;
 }
 
 petra_status petra_config_copy(const petra_config *config, petra_config **out) {
   petra_config *copy;
   PETRA_TRY(create_empty(&copy));
+  char **labels = copy->labels;
+  bool *fresh = copy->fresh;
   petra_status status = PETRA_OK;
-  for (int i = 0; i < petra_config_key_count && status == PETRA_OK; i++) {
-    status = copy_value(&petra_config_keys[i], config, copy);
+  *copy = *config;
+  copy->labels = labels;
+  copy->fresh = fresh;
+  for (int i = 0; i < petra_config_key_count; i++) { /* also after a failure, so that no memory stays shared */
+    const petra_status owned = own_value(copy, &petra_config_keys[i]);
+    status = status == PETRA_OK ? owned : status;
     if (status == PETRA_OK && config->labels[i])
-      status = petra_duplicate_string(&copy->labels[i], config->labels[i]);
+      status = petra_duplicate_string(&labels[i], config->labels[i]);
   }
-  copy->optimiser = config->optimiser;
-  copy->of_tokens = config->of_tokens;
   if (status == PETRA_OK)
     *out = copy;
   else
@@ -487,19 +484,14 @@ static bool takes_all(const char *key) {
   return true;
 }
 
-/* A key that a file does not set has the label of line 0. */
-static bool is_set(const petra_config *config, int key) {
+/* A key that a file does not set has the label of line 0, and a key that follows from another one has the label of that
+ * one. */
+bool petra_config_is_set(const petra_config *config, int key) {
   static const char ending[] = " (default)";
   const char *label = config->labels[key];
   const size_t length = label ? strlen(label) : 0, end = strlen(ending);
-  return label && (length < end || strcmp(label + length - end, ending) != 0);
-}
-
-petra_status petra_config_report_set(const petra_config *config, petra_config_reporter report, void *context) {
-  for (int i = 0; i < petra_config_key_count; i++) /* a key that follows from another one has the label of that one */
-    if (is_set(config, i) && strstr(config->labels[i], petra_config_keys[i].path))
-      PETRA_TRY(report(context, petra_config_keys[i].path, petra_config_keys[i].role, NULL));
-  return PETRA_OK;
+  return label && strstr(label, petra_config_keys[key].path) &&
+         (length < end || strcmp(label + length - end, ending) != 0);
 }
 
 /* Returns PETRA_CONFIG if the file sets no key of the part. */
@@ -510,7 +502,7 @@ static petra_status check_part(const petra_config *alone, const petra_config_par
     const char *key = petra_config_keys[i].path;
     if (!part->takes(key))
       continue;
-    if (is_set(alone, i))
+    if (petra_config_is_set(alone, i))
       return PETRA_OK;
     one_section = one_section && (!example || strncmp(example, key, strcspn(key, ".") + 1) == 0);
     example = key;
@@ -542,13 +534,8 @@ void petra_config_destroy(petra_config *config) {
   if (!config)
     return;
   for (int i = 0; i < petra_config_key_count; i++) {
-    char *member = (char *)config + petra_config_keys[i].offset;
-    if (petra_config_keys[i].type == PETRA_KEY_STRING)
-      petra_free(*(char **)(void *)member);
-    else if (petra_config_keys[i].type == PETRA_KEY_INTEGER_LIST)
-      petra_free(((petra_int_list *)(void *)member)->values);
-    else if (petra_config_keys[i].type == PETRA_KEY_REAL_LIST)
-      petra_free(((petra_real_list *)(void *)member)->values);
+    size_t bytes;
+    petra_free((void *)(uintptr_t)petra_config_memory(&petra_config_keys[i], config, &bytes));
   }
   for (int i = 0; config->labels && i < petra_config_key_count; i++)
     petra_free(config->labels[i]);

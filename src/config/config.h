@@ -432,39 +432,29 @@ typedef struct petra_config_difference {
   char a[PETRA_CONFIG_VALUE], b[PETRA_CONFIG_VALUE];
 } petra_config_difference;
 
-/* Orders two configs by the values of their keys with roles up to `last`: returns a negative number, 0 if all are
- * equal, or a positive number. If they differ and `difference` is not NULL, sets *difference. */
-int petra_config_compare(const petra_config *a, const petra_config *b, petra_config_role last,
-                         petra_config_difference *difference);
+/* Returns true if two configs have different values of keys with roles up to `last`, and sets *difference. */
+bool petra_config_differs(const petra_config *a, const petra_config *b, petra_config_role last,
+                          petra_config_difference *difference);
 
-/* Compares like petra_config_compare with the text of a config that was found in `path`. Keys that are newer than the
- * text have their defaults. *order is the result of the comparison. Errors: as for petra_config_load. */
+/* Compares in the same way with the text of a config that was found in `path`. Keys that are newer than the text have
+ * their defaults. Errors: as for petra_config_load. */
 petra_status petra_config_compare_text(const char *path, const char *text, const petra_config *b,
-                                       petra_config_role last, int *order, petra_config_difference *difference);
+                                       petra_config_role last, bool *differs, petra_config_difference *difference);
 
-/* Calls `report` for each key whose value differs between any of the `count` configs, in the order of the keys.
- * values[i], as YAML, is the value in configs[i]. Stops if `report` does not return PETRA_OK, and returns its status.
- * Errors: PETRA_NO_MEMORY. */
-typedef petra_status (*petra_config_reporter)(void *context, const char *key, petra_config_role role,
-                                              char *const *values);
-petra_status petra_config_report_differences(const petra_config *const *configs, int count,
-                                             petra_config_reporter report, void *context);
+/* Calls `report` with a setting "key=value" for each key that makes the config `from` the config `to`, in the order of
+ * the keys: strings as they are, all other values as YAML. Stops if `report` does not return PETRA_OK, and returns its
+ * status. Errors: PETRA_NO_MEMORY. */
+petra_status petra_config_report_settings(const petra_config *from, const petra_config *to,
+                                          petra_status (*report)(void *context, const char *setting), void *context);
 
 /* Creates a config of defaults, with the optimiser of `config` and the defaults of this optimiser. */
 petra_status petra_config_plain(const petra_config *config, petra_config **out);
-
-/* Calls `report` for each key that the config's file (or its base) or a --set sets, in the order of the keys; `values`
- * is NULL. Returns and stops as above. */
-petra_status petra_config_report_set(const petra_config *config, petra_config_reporter report, void *context);
 
 /* Prints "method.keep: graph, method.head: split": the keys that begin with `prefix` and do not have their default (the
  * default of the config's optimiser, if it has one), except the keys in the list (ended by NULL). Prints `before`
  * before the first; prints nothing if there is none. */
 petra_status petra_config_print_changes(const petra_config *config, const char *prefix, const char *const *listed,
                                         const char *before, FILE *out);
-
-/* Prints the value of a key: a string as it is, all other types as YAML. */
-void petra_config_print_plain(const petra_config *config, const char *key, FILE *out);
 
 /* Writes the fully expanded config as YAML that petra_config_load reads back to the same values. */
 petra_status petra_config_print(const petra_config *config, FILE *out);

@@ -65,8 +65,14 @@ bool petra_config_is_section(const char *path);
 /* Prints the value of a key as YAML. */
 void petra_config_print_value(const petra_config_key *key, const petra_config *config, FILE *out);
 
-/* Orders two values of the key: returns a negative number, 0 or a positive number. */
-int petra_config_compare_value(const petra_config_key *key, const petra_config *left, const petra_config *right);
+/* Returns true if the key has the same value in two configs. */
+bool petra_config_same_value(const petra_config_key *key, const petra_config *left, const petra_config *right);
+
+/* Returns the memory that a config owns for the key, and its size; NULL: it owns none. */
+const void *petra_config_memory(const petra_config_key *key, const petra_config *config, size_t *bytes);
+
+/* Returns true if the config's file (or its base) or a --set sets the key with this index. */
+bool petra_config_is_set(const petra_config *config, int key);
 
 /* Describes the values of the key: "an integer, 1 .. 65536". Returns `out`. */
 char *petra_config_expected(const petra_config_key *key, char *out, size_t size);
@@ -183,23 +189,7 @@ typedef struct petra_config_file {
   const struct petra_config_file *from; /* NULL: no file names it */
 } petra_config_file;
 
-/* Loads a whole config from the root of `file`'s document, or from a part of it that begins in `line`: its base, if it
- * names one, then its own keys. This is one layer (petra_config_end_layer). */
-petra_status petra_config_apply_root(const petra_config_loader *in, const petra_config_file *file,
-                                     const struct yaml_node_s *root, int line);
-
 /* Sets *out to the path of the file that `root` names as its base, to be freed, or to NULL if it names none. Errors:
  * PETRA_IO if that file cannot be read, PETRA_CONFIG if it is `file` or one of the files that led to it. */
 petra_status petra_config_find_base(const petra_config_loader *in, const petra_config_file *file,
                                     const struct yaml_node_s *root, char **out);
-
-/* Ends a layer of keys: a file, all of --set, or the overrides of a cell. If the layer sets a link preset, the keys of
- * the preset that the layer does not set take the values of the preset. If it sets another optimiser than before, the
- * same applies to the optimiser's keys (config/optimiser.h); without a learning rate this is PETRA_CONFIG. */
-petra_status petra_config_end_layer(petra_config *config);
-
-/* Loads the value of the key with this index. */
-petra_status petra_config_apply_key(const petra_config_loader *in, int index, const struct yaml_node_s *node);
-
-/* Finds the index of the key with this dotted path. Errors: PETRA_CONFIG, with the names to choose from. */
-petra_status petra_config_resolve(const petra_config_origin *origin, int line, const char *path, int *out);

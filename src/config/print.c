@@ -110,14 +110,6 @@ void petra_config_print_value(const petra_config_key *key, const petra_config *c
   }
 }
 
-void petra_config_print_plain(const petra_config *config, const char *path, FILE *out) {
-  const petra_config_key *key = &petra_config_keys[petra_config_key_find(path)];
-  if (key->type == PETRA_KEY_STRING)
-    fputs(*(char *const *)((const char *)config + key->offset), out);
-  else
-    petra_config_print_value(key, config, out);
-}
-
 /* Prints the section headings of `path` that `previous` does not have, and the name of the key. */
 static void print_name(FILE *out, const char *path, const char *previous) {
   size_t start = 0;

@@ -287,10 +287,10 @@ static petra_status fail_without_checkpoint(const petra_folder *folder, const ch
 static petra_status go_on_with_complete(const petra_folder *folder, const petra_config *config, const char *log,
                                         const petra_recorded_run *run, bool has_checkpoint) {
   petra_config_difference difference;
-  int order;
+  bool differs;
   PETRA_TRY(petra_checkpoint_compare(log, run->config, config));
-  PETRA_TRY(petra_config_compare_text(log, run->config, config, PETRA_ROLE_LENGTH, &order, &difference));
-  if (order == 0)
+  PETRA_TRY(petra_config_compare_text(log, run->config, config, PETRA_ROLE_LENGTH, &differs, &difference));
+  if (!differs)
     return PETRA_COMPLETE;
   return has_checkpoint ? PETRA_OK : fail_without_checkpoint(folder, log, run, &difference);
 }

@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "run/folder.h"
 #include "run/simulation.h"
 
@@ -234,41 +233,12 @@ petra_status petra_candidate_simulate(const petra_candidates *c, const petra_can
 
 /* --- its settings --- */
 
-typedef struct reporting {
-  const petra_config *config; /* of the candidate */
-  petra_status (*report)(void *context, const char *setting);
-  void *context;
-  const char *key;
-} reporting;
-
-static petra_status print_setting(const void *context, FILE *out) {
-  const reporting *r = context;
-  fprintf(out, "%s=", r->key);
-  petra_config_print_plain(r->config, r->key, out);
-  return PETRA_OK;
-}
-
-static petra_status report_setting(void *context, const char *key, petra_config_role role, char *const *values) {
-  reporting *r = context;
-  char *text;
-  size_t size;
-  (void)role, (void)values;
-  if (strcmp(key, "run.trace_actions") == 0) /* changes no figure */
-    return PETRA_OK;
-  r->key = key;
-  PETRA_TRY(petra_text_print(print_setting, r, "a setting", &text, &size));
-  const petra_status status = r->report(r->context, text);
-  petra_free(text);
-  return status;
-}
-
 petra_status petra_candidate_settings(const petra_candidates *c, const petra_candidate *candidate,
                                       petra_status (*report)(void *context, const char *setting), void *context) {
   petra_config *config;
   PETRA_TRY(petra_candidate_make(c, candidate, &config));
-  const petra_config *const configs[] = {c->config, config};
-  reporting r = {.config = config, .report = report, .context = context};
-  const petra_status status = petra_config_report_differences(configs, 2, report_setting, &r);
+  config->run.trace_actions = c->config->run.trace_actions; /* changes no figure */
+  const petra_status status = petra_config_report_settings(c->config, config, report, context);
   petra_config_destroy(config);
   return status;
 }
