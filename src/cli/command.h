@@ -8,13 +8,11 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { PETRA_MAX_SETS = 256, PETRA_MAX_CLUSTERS = 64, PETRA_MAX_INPUTS = 4096 };
+enum { PETRA_MAX_SETS = 256 };
 
 typedef struct petra_arguments {
-  const char *action;  /* for a command with several actions, such as "verify"; else NULL */
-  const char *input;   /* CONFIG.yaml, "-" or a run; NULL if none was given */
-  char *const *inputs; /* for a command that takes several: all of them; the first one is `input` */
-  int input_count;
+  const char *action;               /* for a command with several actions, such as "verify"; else NULL */
+  const char *input;                /* CONFIG.yaml, "-" or a run; NULL if none was given */
   const char *sets[PETRA_MAX_SETS]; /* --set, in order */
   int set_count;
   const char *output; /* --output; NULL if not given */
@@ -25,16 +23,9 @@ typedef struct petra_arguments {
   const char *memory;                /* --memory; NULL if not given */
   const char *devices, *lag_at_most; /* --devices, --lag-at-most; NULL if not given */
   bool exact, all;
-  const char *fit, *vary;  /* --fit, --vary; NULL if not given */
-  const char *image_size;  /* --image-size; NULL if not given */
-  const char *requests;    /* --requests; NULL if not given */
-  const char *jobs, *cell; /* --jobs, --cell; NULL if not given */
-  bool slurm;
-  const char *loss, *top1, *bits, *metric, *window; /* of reach; NULL if not given */
-  const char *as, *over;                            /* the same */
-  bool compare_unlike;                              /* the same */
-  const char *on[PETRA_MAX_CLUSTERS];               /* --on, in order */
-  int on_count;
+  const char *fit, *vary; /* --fit, --vary; NULL if not given */
+  const char *image_size; /* --image-size; NULL if not given */
+  const char *requests;   /* --requests; NULL if not given */
   bool critical_path, resume, overwrite;
   char *const *words;   /* the name of the subcommand and all that follows, ended by NULL */
   char *command_line;   /* the whole command line, for the log */
@@ -43,13 +34,10 @@ typedef struct petra_arguments {
 
 /* An option of a subcommand. */
 typedef struct petra_option {
-  const char *name; /* "output" */
-  const char
-      *value; /* "DIR", "FILE", ...: placeholder of its value in the help; "a|b": one of these; NULL: it has no value */
-  size_t member; /* offset in petra_arguments of a const char * or, without a value, of a bool */
+  const char *name;  /* "output" */
+  const char *value; /* placeholder of its value in the help: "DIR", "FILE", "a|b" for one of these; NULL: no value */
+  size_t member;     /* offset in petra_arguments of a const char * or, without a value, of a bool */
   const char *help;
-  size_t count; /* offset of the int that counts the values of an option that has several; 0: it has one, the last */
-  int maximum; /* of these values; `member` is then an array of them; with `count` 0 and 1: a second value is an error */
 } petra_option;
 
 typedef struct petra_command {
@@ -58,11 +46,9 @@ typedef struct petra_command {
   const char *arguments;       /* such as "CONFIG.yaml" */
   const char *help;            /* paragraphs for --help */
   bool takes_config;           /* accepts a config or another file, with --set and --help-config */
-  int inputs_min;              /* without a config: minimum number of files or folders */
-  int inputs_max;              /* maximum number; 0: none */
   const char *actions;         /* the first argument is one of these, such as "a, b or c"; NULL: none */
   const petra_option *options; /* its own options in the order of the help, ended by one without a name; NULL: none */
-  bool writes;                 /* it writes files even without --output, --trace or --csv */
+  bool writes;                 /* it writes files even without --output, --trace or --chakra */
   bool ranks;                  /* supports several processes that a launcher has started */
   bool lasting;                /* continues if nobody reads its standard output any more */
   petra_status (*run)(const petra_arguments *arguments); /* NULL: it is written in Python (python.c) */
@@ -70,18 +56,7 @@ typedef struct petra_command {
 
 /* The members of an option, as an initialiser of petra_option. */
 #define PETRA_OPTION(name_text, value_text, member_name, help_text)                                                    \
-  { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text), 0, 0 }
-
-/* The same for an option of which a second value is an error. */
-#define PETRA_OPTION_ONCE(name_text, value_text, member_name, help_text)                                               \
-  { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text), 0, 1 }
-
-/* The same for an option that may be repeated: `member` is an array, `count_member` the number of its values. */
-#define PETRA_OPTION_REPEATED(name_text, value_text, member_name, count_member, maximum_count, help_text)              \
-  {                                                                                                                    \
-    (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text),                                    \
-        offsetof(petra_arguments, count_member), (maximum_count)                                                       \
-  }
+  { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text) }
 
 /* X(name): petra_command_NAME of command_NAME.c, in the order in which they are listed. */
 /* clang-format off */
@@ -143,3 +118,21 @@ petra_status petra_plan_print_json(const struct petra_replay *replay, const stru
 
 /* Prints the same members of a schedule without a config, as far as it has them. */
 petra_status petra_schedule_print_json(const struct petra_schedule *schedule, FILE *out);
+
+/* --- petra inspect --requests and petra simulate --requests: requests.c --- */
+
+/* Answer the questions of another program about many configs (docs/requests.md). Each line of the input is a request, a
+ * JSON object; each line of the output is its answer. */
+petra_status petra_requests_inspect(const petra_arguments *arguments);
+petra_status petra_requests_simulate(const petra_arguments *arguments);
+
+/* --- the object of petra simulate --json, which is an answer too: command_simulate.c --- */
+
+struct json_t; /* jansson's */
+struct petra_run;
+
+/* Returns the result of a simulation that has run; NULL without memory. */
+struct json_t *petra_simulate_json(const struct petra_run *simulation);
+
+/* Prints warnings about the result. */
+void petra_simulate_warn(const struct petra_run *simulation);

@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "base/seal.h"
 #include "cli/command.h"
-#include "cli/requests.h"
 #include "cli/rows.h"
 #include "setup/describe.h"
 #include "run/banner.h"

@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "cli/command.h"
-#include "cli/requests.h"
 #include "cli/rows.h"
 #include "setup/describe.h"
 #include "run/simulation.h"

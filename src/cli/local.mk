@@ -22,7 +22,6 @@ petra_SOURCES = \
 	src/cli/main.c \
 	src/cli/python.c \
 	src/cli/requests.c \
-	src/cli/requests.h \
 	src/cli/rows.c \
 	src/cli/rows.h
 petra_LDADD = $(PETRA_LDADD)

@@ -36,8 +36,8 @@ static void print_usage(void) {
 }
 
 /* Options of every subcommand, and of those that take a config. */
-static const petra_option set_option = PETRA_OPTION_REPEATED(
-    "set", "KEY=VALUE", sets, set_count, PETRA_MAX_SETS,
+static const petra_option set_option = PETRA_OPTION(
+    "set", "KEY=VALUE", sets,
     "overrides a key of the config, such as --set optim.lr=0.05; may be repeated; VALUE is YAML: quote a list "
     "or a text with spaces (--set 'lr.milestones=[10, 15]'), and quote a text with ' #' or ': ' twice (--set "
     "'data.path=\"/data/my #1 set\"')");
@@ -122,6 +122,13 @@ static petra_status join_command_line(int argc, char **argv, bool resume, char *
   return PETRA_OK;
 }
 
+static petra_status take_set(const char *value, petra_arguments *arguments) {
+  if (arguments->set_count == PETRA_MAX_SETS)
+    return petra_fail(PETRA_USAGE, "more than %d --set options", PETRA_MAX_SETS);
+  arguments->sets[arguments->set_count++] = value;
+  return PETRA_OK;
+}
+
 static petra_status take_option(const petra_option *option, const char *value, petra_arguments *arguments) {
   char *member = (char *)arguments + option->member;
   if (!option->value) {
@@ -131,16 +138,9 @@ static petra_status take_option(const petra_option *option, const char *value, p
   if (!*value && (strcmp(option->value, "DIR") == 0 || strcmp(option->value, "FILE") == 0))
     return petra_fail(PETRA_USAGE, "--%s: expected a %s, got an empty name", option->name,
                       strcmp(option->value, "DIR") == 0 ? "folder" : "file");
-  if (option->count == 0 && option->maximum == 1 && *(const char **)(void *)member)
-    return petra_fail(PETRA_USAGE, "--%s was given twice; expected it once", option->name);
-  if (option->count == 0) {
-    *(const char **)(void *)member = value;
-    return PETRA_OK;
-  }
-  int *count = (int *)(void *)((char *)arguments + option->count);
-  if (*count == option->maximum)
-    return petra_fail(PETRA_USAGE, "more than %d --%s options", option->maximum, option->name);
-  ((const char **)(void *)member)[(*count)++] = value;
+  if (option == &set_option)
+    return take_set(value, arguments);
+  *(const char **)(void *)member = value;
   return PETRA_OK;
 }
 
@@ -186,10 +186,9 @@ static petra_status fail_option(const petra_command *command, const char *text) 
   return fail_unknown_option(command, text);
 }
 
-/* Reads the arguments after the options: an action, files and folders. */
+/* Reads the arguments after the options: an action and a file. */
 static petra_status read_operands(const petra_command *command, int count, char **operands,
                                   petra_arguments *arguments) {
-  const int maximum = command->takes_config ? 1 : command->inputs_max;
   if (command->actions && count == 0)
     return petra_fail(PETRA_USAGE, "petra %s: no action; expected %s; see petra %s --help", command->name,
                       command->actions, command->name);
@@ -197,20 +196,11 @@ static petra_status read_operands(const petra_command *command, int count, char 
     arguments->action = *operands++;
     count--;
   }
-  if (maximum == 0 && count > 0)
+  if (!command->takes_config && count > 0)
     return petra_fail(PETRA_USAGE, "petra %s takes no config; see petra %s --help", command->name, command->name);
-  if (count > maximum && maximum == 1)
-    return petra_fail(PETRA_USAGE, "expected one %s, got '%s' and '%s'",
-                      command->takes_config ? "file" : "file or folder", operands[0], operands[1]);
-  if (count < command->inputs_min && count == 0)
-    return petra_fail(PETRA_USAGE, "petra %s: no file or folder was given; expected %.*s; see petra %s --help",
-                      command->name, (int)strcspn(command->arguments, " "), command->arguments, command->name);
-  if (count < command->inputs_min || count > maximum)
-    return petra_fail(PETRA_USAGE, "petra %s: %d given; expected %s; see petra %s --help", command->name, count,
-                      command->arguments, command->name);
+  if (count > 1)
+    return petra_fail(PETRA_USAGE, "expected one file, got '%s' and '%s'", operands[0], operands[1]);
   arguments->input = count > 0 ? operands[0] : NULL;
-  arguments->inputs = operands;
-  arguments->input_count = count;
   return PETRA_OK;
 }
 
@@ -259,9 +249,9 @@ static petra_status fit_to_replace(const char *option, const char *path, const p
   struct stat target, input;
   if (stat(path, &target) != 0 || !S_ISREG(target.st_mode))
     return PETRA_OK;
-  for (int i = 0; i < arguments->input_count; i++)
-    if (stat(arguments->inputs[i], &input) == 0 && target.st_dev == input.st_dev && target.st_ino == input.st_ino)
-      return petra_fail(PETRA_USAGE, "--%s: %s is also an input; expected another name", option, path);
+  if (arguments->input && stat(arguments->input, &input) == 0 && target.st_dev == input.st_dev &&
+      target.st_ino == input.st_ino)
+    return petra_fail(PETRA_USAGE, "--%s: %s is also an input; expected another name", option, path);
   for (size_t i = 0; i < sizeof of_runs / sizeof *of_runs; i++)
     if (strcmp(slash ? slash + 1 : path, of_runs[i]) == 0)
       return petra_fail(PETRA_USAGE, "--%s: %s exists and has the name of a file of a run; expected another name",
@@ -302,7 +292,7 @@ petra_status petra_arguments_config(const petra_arguments *arguments, const char
 /* Refuses a command that would write and supports only one process. */
 static petra_status check_launch(const petra_command *command, const petra_arguments *arguments) {
   const bool writes = command->writes || arguments->output || arguments->trace || arguments->chakra;
-  if (command->ranks || !writes || arguments->cell || arguments->slurm)
+  if (command->ranks || !writes)
     return PETRA_OK;
   petra_ranks_hold_lines();
   const petra_status status = petra_ranks_alone(command->name, "one process");

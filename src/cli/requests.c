@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/requests.h"
+/* petra inspect --requests and petra simulate --requests. */
+#include "cli/command.h"
 
 #include "base/json.h"
 #include "base/log.h"
@@ -184,8 +185,7 @@ static json_t *key_json(const petra_config *config, const petra_config *plain, i
 }
 
 /* Prints all values into one text, so that one stream serves them all. */
-static petra_status keys_json(const petra_config *config, const petra_config *plain, const json_t *wanted,
-                              json_t **out) {
+static petra_status keys_json(const petra_config *config, const petra_config *plain, const bool *wanted, json_t **out) {
   char *text = NULL;
   size_t size = 0;
   FILE *stream = open_memstream(&text, &size);
@@ -193,7 +193,7 @@ static petra_status keys_json(const petra_config *config, const petra_config *pl
     return petra_fail(PETRA_NO_MEMORY, "out of memory for the values of a config");
   for (int k = 0; k < petra_config_key_count; k++) {
     const size_t start = size;
-    if (wanted && !json_object_get(wanted, petra_config_keys[k].path))
+    if (!wanted[k])
       continue;
     petra_config_print_value(&petra_config_keys[k], config, stream);
     fflush(stream);
@@ -204,99 +204,93 @@ static petra_status keys_json(const petra_config *config, const petra_config *pl
   return PETRA_OK;
 }
 
-/* Gets the values of "keys"; `wanted` is NULL for all keys. */
-static petra_status answer_keys(const petra_config *config, const json_t *names, json_t **answer) {
-  petra_config *plain;
-  json_t *keys = json_object(), *wanted = json_is_array(names) ? json_object() : NULL;
+/* Marks the keys of a list, or else all keys. */
+static petra_status read_keys(const json_t *names, bool *wanted) {
   const json_t *name;
   size_t i;
-  petra_status status = PETRA_OK;
+  memset(wanted, !json_is_array(names), (size_t)petra_config_key_count * sizeof *wanted);
   json_array_foreach(names, i, name) {
-    if (status == PETRA_OK && petra_config_key_find(json_is_string(name) ? json_string_value(name) : "") < 0)
-      status = fail_member("keys", "true, or a list of keys of a config");
-    if (status == PETRA_OK)
-      petra_json_set(&wanted, json_string_value(name), json_true());
+    const int key = petra_config_key_find(json_is_string(name) ? json_string_value(name) : "");
+    if (key < 0)
+      return fail_member("keys", "true, or a list of keys of a config");
+    wanted[key] = true;
   }
-  if (status == PETRA_OK && json_is_array(names) && !wanted)
-    status = petra_fail(PETRA_NO_MEMORY, "out of memory for the keys of a request");
-  if (status == PETRA_OK)
-    status = petra_config_plain(config, &plain);
-  if (status == PETRA_OK) {
-    status = keys_json(config, plain, wanted, &keys);
-    petra_config_destroy(plain);
-  }
-  json_decref(wanted);
+  return PETRA_OK;
+}
+
+static petra_status answer_keys(const petra_config *config, const json_t *names, json_t **answer) {
+  json_t *keys = json_object();
+  petra_config *plain = NULL;
+  bool *wanted = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&wanted, (size_t)petra_config_key_count, sizeof *wanted), done);
+  PETRA_TRY_GOTO(status, read_keys(names, wanted), done);
+  PETRA_TRY_GOTO(status, petra_config_plain(config, &plain), done);
+  status = keys_json(config, plain, wanted, &keys);
+done:
   petra_json_set(answer, "keys", keys);
+  petra_config_destroy(plain);
+  petra_free(wanted);
   return status;
 }
 
-static petra_status print_network(const void *config, FILE *out) {
-  petra_describe_network(config, out);
-  return PETRA_OK;
-}
-
-static petra_status print_method(const void *config, FILE *out) {
-  return petra_describe_method(config, out);
-}
-
-static petra_status print_formats(const void *config, FILE *out) {
+static petra_status print_formats(const petra_config *config, FILE *out) {
   return petra_config_print_changes(config, "cluster.message.", (const char *const[]){NULL}, ", ", out);
 }
 
-static petra_status print_optimiser(const void *config, FILE *out) {
-  return petra_describe_optimiser(config, out);
-}
-
-static petra_status print_data(const void *config, FILE *out) {
-  petra_describe_data(config, out);
-  return PETRA_OK;
-}
-
-static petra_status print_costs(const void *config, FILE *out) {
-  return petra_describe_costs(config, out);
-}
-
-static petra_status print_links(const void *config, FILE *out) {
+static void print_links(const petra_config *config, FILE *out) {
   petra_describe_links(config, false, out);
-  return PETRA_OK;
 }
 
-static petra_status print_numbers(const void *config, FILE *out) {
-  petra_describe_numbers(config, out);
-  return PETRA_OK;
-}
+/* The descriptions of "words"; `try_print` is for a description that needs memory. */
+static const struct {
+  const char *name;
+  void (*print)(const petra_config *config, FILE *out);
+  petra_status (*try_print)(const petra_config *config, FILE *out);
+} descriptions[] = {{"network", petra_describe_network, NULL},
+                    {"method", NULL, petra_describe_method},
+                    {"formats", NULL, print_formats},
+                    {"data", petra_describe_data, NULL},
+                    {"optimiser", NULL, petra_describe_optimiser},
+                    {"costs", NULL, petra_describe_costs},
+                    {"links", print_links, NULL},
+                    {"numbers", petra_describe_numbers, NULL},
+                    {"config", NULL, petra_config_print}};
+enum { DESCRIPTIONS = sizeof descriptions / sizeof *descriptions };
 
-static petra_status print_config(const void *config, FILE *out) {
-  return petra_config_print(config, out);
+typedef struct wanted_words {
+  const petra_config *config;
+  int number; /* of the description */
+} wanted_words;
+
+static petra_status print_words(const void *context, FILE *out) {
+  const wanted_words *w = context;
+  if (descriptions[w->number].try_print)
+    return descriptions[w->number].try_print(w->config, out);
+  descriptions[w->number].print(w->config, out);
+  return PETRA_OK;
 }
 
 static petra_status answer_words(const petra_config *config, const json_t *names, json_t **answer) {
-  static const struct {
-    const char *name;
-    petra_text_printer print;
-  } printers[] = {{"network", print_network}, {"method", print_method},       {"formats", print_formats},
-                  {"data", print_data},       {"optimiser", print_optimiser}, {"costs", print_costs},
-                  {"links", print_links},     {"numbers", print_numbers},     {"config", print_config}};
-  enum { PRINTERS = sizeof printers / sizeof *printers };
   json_t *words = json_object();
   const json_t *name;
-  size_t n;
+  size_t n, size;
+  char *text;
   petra_status status = PETRA_OK;
   json_array_foreach(names, n, name) {
-    int i = 0;
-    char *text;
-    size_t size;
-    while (i < PRINTERS && strcmp(printers[i].name, json_is_string(name) ? json_string_value(name) : "") != 0)
-      i++;
-    if (status == PETRA_OK && i == PRINTERS)
+    wanted_words w = {config, 0};
+    while (w.number < DESCRIPTIONS &&
+           strcmp(descriptions[w.number].name, json_is_string(name) ? json_string_value(name) : "") != 0)
+      w.number++;
+    if (w.number == DESCRIPTIONS)
       status =
           fail_member("words", "a list of network, method, formats, data, optimiser, costs, links, numbers, config");
-    if (status == PETRA_OK)
-      status = petra_text_print(printers[i].print, config, printers[i].name, &text, &size);
-    if (status == PETRA_OK) {
-      petra_json_set(&words, printers[i].name, petra_json_string(text));
-      petra_free(text);
-    }
+    else
+      status = petra_text_print(print_words, &w, descriptions[w.number].name, &text, &size);
+    if (status != PETRA_OK)
+      break;
+    petra_json_set(&words, descriptions[w.number].name, petra_json_string(text));
+    petra_free(text);
   }
   petra_json_set(answer, "words", words);
   return status;
@@ -402,17 +396,6 @@ static petra_status inspect(const petra_config *config, const json_t *request, j
   return check ? check_run(config, check) : PETRA_OK;
 }
 
-static petra_status answer_inspect(const json_t *request, json_t **answer) {
-  static const char *const known[] = {"config", "idle", "keys",    "numbers", "words", "size",
-                                      "method", "plan", "batches", "check",   NULL};
-  petra_config *config;
-  PETRA_TRY(check_members(request, known));
-  PETRA_TRY(read_config(request, &config));
-  const petra_status status = inspect(config, request, answer);
-  petra_config_destroy(config);
-  return status;
-}
-
 /* --- answers of petra simulate --- */
 
 static json_t *times_json(const int64_t *values, int64_t index) {
@@ -460,6 +443,8 @@ static petra_status simulate(const petra_config *config, const json_t *request, 
   petra_run *simulation = NULL;
   json_t *result = NULL;
   petra_status status;
+  if (json_object_get(request, "losses"))
+    return simulate_losses(config, request, answer);
   PETRA_TRY(get_text(request, "memory", &options.memory));
   PETRA_TRY(get_flag(request, "times_alone", &options.times_alone));
   PETRA_TRY(get_flag(request, "critical_path", &options.critical_path));
@@ -477,21 +462,13 @@ done:
   return status;
 }
 
-static petra_status answer_simulate(const json_t *request, json_t **answer) {
-  static const char *const known[] = {"config",    "memory",   "times_alone", "critical_path",
-                                      "losses_of", "training", "losses",      NULL};
-  petra_config *config;
-  PETRA_TRY(check_members(request, known));
-  PETRA_TRY(read_config(request, &config));
-  const petra_status status =
-      (json_object_get(request, "losses") ? simulate_losses : simulate)(config, request, answer);
-  petra_config_destroy(config);
-  return status;
-}
-
 /* --- the loop --- */
 
-typedef petra_status (*answerer)(const json_t *request, json_t **answer);
+/* The questions of a command. */
+typedef struct questions {
+  const char *const *members; /* of a request */
+  petra_status (*answer)(const petra_config *config, const json_t *request, json_t **answer);
+} questions;
 
 /* What a request makes the program say, instead of a line on stderr. */
 typedef struct said {
@@ -514,13 +491,22 @@ static petra_status fail_request(const json_t *request, const json_error_t *erro
                     request ? "not an object" : error->text);
 }
 
-static petra_status answer_line(const char *line, size_t length, answerer answer_request) {
+static petra_status answer_request(const questions *q, const json_t *request, json_t **answer) {
+  petra_config *config;
+  PETRA_TRY(check_members(request, q->members));
+  PETRA_TRY(read_config(request, &config));
+  const petra_status status = q->answer(config, request, answer);
+  petra_config_destroy(config);
+  return status;
+}
+
+static petra_status answer_line(const questions *q, const char *line, size_t length) {
   said s = {.error = "", .warnings = json_array()};
   json_error_t error;
   json_t *answer = json_object(), *request = json_loadb(line, length, JSON_ALLOW_NUL, &error);
   petra_log_set_sink(keep_line, &s);
   const petra_status status =
-      json_is_object(request) ? answer_request(request, &answer) : fail_request(request, &error);
+      json_is_object(request) ? answer_request(q, request, &answer) : fail_request(request, &error);
   petra_log_set_sink(NULL, NULL);
   json_decref(request);
   if (status != PETRA_OK) {
@@ -536,7 +522,7 @@ static petra_status answer_line(const char *line, size_t length, answerer answer
 }
 
 /* A request that fails has an answer; only what cannot be read or written ends the program with an error. */
-static petra_status serve(const petra_arguments *arguments, answerer answer_request) {
+static petra_status serve(const petra_arguments *arguments, const questions *q) {
   const char *path = arguments->requests;
   char *line = NULL;
   size_t room = 0;
@@ -549,7 +535,7 @@ static petra_status serve(const petra_arguments *arguments, answerer answer_requ
     return petra_fail(PETRA_IO, "%s: cannot open: %s", path, strerror(errno));
   while (status == PETRA_OK && (length = getline(&line, &room, in)) >= 0)
     if (line[strspn(line, " \t\r\n")])
-      status = answer_line(line, (size_t)length, answer_request);
+      status = answer_line(q, line, (size_t)length);
   if (status == PETRA_OK && ferror(in))
     status = petra_fail(PETRA_IO, "%s: cannot read: %s", path, strerror(errno));
   free(line); /* owned by getline */
@@ -559,9 +545,13 @@ static petra_status serve(const petra_arguments *arguments, answerer answer_requ
 }
 
 petra_status petra_requests_inspect(const petra_arguments *arguments) {
-  return serve(arguments, answer_inspect);
+  static const char *const members[] = {"config", "idle", "keys",    "numbers", "words", "size",
+                                        "method", "plan", "batches", "check",   NULL};
+  return serve(arguments, &(questions){members, inspect});
 }
 
 petra_status petra_requests_simulate(const petra_arguments *arguments) {
-  return serve(arguments, answer_simulate);
+  static const char *const members[] = {"config",    "memory",   "times_alone", "critical_path",
+                                        "losses_of", "training", "losses",      NULL};
+  return serve(arguments, &(questions){members, simulate});
 }
