@@ -8,66 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-/* --- the simplex of Nelder and Mead, GSL's nmsimplex2: it needs no derivatives, so the function may have kinks --- */
-
-/* Computes *value = f(x). A failure ends the search and is returned. */
-typedef petra_status (*minimised)(void *context, const double *x, double *value);
-
-typedef struct descent {
-  minimised f;
-  void *context;
-  int left; /* evaluations */
-  petra_status status;
-} descent;
-
-/* GSL ends a search at a value that is not finite. */
-static double evaluate(const gsl_vector *x, void *context) {
-  descent *s = context;
-  double value;
-  s->left--;
-  if (s->status == PETRA_OK)
-    s->status = s->f(s->context, gsl_vector_const_ptr(x, 0), &value);
-  return s->status == PETRA_OK ? value : GSL_NAN;
-}
-
-static petra_status descend(descent *s, gsl_multimin_fminimizer *minimiser, gsl_vector *x, double step,
-                            double tolerance) {
-  gsl_multimin_function function = {evaluate, x->size, s};
-  gsl_vector *sides = gsl_vector_alloc(x->size);
-  if (!sides)
-    return petra_fail(PETRA_NO_MEMORY, "out of memory: GSL");
-  gsl_vector_set_all(sides, step);
-  int failed = gsl_multimin_fminimizer_set(minimiser, &function, x, sides);
-  while (!failed && s->left > 0 && gsl_multimin_fminimizer_size(minimiser) > tolerance)
-    failed = gsl_multimin_fminimizer_iterate(minimiser);
-  gsl_vector_free(sides);
-  PETRA_TRY(s->status);
-  if (failed)
-    return petra_fail(PETRA_INTERNAL, "a search for a minimum met a value that is not finite");
-  gsl_vector_memcpy(x, gsl_multimin_fminimizer_x(minimiser));
-  return PETRA_OK;
-}
-
-/* Moves x (`count` variables, at least 1) to a local minimum near its start; *value is the function there. The search
- * begins with a simplex of side `step`; it is then restarted once, at the point where it ended, with a quarter of that
- * side. It ends when the root mean square distance of the corners from their centre is at most `tolerance`, or after
- * about `maximum` evaluations. PETRA_NO_MEMORY; PETRA_INTERNAL if a value is not finite. */
-static petra_status minimise(minimised f, void *context, int count, double step, double tolerance, int maximum,
-                             double *x, double *value) {
-  descent s = {.f = f, .context = context, .left = maximum};
-  gsl_vector_view at = gsl_vector_view_array(x, (size_t)count);
-  gsl_multimin_fminimizer *minimiser = gsl_multimin_fminimizer_alloc(gsl_multimin_fminimizer_nmsimplex2, (size_t)count);
-  if (!minimiser)
-    return petra_fail(PETRA_NO_MEMORY, "out of memory: GSL");
-  petra_status status = descend(&s, minimiser, &at.vector, step, tolerance);
-  if (status == PETRA_OK)
-    status = descend(&s, minimiser, &at.vector, step / 4, tolerance);
-  if (status == PETRA_OK)
-    *value = minimiser->fval;
-  gsl_multimin_fminimizer_free(minimiser);
-  return status;
-}
-
 /* --- the rates --- */
 
 /* A shorter launch time counts as none: a nanosecond is the unit of the virtual clock. */
@@ -134,13 +74,71 @@ static double limit(const double *x, double *nearest) {
   return beyond;
 }
 
-static petra_status misfit(void *context, const double *x, double *value) {
+/* Continues beyond the limits with a slope, which leads back. */
+static petra_status misfit(fitting *f, const double *x, double *value) {
   double nearest[PETRA_FIT_RATES];
   const double beyond = limit(x, nearest);
-  PETRA_TRY(misfit_at(context, nearest, value));
+  PETRA_TRY(misfit_at(f, nearest, value));
   *value += beyond;
   return PETRA_OK;
 }
+
+/* --- the simplex of Nelder and Mead, GSL's nmsimplex2: it needs no derivatives, so the function may have kinks --- */
+
+typedef struct descent {
+  fitting *f;
+  int left;            /* evaluations */
+  petra_status status; /* a failure ends the search */
+} descent;
+
+/* GSL ends a search at a value that is not finite. */
+static double evaluate(const gsl_vector *x, void *context) {
+  descent *s = context;
+  double value;
+  s->left--;
+  if (s->status == PETRA_OK)
+    s->status = misfit(s->f, gsl_vector_const_ptr(x, 0), &value);
+  return s->status == PETRA_OK ? value : GSL_NAN;
+}
+
+static petra_status descend(descent *s, gsl_multimin_fminimizer *minimiser, gsl_vector *x, double step) {
+  gsl_multimin_function function = {evaluate, x->size, s};
+  gsl_vector *sides = gsl_vector_alloc(x->size);
+  if (!sides)
+    return petra_fail(PETRA_NO_MEMORY, "out of memory: GSL");
+  gsl_vector_set_all(sides, step);
+  int failed = gsl_multimin_fminimizer_set(minimiser, &function, x, sides);
+  while (!failed && s->left > 0 && gsl_multimin_fminimizer_size(minimiser) > close_enough)
+    failed = gsl_multimin_fminimizer_iterate(minimiser);
+  gsl_vector_free(sides);
+  PETRA_TRY(s->status);
+  if (failed)
+    return petra_fail(PETRA_INTERNAL, "a search for a minimum met a value that is not finite");
+  gsl_vector_memcpy(x, gsl_multimin_fminimizer_x(minimiser));
+  return PETRA_OK;
+}
+
+/* Moves x to a local minimum near its start; *value is the function there. The search begins with a simplex of side
+ * first_step; it is then restarted once, at the point where it ended, with a quarter of that side. It ends when the
+ * root mean square distance of the corners from their centre is at most close_enough, or after about MAX_EVALUATIONS.
+ * PETRA_NO_MEMORY; PETRA_INTERNAL if a value is not finite. */
+static petra_status minimise(fitting *f, double x[PETRA_FIT_RATES], double *value) {
+  descent s = {.f = f, .left = MAX_EVALUATIONS};
+  gsl_vector_view at = gsl_vector_view_array(x, PETRA_FIT_RATES);
+  gsl_multimin_fminimizer *minimiser =
+      gsl_multimin_fminimizer_alloc(gsl_multimin_fminimizer_nmsimplex2, PETRA_FIT_RATES);
+  if (!minimiser)
+    return petra_fail(PETRA_NO_MEMORY, "out of memory: GSL");
+  petra_status status = descend(&s, minimiser, &at.vector, first_step);
+  if (status == PETRA_OK)
+    status = descend(&s, minimiser, &at.vector, first_step / 4);
+  if (status == PETRA_OK)
+    *value = minimiser->fval;
+  gsl_multimin_fminimizer_free(minimiser);
+  return status;
+}
+
+/* --- the fit --- */
 
 /* Finds the shares whose increase changes nothing: no kernel is limited by them. */
 static petra_status find_unlimited(fitting *f, double *x, double best) {
@@ -163,7 +161,7 @@ static petra_status search(fitting *f, double *x) {
     double at[PETRA_FIT_RATES] = {log(launch_s[start % 3]), log(shares[start / 3 % 2]), log(shares[start / 6 % 2]),
                                   log(shares[start / 12])};
     double value = INFINITY;
-    PETRA_TRY(minimise(misfit, f, PETRA_FIT_RATES, first_step, close_enough, MAX_EVALUATIONS, at, &value));
+    PETRA_TRY(minimise(f, at, &value));
     if (value >= least)
       continue;
     least = value;

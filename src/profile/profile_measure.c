@@ -19,7 +19,7 @@ typedef struct measurement {
   const petra_plan *plan;
   petra_backend *backend;
   int stages, repetitions, accumulate;
-  petra_profile_pipeline *set[SETS];
+  petra_profile_pipeline set[SETS];
   double *values;
   int32_t *labels;
   double *samples; /* [stage][part][repetition] */
@@ -56,24 +56,22 @@ static int own_set(const measurement *m) {
 static petra_status create_set(measurement *m, int set) {
   const petra_plan *plan = m->plan;
   const bool delays = petra_method_distance(&plan->method, plan->stages, 1) != 0;
-  const petra_profile_pipeline_options options = {.plan = plan,
-                                                  .backend = m->backend,
-                                                  .graph = set == WITH_GRAPH,
-                                                  .flows = set == own_set(m) && delays,
-                                                  .accumulate = m->accumulate,
-                                                  .values = m->values,
-                                                  .labels = m->labels};
-  return petra_profile_pipeline_create(&options, &m->set[set]);
+  m->set[set] = (petra_profile_pipeline){.plan = plan,
+                                         .backend = m->backend,
+                                         .graph = set == WITH_GRAPH,
+                                         .flows = set == own_set(m) && delays,
+                                         .accumulate = m->accumulate,
+                                         .values = m->values,
+                                         .labels = m->labels};
+  return petra_profile_pipeline_init(&m->set[set]);
 }
 
 /* Computes the time of each part from the two sets. */
 static void record(measurement *m, int repetition) {
   const int last = m->stages - 1;
-  const petra_profile_times *without = petra_profile_pipeline_times(m->set[WITHOUT_GRAPH]),
-                            *with = petra_profile_pipeline_times(m->set[WITH_GRAPH]),
-                            *own = petra_profile_pipeline_times(m->set[own_set(m)]);
-  double head_s, body_s;
-  petra_profile_pipeline_head(m->set[WITHOUT_GRAPH], &head_s, &body_s);
+  const petra_profile_times *without = m->set[WITHOUT_GRAPH].times, *with = m->set[WITH_GRAPH].times,
+                            *own = m->set[own_set(m)].times;
+  const double head_s = m->set[WITHOUT_GRAPH].head_s, body_s = m->set[WITHOUT_GRAPH].body_s;
   for (int j = 0; j <= last; j++) {
     const double forward = j < last ? own[j].forward : head_s;
     samples_of(m, j, PETRA_PROFILE_FORWARD)[repetition] = forward;
@@ -168,12 +166,12 @@ static petra_status repeat(measurement *m, bool quiet) {
   petra_status status = PETRA_OK;
   petra_progress_init(&progress, stderr, quiet ? PETRA_PROGRESS_QUIET : PETRA_PROGRESS_AUTO);
   for (int set = 0; set < SETS; set++)
-    for (int t = petra_profile_pipeline_filling(m->set[set]); t > 0; t--)
-      PETRA_TRY_GOTO(status, petra_profile_pipeline_tick(m->set[set]), done);
+    for (int t = petra_profile_pipeline_filling(&m->set[set]); t > 0; t--)
+      PETRA_TRY_GOTO(status, petra_profile_pipeline_tick(&m->set[set]), done);
   for (int64_t r = -warmup; r < m->repetitions; r++) {
     for (int set = 0; set < SETS; set++)
       for (int i = 0; i < m->accumulate; i++)
-        PETRA_TRY_GOTO(status, petra_profile_pipeline_tick(m->set[set]), done);
+        PETRA_TRY_GOTO(status, petra_profile_pipeline_tick(&m->set[set]), done);
     if (r >= 0)
       record(m, (int)r);
     for (int j = 0; j < m->stages; j++) {
@@ -284,7 +282,7 @@ petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backen
   summarise(&m, out);
 done:
   for (int set = 0; set < SETS; set++)
-    petra_profile_pipeline_destroy(m.set[set]);
+    petra_profile_pipeline_fini(&m.set[set]);
   petra_free(m.values);
   petra_free(m.labels);
   petra_free(m.samples);
@@ -293,15 +291,8 @@ done:
 
 /* --- what the stages take on one rank while the others wait, as they do in a run whose ranks are not all busy --- */
 
-typedef double means[PETRA_PROFILE_PARTS];
-
-typedef struct sums {
-  means *stage;
-  int32_t stages, ranks;
-} sums;
-
 /* Uses fewer repetitions, because the ranks measure one after the other. */
-static petra_status measure_here(const petra_plan *plan, petra_backend *backend, int ranks, means *out) {
+static petra_status measure_here(const petra_plan *plan, petra_backend *backend, int ranks, double *out) {
   const int stages = plan->partition.stages;
   petra_config config = *plan->config;
   petra_plan fewer = *plan; /* borrows its members */
@@ -312,43 +303,29 @@ static petra_status measure_here(const petra_plan *plan, petra_backend *backend,
   petra_status status = petra_profile_measure(&fewer, backend, NULL, true, stage);
   for (int j = 0; j < stages && status == PETRA_OK; j++)
     for (int p = 0; p < PETRA_PROFILE_PARTS; p++)
-      out[j][p] = stage[j].part[p].mean;
+      out[j * PETRA_PROFILE_PARTS + p] = stage[j].part[p].mean;
   petra_free(stage);
   return status;
 }
 
-static petra_status add(void *context, int rank, const void *data, size_t size) {
-  const sums *s = context;
-  (void)rank;
-  (void)size;
-  for (int32_t j = 0; j < s->stages; j++)
-    for (int p = 0; p < PETRA_PROFILE_PARTS; p++) {
-      double mean;
-      memcpy(&mean, (const char *)data + sizeof(means) * (size_t)j + sizeof mean * (size_t)p, sizeof mean);
-      s->stage[j][p] += mean / s->ranks;
-    }
-  return PETRA_OK;
-}
-
 petra_status petra_profile_measure_alone(const petra_plan *plan, petra_backend *backend, petra_ranks *ranks,
                                          petra_profile *out) {
-  const size_t stages = (size_t)plan->partition.stages;
-  sums s = {.stages = plan->partition.stages, .ranks = ranks->count};
-  means *own = NULL;
+  const size_t rows = (size_t)plan->partition.stages * PETRA_PROFILE_PARTS, count = (size_t)ranks->count;
+  double *own = NULL, *pooled = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_allocate(&own, stages, sizeof *own), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&s.stage, stages, sizeof *s.stage), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&own, rows, sizeof *own), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&pooled, rows * count, sizeof *pooled), done);
   for (int r = 0; r < ranks->count; r++)
     PETRA_TRY_GOTO(
         status,
         petra_ranks_agree(ranks, r == ranks->rank ? measure_here(plan, backend, ranks->count, own) : PETRA_OK, NULL),
         done);
-  PETRA_TRY_GOTO(status, petra_ranks_gather(ranks, own, stages * sizeof *own, add, &s), done);
-  for (int32_t j = 0; j < s.stages && ranks->rank == 0; j++)
-    memcpy(out->stage[j].alone_s, s.stage[j], sizeof s.stage[j]);
+  PETRA_TRY_GOTO(status, petra_profile_pool(ranks, own, rows, 1, pooled), done);
+  for (size_t i = 0; i < rows * count && ranks->rank == 0; i++)
+    out->stage[i / count / PETRA_PROFILE_PARTS].alone_s[i / count % PETRA_PROFILE_PARTS] += pooled[i] / (double)count;
   out->has_alone = true;
 done:
-  petra_free(s.stage);
+  petra_free(pooled);
   petra_free(own);
   return status;
 }

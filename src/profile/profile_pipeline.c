@@ -6,24 +6,15 @@
 #include "base/mem.h"
 
 /* A stage, its waiting messages, and the numbers of its next microbatches. */
-typedef struct place {
+typedef struct petra_profile_place {
   petra_stage *stage;
   petra_message up, down; /* from the stage below, from the one above; empty: none */
   int64_t forward, backward;
 } place;
 
-struct petra_profile_pipeline {
-  petra_profile_pipeline_options options;
-  int last; /* stages, from 0 */
-  place *places;
-  petra_profile_times *times;
-  petra_block_graph *graph; /* per block of the last stage */
-  double head_s, body_s;
-};
-
 /* Returns the time when the device has done its work; a failure shows with the next operation. */
 static double clock_s(const petra_profile_pipeline *p) {
-  (void)petra_backend_synchronize(p->options.backend);
+  (void)petra_backend_synchronize(p->backend);
   return petra_clock_s();
 }
 
@@ -39,14 +30,13 @@ static petra_message nothing(void) {
 
 /* The first stage reads as in a run. */
 static petra_status upload_samples(petra_profile_pipeline *p, petra_message *out) {
-  const petra_profile_pipeline_options *o = &p->options;
   int32_t shape[4];
   petra_tensor *samples;
-  const petra_block *first = &o->plan->model.blocks[0];
-  petra_block_input_shape(first, (int32_t)o->plan->config->data.batch, shape);
-  PETRA_TRY(petra_tensor_create(o->backend, first->shape_in.kind, shape, NULL, PETRA_MEMORY_MESSAGES, &samples));
+  const petra_block *first = &p->plan->model.blocks[0];
+  petra_block_input_shape(first, (int32_t)p->plan->config->data.batch, shape);
+  PETRA_TRY(petra_tensor_create(p->backend, first->shape_in.kind, shape, NULL, PETRA_MEMORY_MESSAGES, &samples));
   *out = (petra_message){{{samples, NULL}}, {{NULL, NULL}}};
-  return petra_op_upload(o->backend, samples, o->values, PETRA_HOST_F64);
+  return petra_op_upload(p->backend, samples, p->values, PETRA_HOST_F64);
 }
 
 static petra_status forward(petra_profile_pipeline *p, int j) {
@@ -66,12 +56,12 @@ static petra_status forward(petra_profile_pipeline *p, int j) {
 
 /* Runs the blocks one by one. */
 static petra_status time_head(petra_profile_pipeline *p, const petra_message *in) {
-  const petra_plan *plan = p->options.plan;
-  const petra_compute compute = {.backend = p->options.backend};
+  const petra_plan *plan = p->plan;
+  const petra_compute compute = {.backend = p->backend};
   petra_stage *stage = p->places[p->last].stage;
   petra_streams streams = petra_streams_retain(&in->streams), next;
   petra_loss loss;
-  const petra_target target = {p->options.labels, &loss};
+  const petra_target target = {p->labels, &loss};
   petra_status status = PETRA_OK;
   int head = plan->model.block_count - 1;
   double start_s = clock_s(p);
@@ -83,7 +73,7 @@ static petra_status time_head(petra_profile_pipeline *p, const petra_message *in
       parameters[i] = petra_stage_tensor(stage, b, false, i);
     if (b == head)
       p->body_s = clock_s(p) - start_s;
-    PETRA_TRY_GOTO(status, petra_block_forward(&compute, block, parameters, &streams, &target, &p->graph[b], &next),
+    PETRA_TRY_GOTO(status, petra_block_forward(&compute, block, parameters, &streams, &target, &p->graphs[b], &next),
                    done);
     petra_streams_release(&streams);
     streams = next;
@@ -91,13 +81,13 @@ static petra_status time_head(petra_profile_pipeline *p, const petra_message *in
   p->head_s = clock_s(p) - start_s;
 done:
   for (int b = 0; b <= head; b++)
-    petra_block_graph_release(&p->graph[b]);
+    petra_block_graph_release(&p->graphs[b]);
   petra_streams_release(&streams);
   return status;
 }
 
 static petra_status update(petra_profile_pipeline *p, int j) {
-  if (p->places[j].backward % p->options.accumulate != 0)
+  if (p->places[j].backward % p->accumulate != 0)
     return PETRA_OK;
   const double start_s = clock_s(p);
   PETRA_TRY(petra_stage_update(p->places[j].stage, 0));
@@ -129,10 +119,10 @@ static petra_status loss(petra_profile_pipeline *p) {
   const double received_s = clock_s(p);
   PETRA_TRY(petra_stage_receive(here->stage, true, &here->up));
   const double receiving_s = clock_s(p) - received_s;
-  if (!p->options.graph)
+  if (!p->graph)
     PETRA_TRY(time_head(p, &here->up));
   const double start_s = clock_s(p) - receiving_s;
-  PETRA_TRY(petra_stage_loss(here->stage, here->forward++, &here->up, p->options.labels, &out, &loss));
+  PETRA_TRY(petra_stage_loss(here->stage, here->forward++, &here->up, p->labels, &out, &loss));
   return go_down(p, p->last, &here->up, start_s, &out);
 }
 
@@ -151,71 +141,49 @@ static petra_status backward(petra_profile_pipeline *p, int j) {
  * one before it left in the last tick. */
 petra_status petra_profile_pipeline_tick(petra_profile_pipeline *p) {
   for (int i = 0; i <= 2 * p->last; i++) {
-    const int k = p->options.flows ? 2 * p->last - i : i;
+    const int k = p->flows ? 2 * p->last - i : i;
     PETRA_TRY(k < p->last ? forward(p, k) : k == p->last ? loss(p) : backward(p, 2 * p->last - k));
   }
   return PETRA_OK;
 }
 
 int petra_profile_pipeline_filling(const petra_profile_pipeline *p) {
-  return p->options.flows ? 2 * p->last : 0;
-}
-
-const petra_profile_times *petra_profile_pipeline_times(const petra_profile_pipeline *p) {
-  return p->times;
-}
-
-void petra_profile_pipeline_head(const petra_profile_pipeline *p, double *head_s, double *body_s) {
-  *head_s = p->head_s;
-  *body_s = p->body_s;
+  return p->flows ? 2 * p->last : 0;
 }
 
 /* --- creation --- */
 
 static petra_status create_stage(petra_profile_pipeline *p, int j) {
-  const petra_profile_pipeline_options *o = &p->options;
-  const petra_plan *plan = o->plan;
+  const petra_plan *plan = p->plan;
   const petra_stage_options options = {.model = &plan->model,
                                        .number = j + 1,
                                        .first = plan->partition.first[j],
                                        .end = plan->partition.first[j + 1],
-                                       .backend = o->backend,
+                                       .backend = p->backend,
                                        .rule = {.forward_weights = PETRA_WEIGHTS_LATEST,
                                                 .backward_weights = PETRA_WEIGHTS_LATEST,
                                                 .invert_weights = PETRA_WEIGHTS_LATEST,
-                                                .keep = o->graph ? PETRA_KEEP_GRAPH : PETRA_KEEP_NOTHING,
-                                                .invert = !o->graph && plan->model.reversible,
-                                                .accumulate = o->accumulate},
+                                                .keep = p->graph ? PETRA_KEEP_GRAPH : PETRA_KEEP_NOTHING,
+                                                .invert = !p->graph && plan->model.reversible,
+                                                .accumulate = p->accumulate},
                                        .formats = petra_network_formats(plan->config, 0),
                                        .optim = petra_optim_from_config(plan->config)};
   PETRA_TRY(petra_stage_create(&options, &p->places[j].stage));
   return petra_stage_initialise(p->places[j].stage, (uint64_t)plan->config->run.seed);
 }
 
-petra_status petra_profile_pipeline_create(const petra_profile_pipeline_options *options,
-                                           petra_profile_pipeline **out) {
-  const petra_plan *plan = options->plan;
-  const size_t stages = (size_t)plan->partition.stages;
-  petra_profile_pipeline *p;
-  petra_status status;
-  PETRA_TRY(petra_allocate(&p, 1, sizeof *p));
-  p->options = *options;
-  p->last = plan->partition.stages - 1;
-  PETRA_TRY_GOTO(status, petra_allocate(&p->places, stages, sizeof *p->places), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&p->times, stages, sizeof *p->times), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&p->graph, (size_t)plan->model.block_count, sizeof *p->graph), fail);
+petra_status petra_profile_pipeline_init(petra_profile_pipeline *p) {
+  const size_t stages = (size_t)p->plan->partition.stages;
+  p->last = p->plan->partition.stages - 1;
+  PETRA_TRY(petra_allocate(&p->places, stages, sizeof *p->places));
+  PETRA_TRY(petra_allocate(&p->times, stages, sizeof *p->times));
+  PETRA_TRY(petra_allocate(&p->graphs, (size_t)p->plan->model.block_count, sizeof *p->graphs));
   for (int j = 0; j <= p->last; j++)
-    PETRA_TRY_GOTO(status, create_stage(p, j), fail);
-  *out = p;
+    PETRA_TRY(create_stage(p, j));
   return PETRA_OK;
-fail:
-  petra_profile_pipeline_destroy(p);
-  return status;
 }
 
-void petra_profile_pipeline_destroy(petra_profile_pipeline *p) {
-  if (!p)
-    return;
+void petra_profile_pipeline_fini(petra_profile_pipeline *p) {
   for (int j = 0; p->places && j <= p->last; j++) {
     petra_message_release(&p->places[j].up);
     petra_message_release(&p->places[j].down);
@@ -225,6 +193,5 @@ void petra_profile_pipeline_destroy(petra_profile_pipeline *p) {
     petra_stage_destroy(p->places[j].stage);
   petra_free(p->places);
   petra_free(p->times);
-  petra_free(p->graph);
-  petra_free(p);
+  petra_free(p->graphs);
 }
