@@ -52,14 +52,6 @@ static petra_status print_json(const petra_config *config, const petra_weights_m
   return petra_json_print_new(object);
 }
 
-static petra_status report(const petra_arguments *arguments, const petra_config *config,
-                           const petra_weights_moment *moment, const petra_evaluation *result) {
-  if (arguments->json)
-    return print_json(config, moment, result);
-  print_text(config, moment, result);
-  return PETRA_OK;
-}
-
 static petra_status run(const petra_arguments *arguments) {
   petra_config *config;
   petra_plan plan = {0};
@@ -94,7 +86,10 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY_GOTO(status, petra_network_initialise(&network), done);
   PETRA_TRY_GOTO(status, petra_network_evaluate(&network, set, train, &result), done);
   PETRA_TRY_GOTO(status, petra_weights_read_moment(config->model.weights, &moment), done);
-  status = report(arguments, config, &moment, &result);
+  if (arguments->json)
+    status = print_json(config, &moment, &result);
+  else
+    print_text(config, &moment, &result);
 done:
   petra_dataset_destroy(train);
   petra_dataset_destroy(set);

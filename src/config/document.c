@@ -19,31 +19,31 @@ static petra_status fail_read(const petra_config_origin *origin, int error) {
   return petra_fail(PETRA_IO, "%s: cannot be read: %s; expected a config file in YAML", origin->file, strerror(error));
 }
 
-static petra_status read_stream(FILE *stream, const petra_config_origin *origin, char **text, size_t *length) {
+petra_status petra_config_read(const char *path, const petra_config_origin *origin, char **text, size_t *length) {
+  FILE *stream = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
   char *buffer = NULL;
-  PETRA_TRY(petra_allocate_raw(&buffer, MAX_BYTES + 2, 1));
+  if (!stream)
+    return fail_read(origin, errno);
+  petra_status status = petra_allocate_raw(&buffer, MAX_BYTES + 2, 1);
   errno = 0;
-  size_t bytes = fread(buffer, 1, MAX_BYTES + 1, stream);
-  if (ferror(stream)) {
-    petra_status status = fail_read(origin, errno);
+  *length = status == PETRA_OK ? fread(buffer, 1, MAX_BYTES + 1, stream) : 0;
+  if (ferror(stream))
+    status = fail_read(origin, errno);
+  if (stream != stdin)
+    fclose(stream);
+  if (status != PETRA_OK) {
     petra_free(buffer);
     return status;
   }
-  buffer[bytes] = 0;
+  buffer[*length] = 0;
   *text = buffer;
-  *length = bytes;
   return PETRA_OK;
 }
 
-petra_status petra_config_read(const char *path, const petra_config_origin *origin, char **text, size_t *length) {
-  if (strcmp(path, "-") == 0)
-    return read_stream(stdin, origin, text, length);
-  FILE *stream = fopen(path, "rb");
-  if (!stream)
-    return fail_read(origin, errno);
-  petra_status status = read_stream(stream, origin, text, length);
-  fclose(stream);
-  return status;
+/* Fails for something in a text that is no plain value; for a setting with how to quote it. */
+static petra_status fail_unquoted(const petra_config_origin *origin, int line, const char *what) {
+  char quoted[PETRA_CONFIG_QUOTED];
+  return petra_config_fail_at(origin, line, "", "%s%s", what, petra_config_quoted(origin, quoted, sizeof quoted));
 }
 
 static int line_of(yaml_mark_t mark) {
@@ -82,16 +82,14 @@ static petra_status fail_syntax(const petra_config_origin *origin, const yaml_pa
 static petra_status check_event(const petra_config_origin *origin, const yaml_event_t *event, int *documents,
                                 int *depth) {
   const yaml_char_t *anchor = NULL, *tag = NULL;
-  char quoted[PETRA_CONFIG_QUOTED];
   int line = line_of(event->start_mark);
-  petra_config_quoted(origin, quoted, sizeof quoted);
   switch (event->type) {
   case YAML_DOCUMENT_START_EVENT:
     if (++*documents > 1)
       return petra_config_fail_at(origin, line, "", "a second document; expected one");
     return PETRA_OK;
   case YAML_ALIAS_EVENT:
-    return petra_config_fail_at(origin, line, "", "an alias; expected the value itself%s", quoted);
+    return fail_unquoted(origin, line, "an alias; expected the value itself");
   case YAML_SCALAR_EVENT:
     anchor = event->data.scalar.anchor, tag = event->data.scalar.tag;
     break;
@@ -111,9 +109,9 @@ static petra_status check_event(const petra_config_origin *origin, const yaml_ev
     break;
   }
   if (anchor)
-    return petra_config_fail_at(origin, line, "", "an anchor; expected a plain value%s", quoted);
+    return fail_unquoted(origin, line, "an anchor; expected a plain value");
   if (tag)
-    return petra_config_fail_at(origin, line, "", "a tag; expected a plain value%s", quoted);
+    return fail_unquoted(origin, line, "a tag; expected a plain value");
   if (*depth > MAX_DEPTH)
     return petra_config_fail_at(origin, line, "", "nested too deeply; expected at most %d levels", MAX_DEPTH);
   return PETRA_OK;
@@ -196,19 +194,16 @@ static petra_status check_gap(const petra_config_origin *origin, const char *tex
 
 static petra_status check_token(const petra_config_origin *origin, const yaml_token_t *token, const char *text,
                                 size_t length) {
-  char quoted[PETRA_CONFIG_QUOTED];
   const bool scalar = token->type == YAML_SCALAR_TOKEN;
-  petra_config_quoted(origin, quoted, sizeof quoted);
   if (token->type == YAML_DOCUMENT_START_TOKEN || token->type == YAML_DOCUMENT_END_TOKEN ||
       token->type == YAML_VERSION_DIRECTIVE_TOKEN || token->type == YAML_TAG_DIRECTIVE_TOKEN)
-    return petra_config_fail_at(origin, 1, "", "a document marker of YAML; expected a value without it%s", quoted);
-  if (scalar &&
-      (token->data.scalar.style == YAML_LITERAL_SCALAR_STYLE || token->data.scalar.style == YAML_FOLDED_SCALAR_STYLE))
-    return petra_config_fail_at(
-        origin, 1, "", "'%c' begins a block of YAML and would be lost; expected a value without it%s", text[0], quoted);
+    return fail_unquoted(origin, 1, "a document marker of YAML; expected a value without it");
+  if (scalar && token->data.scalar.style == YAML_LITERAL_SCALAR_STYLE)
+    return fail_unquoted(origin, 1, "'|' begins a block of YAML and would be lost; expected a value without it");
+  if (scalar && token->data.scalar.style == YAML_FOLDED_SCALAR_STYLE)
+    return fail_unquoted(origin, 1, "'>' begins a block of YAML and would be lost; expected a value without it");
   if (scalar && has_line_break(text, length))
-    return petra_config_fail_at(
-        origin, 1, "", "a line break, which YAML would turn into a space; expected a value of one line%s", quoted);
+    return fail_unquoted(origin, 1, "a line break, which YAML would turn into a space; expected a value of one line");
   return PETRA_OK;
 }
 

@@ -268,20 +268,16 @@ static petra_status store_period(const petra_config_key *key, const petra_config
 
 static petra_status store_choice(const petra_config_key *key, const petra_config_origin *origin,
                                  const petra_config_scalar *value, void *member) {
-  int index = find_choice(key, value);
-  if (index < 0)
-    return fail_choice(origin, key, value);
-  memcpy(member, &index, sizeof index);
-  return PETRA_OK;
-}
-
-static petra_status store_word(const petra_config_key *key, const petra_config_origin *origin,
-                               const petra_config_scalar *value, petra_int_list *member) {
   const int index = find_choice(key, value);
+  petra_int_list *list = member;
   if (index < 0)
     return fail_choice(origin, key, value);
-  petra_free(member->values);
-  *member = (petra_int_list){.word = index + 1};
+  if (key->type == PETRA_KEY_CHOICE) {
+    memcpy(member, &index, sizeof index);
+    return PETRA_OK;
+  }
+  petra_free(list->values);
+  *list = (petra_int_list){.word = index + 1};
   return PETRA_OK;
 }
 
@@ -305,7 +301,7 @@ petra_status petra_config_store(petra_config *config, const petra_config_key *ke
     if (key->rule == PETRA_RULE_OR_ONE)
       return petra_config_store_list(config, key, origin, value, 1);
     if (key->choices)
-      return store_word(key, origin, value, member);
+      return store_choice(key, origin, value, member);
     break;
   case PETRA_KEY_REAL_LIST:
   case PETRA_KEY_FLAG_LIST:
