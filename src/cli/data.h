@@ -9,9 +9,6 @@
  * line. */
 petra_status petra_data_verify(const petra_arguments *arguments, const petra_config *config);
 
-/* Writes the data set of the config as an HDF5 file to --output. */
-petra_status petra_data_convert(const petra_arguments *arguments, const petra_config *config);
-
 /* Printed for images whose petra_stored_image is turned. */
 #define PETRA_DATA_TURNED "images with an EXIF orientation, which petra ignores, as torchvision does: %lld"
 

@@ -17,7 +17,6 @@ petra_SOURCES = \
 	src/cli/command_simulate.c \
 	src/cli/command_train.c \
 	src/cli/data.h \
-	src/cli/data_convert.c \
 	src/cli/help.c \
 	src/cli/main.c \
 	src/cli/python.c \
