@@ -21,7 +21,7 @@
 
 /* One of the four rows of table 3. */
 typedef struct memory_row {
-  bool inputs_kept, weights_kept;
+  petra_ledger_rule rule;
   petra_ledger_bytes *stage; /* one per stage */
   int64_t total_bytes;
   double saving; /* against the first row, 0 .. 1 */
@@ -30,10 +30,8 @@ typedef struct memory_row {
 /* The order of table 3: inputs and weights kept, inputs, weights, neither. */
 enum { ROWS = 4 };
 
-static petra_status fill_row(const petra_plan *plan, const petra_ledger_rule *rule, memory_row *row) {
+static petra_status fill_row(const petra_plan *plan, memory_row *row) {
   petra_ledger_bytes sum = {0};
-  row->inputs_kept = rule->inputs_kept;
-  row->weights_kept = rule->weights_kept;
   PETRA_TRY(petra_allocate(&row->stage, (size_t)plan->partition.stages, sizeof *row->stage));
   for (int j = 0; j < plan->partition.stages; j++) {
     petra_stage_summary stage;
@@ -42,7 +40,7 @@ static petra_status fill_row(const petra_plan *plan, const petra_ledger_rule *ru
       petra_ledger_block block;
       petra_ledger_bytes bytes;
       petra_ledger_block_of(plan, petra_plan_stage_block(plan, j, i), stage.delay, &block);
-      PETRA_TRY(petra_ledger_block_bytes(rule, &block, &bytes));
+      PETRA_TRY(petra_ledger_block_bytes(&row->rule, &block, &bytes));
       PETRA_TRY(petra_ledger_add(&row->stage[j], &bytes));
     }
     PETRA_TRY(petra_ledger_add(&sum, &row->stage[j]));
@@ -55,10 +53,10 @@ static petra_status fill_row(const petra_plan *plan, const petra_ledger_rule *ru
 static petra_status fill_rows(const petra_plan *plan, petra_accounting accounting, memory_row rows[ROWS]) {
   memset(rows, 0, ROWS * sizeof *rows);
   for (int i = 0; i < ROWS; i++) {
-    petra_ledger_rule rule = petra_ledger_rule_of(plan, accounting);
-    rule.inputs_kept = i < 2;
-    rule.weights_kept = i % 2 == 0;
-    PETRA_TRY(fill_row(plan, &rule, &rows[i]));
+    rows[i].rule = petra_ledger_rule_of(plan, accounting);
+    rows[i].rule.inputs_kept = i < 2;
+    rows[i].rule.weights_kept = i % 2 == 0;
+    PETRA_TRY(fill_row(plan, &rows[i]));
     rows[i].saving = 1 - (double)rows[i].total_bytes / (double)rows[0].total_bytes;
   }
   return PETRA_OK;
@@ -80,8 +78,8 @@ static void add_memory_row(petra_rows *table, const memory_row *row, int stages)
                                 (json_int_t)b->weight_buffer, "total", (json_int_t)petra_ledger_total(b)));
   }
   petra_rows_next(table);
-  petra_row_choice(table, "inputs kept", "inputs_kept", row->inputs_kept, "yes", "no");
-  petra_row_choice(table, "weights kept", "weights_kept", row->weights_kept, "yes", "no");
+  petra_row_choice(table, "inputs kept", "inputs_kept", row->rule.inputs_kept, "yes", "no");
+  petra_row_choice(table, "weights kept", "weights_kept", row->rule.weights_kept, "yes", "no");
   petra_row_integer(table, NULL, "total_bytes", row->total_bytes);
   petra_row_real(table, "GB", NULL, (double)row->total_bytes, 1e-9, 2);
   petra_row_real(table, "saving %", "saving", row->saving, 100, 1);

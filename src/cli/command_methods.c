@@ -88,14 +88,10 @@ static petra_status print_figures(const petra_config *config, petra_rows *rows, 
   PETRA_TRY(petra_rows_print(rows));
   printf(
       "\ns/microbatch: seconds per microbatch of the whole network; bubble: share of the run in which a device is "
-      "idle\n"
-      "peak MB: maximum memory of a device in 10^6 bytes; lag max: maximum number of updates of a stage between F and "
-      "B\n"
-      "by stage: maximum number of microbatches that a device keeps, over its stages; by device: divided by its "
-      "stages\n"
-      "keeps: what it keeps of them between F and B (nothing: the input of blocks that are not reversible; in a "
-      "network "
-      "without reversible blocks: input)\n");
+      "idle\npeak MB: maximum memory of a device in 10^6 bytes; lag max: maximum number of updates of a stage between "
+      "F and B\nby stage: maximum number of microbatches that a device keeps, over its stages; by device: divided by "
+      "its stages\nkeeps: what it keeps of them between F and B (nothing: the input of blocks that are not "
+      "reversible; in a network without reversible blocks: input)\n");
   return PETRA_OK;
 }
 

@@ -220,8 +220,7 @@ static petra_status print_table(planning *p) {
   printf("\nNo other candidate that was considered is as fast as a row with as little memory and lag.\n");
   if (others > 0)
     printf("%lld more row%s (--all): a printed row of the same method is faster, with no larger lag and at most 10 %% "
-           "more "
-           "memory.\n",
+           "more memory.\n",
            (long long)others, others == 1 ? "" : "s");
   printf("Time, memory and lag are computed; the loss is not. With delayed gradients a loss may take more updates.\n"
          "k: microbatches per update; keeps: what is kept between F and B; bubble: share of the run in which a device "

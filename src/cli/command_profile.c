@@ -229,8 +229,7 @@ static void print_fit(const petra_kernel_fit *fit) {
     return;
   printf("\nas kernels (cluster.cost) {model: kernels, device: %s, launch_s: %.4g, efficiency: {matrix_flops: %.4g, "
          "matrix_bytes: %.4g, elementwise_bytes: %.4g}}:\n4 numbers fitted to %d times, which are %.0f %% off "
-         "(weighted root mean "
-         "square), %.0f %% at most\n",
+         "(weighted root mean square), %.0f %% at most\n",
          fit->device, fit->rates.launch_s, fit->rates.matrix_flops, fit->rates.matrix_bytes,
          fit->rates.elementwise_bytes, fit->times, 100 * expm1(fit->rms), 100 * expm1(fit->worst));
   for (int i = 0; i < PETRA_FIT_RATES; i++)

@@ -122,9 +122,7 @@ json_t *petra_simulate_json(const petra_run *simulation) {
     add_stage(stages, result, j);
   return json_pack(
       "{s:i, s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:I, s:I, s:b, s:o, s:o, s:s?, "
-      "s:o, "
-      "s:o, "
-      "s:o, s:s?, s:o}",
+      "s:o, s:o, s:o, s:s?, s:o}",
       "schema", PETRA_SCHEMA_SIMULATE, "method", plan->method.name, "program", plan->method.program->name, "replicas",
       (json_int_t)plan->config->cluster.replicas, "engines", (json_int_t)plan->config->cluster.engines, "microbatches",
       (json_int_t)plan->program.microbatches, "makespan_s", petra_json_real(1e-9 * (double)f->makespan_ns),

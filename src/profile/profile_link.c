@@ -126,10 +126,12 @@ static void choose_sizes(measurement *m, const petra_plan *plan) {
 
 /* --- messages --- */
 
-static petra_status send(measurement *m, int64_t bytes) {
+/* Sends message number `i` of `count` that are under way together. */
+static petra_status send(measurement *m, int i, int count, int64_t bytes) {
+  neighbour *other = m->other;
   void *buffer;
-  PETRA_TRY(petra_channel_buffer(m->other->out, m->other->number - 1, "room for a message of the profile", &buffer));
-  return petra_channel_send(m->other->out, m->other->number, (size_t)bytes);
+  PETRA_TRY(petra_channel_buffer(other->out, other->number - count + i, "room for a message of the profile", &buffer));
+  return petra_channel_send(other->out, other->number + i, (size_t)bytes);
 }
 
 static petra_status receive(measurement *m) {
@@ -141,7 +143,7 @@ static petra_status receive(measurement *m) {
 
 /* Sends one message in each direction at the same time. */
 static petra_status swap(measurement *m, int64_t bytes) {
-  PETRA_TRY(send(m, bytes));
+  PETRA_TRY(send(m, 0, 1, bytes));
   PETRA_TRY(receive(m));
   m->other->number++;
   return PETRA_OK;
@@ -164,10 +166,10 @@ static petra_status time_size(measurement *m, int size) {
 /* Sends a message there and the smallest one back. The sender measures. */
 static petra_status echo(measurement *m, int64_t bytes, bool sends) {
   if (sends)
-    PETRA_TRY(send(m, bytes));
+    PETRA_TRY(send(m, 0, 1, bytes));
   PETRA_TRY(receive(m));
   if (!sends)
-    PETRA_TRY(send(m, m->bytes[0]));
+    PETRA_TRY(send(m, 0, 1, m->bytes[0]));
   m->other->number++;
   return PETRA_OK;
 }
@@ -224,23 +226,12 @@ typedef struct load {
   int64_t times;
 } load;
 
-static petra_status send_all(measurement *m) {
-  neighbour *other = m->other;
-  for (int i = 0; i < CARRIED; i++) {
-    void *buffer;
-    PETRA_TRY(
-        petra_channel_buffer(other->out, other->number - CARRIED + i, "room for a message of the profile", &buffer));
-    PETRA_TRY(petra_channel_send(other->out, other->number + i, (size_t)m->bytes[m->sizes - 1]));
-  }
-  return PETRA_OK;
-}
-
 /* Both ranks of a pair call this at the same time; `carries`: with messages under way. */
 static petra_status compute(measurement *m, const load *l, bool carries, double *seconds) {
   if (m->other)
     PETRA_TRY(swap(m, m->bytes[0]));
-  if (m->other && carries)
-    PETRA_TRY(send_all(m));
+  for (int i = 0; i < CARRIED && m->other && carries; i++)
+    PETRA_TRY(send(m, i, CARRIED, m->bytes[m->sizes - 1]));
   const double start_s = petra_clock_s();
   for (int64_t i = 0; i < l->times; i++)
     PETRA_TRY(petra_op_fill(m->backend, l->tensor, 0.5));
