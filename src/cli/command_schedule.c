@@ -140,7 +140,7 @@ static petra_status gantt_check(int64_t rows, int64_t units) {
                     (long long)rows, (long long)units, MAX_CELLS);
 }
 
-/* Returns true if the chart is surely too large: a device is busy for at least a unit in each F, B and W. */
+/* Returns units that the chart surely has: a device is busy for at least a unit in each F, B and W. */
 static int64_t least_units(const petra_schedule *s, int engines) {
   int64_t maximum = 0;
   for (int32_t d = 0; d < s->devices; d++) {

@@ -132,7 +132,7 @@ static petra_status apply_part(petra_config *config, const char *path, const cha
   const bool model = strcmp(keys, "model") == 0;
   if (!path || (!model && strcmp(keys, "cluster") != 0))
     return fail_member("keys", "cluster or model, beside a path");
-  return petra_config_apply_part(config, &(petra_config_part){path, model ? is_of_model : is_of_cluster});
+  return petra_config_apply_part(config, path, model ? is_of_model : is_of_cluster);
 }
 
 /* A layer is the text of a file, a file, the keys of a file that belong to the cluster or to the model, or settings.
@@ -152,11 +152,11 @@ static petra_status apply_layer(petra_config *config, const json_t *layer) {
   if (keys)
     return apply_part(config, path, keys);
   if (path)
-    return petra_config_apply_text(config, &(petra_config_text){.path = path});
+    return petra_config_apply_text(config, &(petra_config_text){.path = path}, NULL);
   if (!name || !json_is_string(text))
     return fail_member("config", "layers with a path, with a name and a text, or with settings");
   const petra_config_text whole = {name, json_string_value(text), json_string_length(text)};
-  return check ? petra_config_check_yaml(&whole) : petra_config_apply_text(config, &whole);
+  return check ? petra_config_check_yaml(&whole) : petra_config_apply_text(config, &whole, NULL);
 }
 
 /* Reads "config": a list of layers, each of which overrides the ones before it. */

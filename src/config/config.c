@@ -241,20 +241,19 @@ static petra_status end_layer(petra_config *config) {
   return PETRA_OK;
 }
 
-static petra_status load_file(petra_config *config, const petra_config_text *text, const petra_config_file *from);
-
 /* Loads a whole config from the root of a document: its base, if it names one, then its own keys. This is one layer. */
 static petra_status apply_root(const petra_config_loader *in, const petra_config_file *file, const yaml_node_t *root) {
   char *base;
   PETRA_TRY(petra_config_find_base(in, file, root, &base));
-  petra_status status = base ? load_file(in->config, &(petra_config_text){.path = base}, file) : PETRA_OK;
+  petra_status status = base ? petra_config_apply_text(in->config, &(petra_config_text){.path = base}, file) : PETRA_OK;
   petra_free(base);
   PETRA_TRY(status);
   PETRA_TRY(apply_section(in, "", root, petra_config_line(root)));
   return end_layer(in->config);
 }
 
-static petra_status load_file(petra_config *config, const petra_config_text *text, const petra_config_file *from) {
+petra_status petra_config_apply_text(petra_config *config, const petra_config_text *text,
+                                     const petra_config_file *from) {
   const petra_config_file file = {text->path, from};
   const bool is_stdin = strcmp(text->path, "-") == 0;
   const petra_config_origin origin = {.file = is_stdin ? "standard input" : text->path};
@@ -289,10 +288,6 @@ static petra_status load_defaults(petra_config *config) {
     config->labels[i] = NULL;
   }
   return end_layer(config);
-}
-
-petra_status petra_config_apply_text(petra_config *config, const petra_config_text *text) {
-  return load_file(config, text, NULL);
 }
 
 /* Finds the index of the key with this dotted path. Errors: PETRA_CONFIG, with the names to choose from. */
@@ -413,7 +408,7 @@ petra_status petra_config_load_text(const petra_config_text *text, const char *c
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_config_create(&config));
   if (text->path)
-    PETRA_TRY_GOTO(status, petra_config_apply_text(config, text), fail);
+    PETRA_TRY_GOTO(status, petra_config_apply_text(config, text, NULL), fail);
   PETRA_TRY_GOTO(status, petra_config_apply_sets(config, &settings), fail);
   *out = config;
   return PETRA_OK;
@@ -495,12 +490,12 @@ bool petra_config_is_set(const petra_config *config, int key) {
 }
 
 /* Returns PETRA_CONFIG if the file sets no key of the part. */
-static petra_status check_part(const petra_config *alone, const petra_config_part *part) {
+static petra_status check_part(const petra_config *alone, const char *path, bool (*takes)(const char *key)) {
   const char *example = NULL;
   bool one_section = true;
   for (int i = petra_config_key_count - 1; i >= 0; i--) {
     const char *key = petra_config_keys[i].path;
-    if (!part->takes(key))
+    if (!takes(key))
       continue;
     if (petra_config_is_set(alone, i))
       return PETRA_OK;
@@ -508,24 +503,24 @@ static petra_status check_part(const petra_config *alone, const petra_config_par
     example = key;
   }
   if (one_section)
-    return petra_fail(PETRA_CONFIG, "%s: sets no key of the section %.*s that is read from it, such as %s", part->path,
+    return petra_fail(PETRA_CONFIG, "%s: sets no key of the section %.*s that is read from it, such as %s", path,
                       (int)strcspn(example, "."), example, example);
-  return petra_fail(PETRA_CONFIG, "%s: sets no key that is read from it, such as %s", part->path, example);
+  return petra_fail(PETRA_CONFIG, "%s: sets no key that is read from it, such as %s", path, example);
 }
 
 /* Checks all keys of the file by loading it alone, too. */
-petra_status petra_config_apply_part(petra_config *config, const petra_config_part *part) {
-  const petra_config_text text = {.path = part->path};
+petra_status petra_config_apply_part(petra_config *config, const char *path, bool (*takes)(const char *key)) {
+  const petra_config_text text = {.path = path};
   petra_config *alone;
-  config->takes = part->takes;
-  petra_status status = load_file(config, &text, &(petra_config_file){.path = part->path});
+  config->takes = takes;
+  petra_status status = petra_config_apply_text(config, &text, &(petra_config_file){.path = path});
   config->takes = NULL;
   PETRA_TRY(status);
   PETRA_TRY(petra_config_create(&alone));
   alone->takes = takes_all;
-  status = load_file(alone, &text, NULL);
+  status = petra_config_apply_text(alone, &text, NULL);
   if (status == PETRA_OK)
-    status = check_part(alone, part);
+    status = check_part(alone, path, takes);
   petra_config_destroy(alone);
   return status;
 }

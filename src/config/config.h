@@ -388,13 +388,6 @@ typedef struct petra_config_sets {
   const int64_t *lines;
 } petra_config_sets;
 
-/* The keys of a file that replace the keys of another config: the keys that `takes` accepts, among the keys that the
- * file or its bases set. */
-typedef struct petra_config_part {
-  const char *path;
-  bool (*takes)(const char *key);
-} petra_config_part;
-
 /* Copies a config; error lines about a value of the copy begin as those about the original do. */
 petra_status petra_config_copy(const petra_config *config, petra_config **out);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the config share: the table of keys (keys.c), values of keys (value.c), and documents (document.c).
- * Private to the config, the grid and the fuzzer. */
+ * Private to the config, to the requests of petra inspect and to the fuzzer. */
 #pragma once
 
 #include "config/config.h" /* circle: a key is a place in petra_config */
@@ -135,9 +135,9 @@ bool petra_config_nearest(const char *path, char *out, size_t size);
 
 /* --- documents --- */
 
-/* Loads the file of a config or grid as a YAML document within the limits that petra sets (one document in UTF-8, of
- * bounded length and depth, without anchors, aliases and tags), and turns it into a config step by step. Private to the
- * config and the grid. libyaml's types stay incomplete here. */
+/* Loads the file of a config as a YAML document within the limits that petra sets (one document in UTF-8, of
+ * bounded length and depth, without anchors, aliases and tags), and turns it into a config step by step. libyaml's
+ * types stay incomplete here. */
 
 struct yaml_document_s;
 struct yaml_node_pair_s;
@@ -165,11 +165,18 @@ petra_status petra_config_check_duplicate(const petra_config_origin *origin, str
 /* Sets all defaults. */
 petra_status petra_config_create(petra_config **out);
 
-/* Load a file ("-": standard input) or its text, after its base if it names one; settings in order; the keys of a file
- * that a part takes. */
-petra_status petra_config_apply_text(petra_config *config, const petra_config_text *text);
+/* A file that is being read, and the file that names it as its base. */
+typedef struct petra_config_file {
+  const char *path;                     /* "-": standard input */
+  const struct petra_config_file *from; /* NULL: no file names it */
+} petra_config_file;
+
+/* Load a file ("-": standard input) or its text, after its base if it names one; settings in order; the keys that
+ * `takes` accepts among the keys that a file or its bases set. */
+petra_status petra_config_apply_text(petra_config *config, const petra_config_text *text,
+                                     const petra_config_file *from);
 petra_status petra_config_apply_sets(petra_config *config, const petra_config_sets *sets);
-petra_status petra_config_apply_part(petra_config *config, const petra_config_part *part);
+petra_status petra_config_apply_part(petra_config *config, const char *path, bool (*takes)(const char *key));
 
 /* Check settings alone, one after the other, so that a key may have several values; the YAML of a text that is no
  * config, such as a grid. */
@@ -182,12 +189,6 @@ typedef struct petra_config_loader {
   const petra_config_origin *origin;
   struct yaml_document_s *document;
 } petra_config_loader;
-
-/* A file that is being read, and the file that names it as its base. */
-typedef struct petra_config_file {
-  const char *path;                     /* "-": standard input */
-  const struct petra_config_file *from; /* NULL: no file names it */
-} petra_config_file;
 
 /* Sets *out to the path of the file that `root` names as its base, to be freed, or to NULL if it names none. Errors:
  * PETRA_IO if that file cannot be read, PETRA_CONFIG if it is `file` or one of the files that led to it. */
