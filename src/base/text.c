@@ -158,6 +158,12 @@ petra_status petra_table_print(petra_table *table, FILE *out) {
   return status;
 }
 
+bool petra_text_is_in(const char *const *list, const char *text) {
+  while (*list && strcmp(*list, text) != 0)
+    list++;
+  return *list != NULL;
+}
+
 enum { LONGEST = PETRA_NEAREST_LONGEST };
 
 static int least(int a, int b) {

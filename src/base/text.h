@@ -36,6 +36,9 @@ void petra_table_cell(petra_table *table, const char *format, ...) __attribute__
  * `out` cannot be written. */
 petra_status petra_table_print(petra_table *table, FILE *out);
 
+/* Returns true if the text is in a list, which NULL ends. */
+bool petra_text_is_in(const char *const *list, const char *text);
+
 /* Suggestions for a misspelled name, for the end of an error line. */
 
 enum { PETRA_NEAREST_LONGEST = 63 }; /* maximum number of bytes of a word that is compared */

@@ -17,6 +17,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+static bool has_sequences(const petra_plan *plan) {
+  return plan->model.blocks[0].shape_out.kind == PETRA_TENSOR_SEQUENCE;
+}
+
 /* --- the analytic memory of a plan, for `petra inspect --memory`: sim/ledger.h filled from the network --- */
 
 /* One of the four rows of table 3. */
@@ -155,7 +159,7 @@ static petra_status memory_print(const petra_plan *plan, petra_accounting accoun
   printf("\n");
   PETRA_TRY_GOTO(status, make_memory_rows(plan, rows, false, &table), done);
   PETRA_TRY_GOTO(status, petra_rows_print(table), done);
-  if (plan->model.blocks[0].shape_out.kind == PETRA_TENSOR_SEQUENCE) /* no convolutions */
+  if (has_sequences(plan)) /* no convolutions */
     puts("\nMB: 10^6 bytes, GB: 10^9; input buffer: inputs that wait for their backward, even if the method stores no "
          "inputs");
   else
@@ -185,21 +189,9 @@ static void add_shape(petra_rows *rows, const char *heading, const char *key, co
   }
 }
 
-/* The headings that depend on the network. */
-typedef struct headings {
-  const char *in, *out;
-  char flops[32];
-} headings;
-
-static headings headings_of(const petra_plan *plan) {
-  const bool sequences = plan->model.blocks[0].shape_out.kind == PETRA_TENSOR_SEQUENCE;
-  headings h = {.in = sequences ? "input TxC" : "input CxHxW", .out = sequences ? "output TxC" : "output CxHxW"};
-  snprintf(h.flops, sizeof h.flops, "MFLOP/%s", petra_sample_words_of(petra_sample_kind_of(plan->config))->sample);
-  return h;
-}
-
-/* The headings must outlive the rows. */
-static petra_status make_stages(const petra_plan *plan, const headings *h, bool json, petra_rows **out) {
+static petra_status make_stages(const petra_plan *plan, bool json, petra_rows **out) {
+  static char flops[32]; /* outlives the rows */
+  snprintf(flops, sizeof flops, "MFLOP/%s", petra_sample_words_of(petra_sample_kind_of(plan->config))->sample);
   PETRA_TRY(petra_rows_create(json, out));
   petra_rows *rows = *out;
   for (int j = 0; j < plan->partition.stages; j++) {
@@ -209,10 +201,10 @@ static petra_status make_stages(const petra_plan *plan, const headings *h, bool 
     petra_row_integer(rows, "stage", "stage", j + 1);
     petra_row_text(rows, "blocks", "name", s.name);
     petra_row_choice(rows, "reversible", "reversible", s.reversible, "yes", "no");
-    add_shape(rows, h->in, "input", &s.in, s.streams_in);
-    add_shape(rows, h->out, "output", &s.out, s.streams_out);
+    add_shape(rows, has_sequences(plan) ? "input TxC" : "input CxHxW", "input", &s.in, s.streams_in);
+    add_shape(rows, has_sequences(plan) ? "output TxC" : "output CxHxW", "output", &s.out, s.streams_out);
     petra_row_integer(rows, "parameters", "parameters", s.parameters);
-    petra_row_megabytes(rows, h->flops, "forward_flops", s.forward_flops);
+    petra_row_megabytes(rows, flops, "forward_flops", s.forward_flops);
     petra_row_megabytes(rows, "MB up", "forward_bytes", s.forward_bytes);
     petra_row_megabytes(rows, "MB down", "backward_bytes", s.backward_bytes);
     petra_row_integer(rows, "delay", "delay", s.delay);
@@ -229,9 +221,8 @@ static petra_status print_json(const petra_plan *plan, int64_t parameters, int64
   char format[PETRA_DESCRIBE_MESSAGES];
   if (accounting)
     PETRA_TRY(memory_json(plan, *accounting, &memory));
-  const headings h = headings_of(plan);
   petra_rows *stages;
-  PETRA_TRY(make_stages(plan, &h, true, &stages));
+  PETRA_TRY(make_stages(plan, true, &stages));
   json_t *root = json_pack(
       "{s:s, s:i, s:i, s:s, s:I, s:I, s:I, s:I, s:s?, s:o}", "family",
       petra_config_choice_name("model.family", (int)config->model.family), "depth", (int)plan->model.depth, "width",
@@ -244,8 +235,8 @@ static petra_status print_json(const petra_plan *plan, int64_t parameters, int64
 }
 
 /* Explains the words of the table. */
-static void print_legend(const petra_plan *plan, bool sequences) {
-  if (!sequences)
+static void print_legend(const petra_plan *plan) {
+  if (!has_sequences(plan))
     puts("FLOP: 2 per multiply-add of the convolutions and the fully connected layer; MB up, MB down: 10^6 bytes per\n"
          "microbatch sent to the stage above and below; delay: microbatches between forward and backward;\n"
          "lag: maximum number of updates between forward and backward");
@@ -262,10 +253,8 @@ static void print_legend(const petra_plan *plan, bool sequences) {
 
 static petra_status print_table(const petra_plan *plan, int64_t parameters, int64_t flops_sum) {
   const petra_sample_words *words = petra_sample_words_of(petra_sample_kind_of(plan->config));
-  const bool sequences = plan->model.blocks[0].shape_out.kind == PETRA_TENSOR_SEQUENCE;
   const petra_config *config = plan->config;
   char format[PETRA_DESCRIBE_MESSAGES];
-  const headings h = headings_of(plan);
   petra_rows *rows;
   petra_model_describe(config, stdout);
   printf(", %d classes; method %s, k = %lld, microbatches of ", plan->model.classes, plan->method.name,
@@ -273,11 +262,11 @@ static petra_status print_table(const petra_plan *plan, int64_t parameters, int6
   if (config->cluster.replicas > 1)
     printf("%lld x ", (long long)config->cluster.replicas);
   printf("%lld %s\n\n", (long long)config->data.batch, words->samples);
-  PETRA_TRY(make_stages(plan, &h, false, &rows));
+  PETRA_TRY(make_stages(plan, false, &rows));
   PETRA_TRY(petra_rows_print(rows));
   printf("\n%d stages, %lld parameters, %.3f MFLOP forward per %s\n", plan->partition.stages, (long long)parameters,
          (double)flops_sum * 1e-6, words->sample);
-  print_legend(plan, sequences);
+  print_legend(plan);
   const char *messages = petra_describe_messages(config, format);
   if (messages)
     printf("MB up, MB down: messages %s\n", messages);

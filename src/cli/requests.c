@@ -28,10 +28,7 @@ static petra_status check_members(const json_t *object, const char *const *known
   const char *name;
   json_t *value;
   json_object_foreach((json_t *)(uintptr_t)object, name, value) {
-    int i = 0;
-    while (known[i] && strcmp(known[i], name) != 0)
-      i++;
-    if (!known[i])
+    if (!petra_text_is_in(known, name))
       return petra_fail(PETRA_USAGE, "a request: unknown member '%s'; see docs/requests.md", name);
   }
   return PETRA_OK;
@@ -76,18 +73,12 @@ static petra_status get_texts(const json_t *object, const char *name, const char
 
 /* --- the config of a request --- */
 
-static bool is_in(const char *const *list, const char *key) {
-  while (*list && strcmp(*list, key) != 0)
-    list++;
-  return *list != NULL;
-}
-
 /* The formats of messages decide what a run computes, so they do not belong to the cluster. */
 static bool is_of_cluster(const char *key) {
   static const char *const others[] = {"cluster.message.up", "cluster.message.down", "cluster.replicas",
                                        "cluster.stages",     "cluster.placement",    "cluster.gpus",
                                        "cluster.transport",  "cluster.timeout_s",    NULL};
-  return strncmp(key, "cluster.", strlen("cluster.")) == 0 && !is_in(others, key);
+  return strncmp(key, "cluster.", strlen("cluster.")) == 0 && !petra_text_is_in(others, key);
 }
 
 static bool is_of_model(const char *key) {
@@ -95,7 +86,8 @@ static bool is_of_model(const char *key) {
   static const char *const more[] = {"data.set",        "data.path",       "data.batch",
                                      "data.vocabulary", "data.image_size", "stages.partition",
                                      "stages.count",    "stages.blocks",   NULL};
-  return (strncmp(key, "model.", strlen("model.")) == 0 && !is_in(others, key)) || is_in(more, key);
+  return (strncmp(key, "model.", strlen("model.")) == 0 && !petra_text_is_in(others, key)) ||
+         petra_text_is_in(more, key);
 }
 
 /* Gets the lines of settings that are part of a file; *out, to be freed, is NULL without the member. */

@@ -85,12 +85,6 @@ petra_status petra_config_report_settings(const petra_config *from, const petra_
   return PETRA_OK;
 }
 
-static bool is_listed(const char *const *listed, const char *path) {
-  while (*listed && strcmp(*listed, path) != 0)
-    listed++;
-  return *listed != NULL;
-}
-
 petra_status petra_config_plain(const petra_config *config, petra_config **out) {
   char text[64];
   const int length = snprintf(text, sizeof text, "optim: {name: %s, lr: 0.1}", config->optim.name);
@@ -103,7 +97,7 @@ petra_status petra_config_print_changes(const petra_config *config, const char *
   PETRA_TRY(petra_config_plain(config, &plain));
   for (int i = 0; i < petra_config_key_count; i++) {
     const petra_config_key *key = &petra_config_keys[i];
-    if (strncmp(key->path, prefix, strlen(prefix)) != 0 || is_listed(listed, key->path) ||
+    if (strncmp(key->path, prefix, strlen(prefix)) != 0 || petra_text_is_in(listed, key->path) ||
         petra_config_same_value(key, config, plain))
       continue;
     fprintf(out, "%s%s: ", before, key->path);

@@ -22,10 +22,6 @@ static bool waits(const petra_message *message) {
   return message->streams.tensor[0] || message->gradients.tensor[0];
 }
 
-static petra_message nothing(void) {
-  return (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
-}
-
 /* --- actions --- */
 
 /* The first stage reads as in a run. */
@@ -110,7 +106,7 @@ static petra_status go_down(petra_profile_pipeline *p, int j, petra_message *in,
 
 static petra_status loss(petra_profile_pipeline *p) {
   place *here = &p->places[p->last];
-  petra_message out = nothing();
+  petra_message out = {0};
   petra_loss loss;
   if (p->last == 0)
     PETRA_TRY(upload_samples(p, &here->up));
@@ -128,7 +124,7 @@ static petra_status loss(petra_profile_pipeline *p) {
 
 static petra_status backward(petra_profile_pipeline *p, int j) {
   place *here = &p->places[j];
-  petra_message out = nothing();
+  petra_message out = {0};
   if (!waits(&here->down))
     return PETRA_OK;
   const double start_s = clock_s(p);
