@@ -83,11 +83,11 @@ dist_commands_DATA = \
   analysis/petrapipe/commands/chakra.py \
   analysis/petrapipe/commands/compare.py \
   analysis/petrapipe/commands/export.py \
-  analysis/petrapipe/commands/fit.py \
   analysis/petrapipe/commands/inspect.py \
   analysis/petrapipe/commands/list.py \
   analysis/petrapipe/commands/reach.py \
   analysis/petrapipe/commands/report.py \
+  analysis/petrapipe/commands/simulate.py \
   analysis/petrapipe/commands/sweep.py
 sweepdir = $(petrapipedir)/sweep
 dist_sweep_DATA = \

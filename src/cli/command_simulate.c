@@ -2,7 +2,6 @@
 /* petra simulate: the cost of a method on the modelled cluster; no tensor is touched. */
 #include "base/json.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/stop.h"
 #include "base/text.h"
 #include "base/utf8.h"
@@ -263,8 +262,6 @@ static petra_status report(const petra_arguments *arguments, const petra_run *si
 
 /* Runs with --fit, which is written in Python, in place of this process. */
 static petra_status fit(const petra_arguments *arguments) {
-  char **words, name[] = "fit";
-  size_t count = 0;
   if (!arguments->fit || !arguments->vary)
     return petra_fail(PETRA_USAGE, "%s without %s; expected both", arguments->fit ? "--fit" : "--vary",
                       arguments->fit ? "--vary" : "--fit");
@@ -275,33 +272,14 @@ static petra_status fit(const petra_arguments *arguments) {
   if (!arguments->input)
     return petra_fail(PETRA_USAGE,
                       "petra simulate needs a config file ('-' for standard input); see petra simulate --help");
-  while (arguments->words[count])
-    count++;
-  PETRA_TRY(petra_allocate(&words, count + 1, sizeof *words));
-  words[0] = name;
-  for (size_t i = 1; i < count; i++)
-    words[i] = arguments->words[i];
-  const petra_status status = petra_python_start(words);
-  petra_free(words);
-  return status;
+  return petra_python_start(arguments->words);
 }
 
-/* The arguments of the writer of --chakra, which is written in Python; a run has one. */
-static char *chakra_words[6];
+/* The arguments of the writer of --chakra, which is written in Python: its name, --output DIR, --overwrite or NULL. */
+static char *chakra_words[5] = {(char[]){"chakra"}, (char[]){"--output"}};
 
 static petra_status start_chakra(FILE **out) {
   return petra_python_open(chakra_words, out);
-}
-
-static void name_chakra(const petra_arguments *arguments) {
-  static char name[] = "chakra", output[] = "--output", overwrite[] = "--overwrite";
-  int count = 0;
-  chakra_words[count++] = name;
-  chakra_words[count++] = output;
-  chakra_words[count++] = (char *)(uintptr_t)arguments->chakra;
-  if (arguments->overwrite)
-    chakra_words[count++] = overwrite;
-  chakra_words[count] = NULL;
 }
 
 static petra_status run(const petra_arguments *arguments) {
@@ -315,6 +293,7 @@ static petra_status run(const petra_arguments *arguments) {
                                      .overwrite = arguments->overwrite,
                                      .memory = arguments->memory,
                                      .critical_path = arguments->critical_path};
+  static char overwrite[] = "--overwrite";
   petra_config *config;
   petra_run *simulation = NULL;
   petra_status status, ended;
@@ -322,8 +301,8 @@ static petra_status run(const petra_arguments *arguments) {
     return petra_requests_simulate(arguments);
   if (arguments->fit || arguments->vary)
     return fit(arguments);
-  if (arguments->chakra)
-    name_chakra(arguments);
+  chakra_words[2] = (char *)(uintptr_t)arguments->chakra;
+  chakra_words[3] = arguments->overwrite ? overwrite : NULL;
   PETRA_TRY(petra_arguments_config(arguments, "simulate", &config));
   if (arguments->overwrite && arguments->output) {
     petra_stop_catch();

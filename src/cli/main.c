@@ -53,20 +53,16 @@ static const petra_option help_markdown_option = {.name = "help-config-markdown"
 static const petra_option help_log_option = {.name = "help-log-markdown"};         /* for docs/hdf5-schema.md */
 static const petra_option help_option = {.name = "help", .help = "prints this text"};
 
-enum {
-  OPTIONS_MAX = PETRA_OPTIONS_MAX,
-  SHARED = 8,
-  FIRST = 256
-}; /* FIRST: getopt's number of the first, above any character */
+enum { SHARED = 8, FIRST = 256 }; /* FIRST: getopt's number of the first option, above any character */
 
 /* Collects all options of a subcommand in the order of the help; returns their number. */
-static int options_of(const petra_command *command, const petra_option *out[OPTIONS_MAX]) {
+static int options_of(const petra_command *command, const petra_option *out[PETRA_OPTIONS_MAX]) {
   int count = 0;
   bool writes = false;
   if (command->takes_config)
     out[count++] = &set_option;
   for (const petra_option *own = command->options; own && own->name; own++) {
-    assert(count + SHARED < OPTIONS_MAX);
+    assert(count + SHARED < PETRA_OPTIONS_MAX);
     writes |= strcmp(own->name, "output") == 0;
     out[count++] = own;
   }
@@ -87,7 +83,7 @@ static void print_completion(void) {
   char *const words[] = {name, NULL};
   petra_log_kept unsaid = {.line = ""};
   for (int c = 0; c < COMMANDS; c++) {
-    const petra_option *options[OPTIONS_MAX];
+    const petra_option *options[PETRA_OPTIONS_MAX];
     petra_completion_print(commands[c], options, commands[c]->run ? options_of(commands[c], options) : 0);
   }
   petra_completion_print_keys();
@@ -146,7 +142,7 @@ static petra_status take_option(const petra_option *option, const char *value, p
 
 /* Returns true if the subcommand has the option of an argument "--NAME" or "--NAME=VALUE", and then sets *out. */
 static bool find_option(const petra_command *command, const char *text, const petra_option **out) {
-  const petra_option *options[OPTIONS_MAX];
+  const petra_option *options[PETRA_OPTIONS_MAX];
   size_t length = strcspn(text, "=");
   for (int i = options_of(command, options) - 1; i >= 0; i--)
     if (length == strlen(options[i]->name) + 2 && strncmp(text + 2, options[i]->name, length - 2) == 0) {
@@ -164,8 +160,8 @@ static const char *option_word(const char *text, char out[PETRA_NEAREST_LONGEST 
 }
 
 static petra_status fail_unknown_option(const petra_command *command, const char *text) {
-  const petra_option *options[OPTIONS_MAX];
-  const char *names[OPTIONS_MAX + 1] = {NULL};
+  const petra_option *options[PETRA_OPTIONS_MAX];
+  const char *names[PETRA_OPTIONS_MAX + 1] = {NULL};
   char word[PETRA_NEAREST_LONGEST + 1], near[PETRA_NEAREST_LONGEST + 1];
   for (int i = options_of(command, options) - 1, count = 0; i >= 0; i--)
     if (options[i]->help)
@@ -212,8 +208,8 @@ static void print_keys(bool markdown) {
 /* Reads the options of a subcommand. *stop: nothing is left to do (help was printed). */
 static petra_status read_options(const petra_command *command, int argc, char **argv, petra_arguments *arguments,
                                  bool *stop) {
-  const petra_option *options[OPTIONS_MAX];
-  struct option names[OPTIONS_MAX + 1] = {{0}};
+  const petra_option *options[PETRA_OPTIONS_MAX];
+  struct option names[PETRA_OPTIONS_MAX + 1] = {{0}};
   int count = options_of(command, options), found;
   for (int i = 0; i < count; i++)
     names[i] = (struct option){options[i]->name, options[i]->value ? required_argument : no_argument, NULL, FIRST + i};
@@ -354,7 +350,7 @@ static const petra_command *find_command(const char *name) {
 /* Runs `petra help`, which prints for a subcommand what its --help prints. */
 static petra_status print_help(const char *name) {
   const petra_command *command = name ? find_command(name) : NULL;
-  const petra_option *options[OPTIONS_MAX];
+  const petra_option *options[PETRA_OPTIONS_MAX];
   if (command && !command->run)
     return petra_python_start((char *const[]){(char *)(uintptr_t)name, (char[]){"--help"}, NULL});
   if (command)

@@ -6,4 +6,4 @@ command.py; what a subcommand needs is loaded when it runs."""
 NAMES = ("list", "compare", "reach", "export", "report", "sweep")
 
 # Subcommands in C of which a part is in Python: the program has read their command lines, and passes them on.
-PARTS = ("chakra", "fit", "inspect")
+PARTS = ("chakra", "inspect", "simulate")
