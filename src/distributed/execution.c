@@ -6,9 +6,6 @@
 #include "base/mem.h"
 #include "distributed/execution_private.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static petra_status check(const petra_ranks *ranks, const petra_plan *plan) {
   const petra_config *config = plan->config;
   if (config->probe.per_epoch > 0 && plan->method.program->moment == PETRA_MOMENT_CLOCK)
@@ -73,8 +70,7 @@ fail:
 void petra_execution_destroy(petra_execution *e) {
   if (!e)
     return;
-  petra_worker_ranks_destroy(e->worker);
-  petra_random_delays_destroy(e->delays);
+  petra_worker_cost_destroy(e->counting);
   petra_rank_links_fini(&e->links);
   petra_loss_relay_destroy(e->relay);
   petra_free(e->forward_bytes);
@@ -109,90 +105,24 @@ const char *petra_execution_link_name(const petra_execution *e) {
   return e->links.name;
 }
 
-petra_status petra_execution_transport(petra_execution *e, const petra_network *network,
-                                       const petra_dataset *evaluation, petra_transport **out) {
-  petra_transport *local;
-  petra_transport_peers *peers = NULL; /* NULL: messages go through the hosts */
-  e->stages = petra_network_stages(network);
-  e->backend = network->backend;
-  e->evaluation_images = evaluation ? evaluation->count : 0;
-  PETRA_TRY(petra_ranks_clock_origin(e->ranks, &e->origin_ns));
-  PETRA_TRY(petra_transport_local_create(&e->stages, &local));
-  petra_status status = e->links.kind == PETRA_LINKS_HOSTS ? PETRA_OK : petra_transport_peers_create(e, local, &peers);
-  if (status != PETRA_OK) {
-    petra_transport_destroy(local);
-    return status;
-  }
-  return petra_transport_ranks_create(e, local, peers, out);
-}
-
-/* --- losses and evaluations --- */
-
-petra_status petra_execution_relay(petra_execution *e, petra_stage_observer *observers, bool keeps_best) {
-  return petra_loss_relay_create(e->placement, e->plan->stages, petra_channel_id(e->plan->stages, PETRA_CHANNEL_LOSSES),
-                                 keeps_best, observers, &e->relay);
-}
-
-petra_stage_observer *petra_execution_observer(petra_execution *e) {
-  return petra_loss_relay_observer(e->relay);
-}
-
-petra_status petra_execution_drain(petra_execution *e) {
-  return petra_loss_relay_drain(e->relay);
-}
-
-/* --- worker and executor --- */
-
-petra_status petra_execution_worker(petra_execution *e, const petra_execution_worker_options *options,
-                                    petra_rank_summary *this_rank, petra_worker **out) {
-  snprintf(this_rank->host, sizeof this_rank->host, "%s", e->ranks->host);
-  this_rank->wall_ns = -petra_clock_ns();
-  PETRA_TRY(petra_random_delays_create(options->worker, e->ranks->rank, &e->delays));
-  e->options = *options;
-  if (e->delays)
-    e->options.worker = e->delays;
-  e->transport = options->pipeline->transport;
-  e->before = petra_progress_thread_counts_now(e->ranks->progress);
-  PETRA_TRY(petra_worker_ranks_create(e, &e->worker));
-  *out = e->worker;
-  return PETRA_OK;
-}
-
-petra_worker *petra_execution_counting(petra_execution *e) {
-  return petra_worker_ranks_counting(e->worker);
-}
-
-petra_status petra_execution_executor(petra_execution *e, petra_worker *stages, const petra_pipeline_cuts *cuts,
-                                      petra_executor **out) {
-  int64_t began_ns = petra_clock_ns(); /* the time of rank 0 */
-  PETRA_TRY(petra_ranks_share(e->ranks, &began_ns, sizeof began_ns));
-  PETRA_TRY(petra_executor_ranks_create(e, stages, began_ns + e->origin_ns - cuts->begin_ns, cuts, &e->executor));
-  *out = e->executor;
-  return PETRA_OK;
-}
-
 /* --- the end --- */
 
 petra_status petra_execution_finish(petra_execution *e, petra_status (*drain)(void *context), void *context,
                                     petra_rank_summary *this_rank) {
   petra_progress_thread *progress = e->ranks->progress;
-  petra_worker_ranks_times took = petra_worker_ranks_took(e->worker);
+  int64_t waiting_ns = e->took.waited_ns, copying_ns = e->took.copied_ns;
   if (e->executor) { /* evaluations are beside the actions */
-    const petra_executor_ranks_times wall = petra_executor_ranks_took(e->executor);
-    took = (petra_worker_ranks_times){took.busy_ns + wall.evaluating_ns,
-                                      petra_progress_thread_counts_now(progress).wait_ns - e->before.wait_ns -
-                                          wall.waiting_ns,
-                                      petra_transport_ranks_copying_ns(e->transport)};
+    waiting_ns = petra_progress_thread_counts_now(progress).wait_ns - e->counts_before.wait_ns - e->took.between_ns;
+    copying_ns = e->took.copying_ns;
   }
+  this_rank->computing_ns = e->took.busy_ns + e->took.evaluating_ns - waiting_ns - copying_ns;
   PETRA_TRY(drain(context));
   const petra_progress_thread_counts counts = petra_progress_thread_counts_now(progress);
   this_rank->wall_ns += petra_clock_ns();
-  this_rank->copying_ns = petra_transport_ranks_copying_ns(e->transport);
-  this_rank->computing_ns = took.busy_ns - took.waited_ns - took.copied_ns;
-  this_rank->waiting_ns = counts.wait_ns - e->before.wait_ns;
-  this_rank->messages = counts.messages_sent - e->before.messages_sent;
-  this_rank->bytes = counts.bytes_sent - e->before.bytes_sent;
-  petra_transport_ranks_count_direct(e->transport, &this_rank->messages, &this_rank->bytes);
+  this_rank->copying_ns = e->took.copying_ns;
+  this_rank->waiting_ns = counts.wait_ns - e->counts_before.wait_ns;
+  this_rank->messages = counts.messages_sent - e->counts_before.messages_sent + e->direct_messages;
+  this_rank->bytes = counts.bytes_sent - e->counts_before.bytes_sent + e->direct_bytes;
   return petra_rank_links_close(&e->links);
 }
 

@@ -27,28 +27,22 @@ petra_status petra_execution_transport(petra_execution *execution, const petra_n
                                        const petra_dataset *evaluation, petra_transport **out);
 
 /* Creates the relay of losses. It notifies `observers`, a list of this rank (borrowed), of the losses and evaluations
- * of all replicas on rank 0, and with `keeps_best` of the evaluations on every rank of replica 0. */
-petra_status petra_execution_relay(petra_execution *execution, petra_stage_observer *observers, bool keeps_best);
-
-/* Returns the observer for the worker of the replica that is here. Call petra_execution_relay first. */
-petra_stage_observer *petra_execution_observer(petra_execution *execution);
+ * of all replicas on rank 0, and with `keeps_best` of the evaluations on every rank of replica 0. *out is the observer for the worker of the
+ * replica that is here. */
+petra_status petra_execution_relay(petra_execution *execution, petra_stage_observer *observers, bool keeps_best,
+                                   petra_stage_observer **out);
 
 /* Waits until the observers know all losses and evaluations so far. All ranks call this at the same position of the
  * schedule. */
 petra_status petra_execution_drain(petra_execution *execution);
 
-/* All is borrowed. */
-typedef struct petra_execution_worker_options {
-  const petra_pipeline *pipeline;
-  petra_worker *worker;         /* performs the actions of the stages that are here */
-  petra_stage_observer *groups; /* a list, notified (begins, done) of the actions of all stages; NULL: none */
-  petra_observer *actions;      /* a list, notified (ended) of the actions of this rank; NULL: none */
-} petra_execution_worker_options;
-
-/* Creates the worker for the executor, and begins the summary of this rank; pass it to petra_execution_finish as
- * well. */
-petra_status petra_execution_worker(petra_execution *execution, const petra_execution_worker_options *options,
-                                    petra_rank_summary *this_rank, petra_worker **out);
+/* Creates the worker for the executor, and begins the summary of this rank; pass it to petra_execution_finish as well.
+ * `performing` performs the actions of the stages that are here. `groups` is a list that is notified (begins, done) of
+ * the actions of all stages, `actions` one that is notified (ended) of the actions of this rank; NULL: none. All is
+ * borrowed, and so is *out. For tests, PETRA_TEST_DELAYS=SEED:MOST in the environment delays each action at random, by
+ * up to MOST microseconds, drawn for each rank by itself. */
+petra_status petra_execution_worker(petra_execution *execution, petra_worker *performing, petra_stage_observer *groups,
+                                    petra_observer *actions, petra_rank_summary *this_rank, petra_worker **out);
 
 /* Returns the worker that counts the actions of all stages which a checkpoint has done, before any other action;
  * borrowed. */

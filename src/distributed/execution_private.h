@@ -7,17 +7,6 @@
 #include "distributed/execution.h"
 #include "sim/worker_cost.h"
 
-/* Sends tensors to another device. */
-typedef struct petra_peer_link {
-  /* Works as in backend/peers.h; the tensors are released when it returns. */
-  petra_status (*exchange)(void *context, const petra_peer_operation *operations, int count);
-  /* Is called before a received tensor is used; NULL: the device waits itself. `what` names it in messages. */
-  petra_status (*await)(void *context, petra_tensor *tensor, const char *what);
-  /* Waits for all that is under way; NULL: the device waits itself. */
-  petra_status (*drain)(void *context);
-  void *context;
-} petra_peer_link;
-
 /* --- rank_links.c: the ways to send messages between the ranks of a run ---
  * Messages go through the hosts, by the progress thread, or from device to device. */
 
@@ -31,19 +20,28 @@ typedef struct petra_rank_links {
   petra_ranks *ranks; /* borrowed, as the backend is */
   petra_backend *backend;
   petra_link_kind kind;
-  struct petra_peers_wire *wire;           /* of MPI_DEVICES */
+  int id;                       /* with MPI_DEVICES: of the channel */
+  struct petra_parcel *parcels; /* with MPI_DEVICES: tensors on their way */
+  int64_t parcel_count, parcel_capacity;
   int32_t *connection_out, *connection_in; /* to and from each rank; -1: not a neighbour; NULL: HOSTS */
   char name[48];                           /* "NCCL 2.28.9", "MPI"; on a GPU "MPI, through host memory" */
 } petra_rank_links;
-
-/* Returns how tensors are sent from device to device; not for HOSTS. */
-petra_peer_link petra_rank_links_peers(petra_rank_links *links);
 
 /* All ranks call this together, after they agreed. Rank 0 chooses by cluster.transport, the same for all, and
  * neighbours connect. `id` is the id of a channel of the progress thread that nobody else uses. PETRA_CONFIG or a
  * failure on all ranks, with one line. Call petra_rank_links_fini even on failure. */
 petra_status petra_rank_links_init(petra_rank_links *links, const petra_placement *placement, const petra_plan *plan,
                                    petra_backend *backend, int id);
+
+/* Sends and receives tensors from device to device, as in backend/peers.h; the tensors are released when it returns. Not
+ * for HOSTS. */
+petra_status petra_rank_links_exchange(petra_rank_links *links, const petra_peer_operation *operations, int count);
+
+/* Call this before a received tensor is used. `what` names it in messages. */
+petra_status petra_rank_links_await(petra_rank_links *links, petra_tensor *tensor, const char *what);
+
+/* Waits for all that is under way, unless the device waits itself. */
+petra_status petra_rank_links_drain(petra_rank_links *links);
 
 /* Waits for what is under way. Call this after the training, on all ranks. */
 petra_status petra_rank_links_close(petra_rank_links *links);
@@ -80,9 +78,6 @@ petra_status petra_transport_peers_flush(petra_transport_peers *peers);
 /* Waits until all tensors named so far have arrived: a checkpoint then reads them from the mailboxes. */
 petra_status petra_transport_peers_drain(petra_transport_peers *peers);
 
-/* Counts the messages sent so far, and their bytes. */
-void petra_transport_peers_count(const petra_transport_peers *peers, int64_t *messages, int64_t *bytes);
-
 /* --- transport_ranks.c ---
  * The transport between the ranks of a run. A message for a stage that is here goes by the local transport, any other
  * one by a channel of the progress thread: as the logical tensors in the element type of the backend's activations
@@ -100,20 +95,6 @@ void petra_transport_peers_count(const petra_transport_peers *peers, int64_t *me
  * only then.
  *
  * With `peers` messages are sent from device to device instead (transport_peers.c). */
-
-/* `local` is the transport of the stages here; `peers` is NULL if messages go by channels of the progress thread. Both
- * are owned, also on failure. */
-petra_status petra_transport_ranks_create(petra_execution *execution, petra_transport *local,
-                                          petra_transport_peers *peers, petra_transport **out);
-
-/* Returns the nanoseconds of the wall clock spent so far on converting tensors to messages and back. */
-int64_t petra_transport_ranks_copying_ns(const petra_transport *transport);
-
-/* Adds the messages and bytes sent from device to device so far. */
-void petra_transport_ranks_count_direct(const petra_transport *transport, int64_t *messages, int64_t *bytes);
-
-/* Returns the time (base/clock.h) at which a message was last taken; 0: none. */
-int64_t petra_transport_ranks_took_ns(const petra_transport *transport);
 
 /* Counts the messages that an action of any stage takes and sends by the schedule. Call this for every action of all
  * stages, in the order that is the same on all ranks. `before`: the action was done before this transport existed; its
@@ -141,25 +122,24 @@ bool petra_transport_ranks_room(petra_transport *transport, int32_t stage, petra
 
 typedef struct petra_loss_relay petra_loss_relay;
 
-/* Call this on all ranks, for a network of `stages` stages. `observers` is the list of this process to notify; with
- * replicas rank 0 notifies it of the losses of all replicas (exec/stage_observer.h). `channel` is the id of the
- * channels, which nobody else uses. All arguments are borrowed. */
-petra_status petra_loss_relay_create(const petra_placement *placement, int32_t stages, int channel, bool keeps_best,
-                                     petra_stage_observer *observers, petra_loss_relay **out);
 void petra_loss_relay_destroy(petra_loss_relay *relay); /* NULL is allowed */
-
-/* Returns the observer for the worker of the replica that is here. */
-petra_stage_observer *petra_loss_relay_observer(petra_loss_relay *relay);
 
 /* Notifies the observers of all messages received so far. */
 petra_status petra_loss_relay_poll(petra_loss_relay *relay);
 
-/* All ranks call this at the same position of the schedule. Afterwards the observers know all that was sent before. */
-petra_status petra_loss_relay_drain(petra_loss_relay *relay);
-
 /* --- the execution --- */
 
+/* Nanoseconds of the wall clock that a rank has spent so far. */
+typedef struct petra_execution_times {
+  int64_t busy_ns;              /* in the actions here */
+  int64_t waited_ns, copied_ns; /* in them: waiting, and converting tensors to messages and back */
+  int64_t copying_ns;           /* converting, also outside actions */
+  int64_t between_ns;           /* by arrival: waiting between actions */
+  int64_t evaluating_ns;        /* by arrival: on batches of evaluations */
+} petra_execution_times;
+
 struct petra_execution {
+  petra_worker base, before; /* worker_ranks.c; `before` is for what a checkpoint has done */
   petra_ranks *ranks;
   const petra_plan *plan;
   const petra_placement *placement;
@@ -170,66 +150,16 @@ struct petra_execution {
   petra_rank_links links;
   int64_t *forward_bytes, *backward_bytes; /* maximum sizes of the messages of each stage */
   petra_loss_relay *relay;
-  petra_execution_worker_options options; /* of the worker */
-  petra_worker *worker;
-  petra_worker *delays;       /* NULL: no random delays */
-  petra_executor *executor;   /* of `arrival`, borrowed; else NULL */
-  petra_transport *transport; /* borrowed */
+  petra_worker *performing;     /* the actions of the stages that are here; borrowed */
+  petra_worker *counting;       /* the actions of other stages */
+  petra_stage_observer *groups; /* as in petra_execution_worker */
+  petra_observer *actions;
+  unsigned delay_seed, delay_max_us; /* random delays; 0: none */
+  petra_executor *executor;          /* of `arrival`, borrowed; else NULL */
+  petra_transport *transport;        /* borrowed */
   int64_t origin_ns;
-  petra_progress_thread_counts before; /* before the training */
+  petra_progress_thread_counts counts_before; /* before the training */
+  petra_execution_times took;
+  int64_t message_ns;                    /* the time (base/clock.h) at which a message was last taken; 0: none */
+  int64_t direct_messages, direct_bytes; /* sent from device to device so far */
 };
-
-/* --- worker_ranks.c ---
- * The worker of a rank. It receives the actions of all stages, in the one order that the schedule has under the virtual
- * clock, the same on every rank. The worker of the stages performs the actions of the stages that are here, and waits
- * for the messages of other ranks; the actions of other stages are counted. So the order, and what depends on it
- * (evaluations, the end), is the same everywhere without communication. */
-
-/* With the options of the execution; the transport exists. */
-petra_status petra_worker_ranks_create(petra_execution *execution, petra_worker **out);
-void petra_worker_ranks_destroy(petra_worker *worker);
-
-/* Returns a worker that counts actions of all stages without performing them: the actions that a checkpoint has done,
- * before any other. Valid as long as the worker. */
-petra_worker *petra_worker_ranks_counting(petra_worker *worker);
-
-/* Nanoseconds spent so far in the actions here, and the parts spent waiting, and converting tensors to messages and
- * back. */
-typedef struct petra_worker_ranks_times {
-  int64_t busy_ns, waited_ns, copied_ns;
-} petra_worker_ranks_times;
-petra_worker_ranks_times petra_worker_ranks_took(const petra_worker *worker);
-
-/* Wraps `worker`, which is borrowed, if the environment has PETRA_TEST_DELAYS=SEED:MOST; else *out is NULL. The delays
- * are up to MOST microseconds per action, drawn for each rank by itself. */
-petra_status petra_random_delays_create(petra_worker *worker, int rank, petra_worker **out);
-void petra_random_delays_destroy(petra_worker *delays); /* NULL is allowed */
-
-/* --- executor_ranks.c ---
- * The executor of a rank under the wall clock, for program `arrival`, which has no order. Of the actions that its
- * stages can do, the rank does the one whose message arrived first (schedule/arrival.h), and it waits only for
- * messages. It does one action at a time, of any of its stages; at equal times B before F, then the higher stage. F of
- * a stage also waits while more than PETRA_TRANSPORT_AHEAD of its messages wait at the next stage, here or elsewhere.
- *
- * An evaluation goes through the ranks batch by batch, between actions. A rank passes on a batch when it is that
- * batch's turn, once all its stages have their snapshots. A stage takes no further snapshot (and does nothing else)
- * while the one before is in use.
- *
- * The rank is done when every microbatch has come back through all its stages and its part of every evaluation is over.
- * No rank waits for ever: docs/adr/0017.
- *
- * If there are cuts, stage 1 reads no microbatch behind a cut before the cut was written. So each rank finishes all
- * that was read, as at the end of the run, and no message is under way. A checkpoint on which the ranks agree
- * (group/progress_thread.h) is a cut as well; its position is the number of microbatches that stage 1 has read. */
-
-/* `evaluating` is the worker of worker_stage, with options.waves; actions go to the worker that `run` gets. The
- * executor's clock (base/clock.h) counts from `origin_ns`. Its `run` is for programs that are `arrival`; for others it
- * logs and returns PETRA_UNSUPPORTED. The arguments are borrowed. */
-petra_status petra_executor_ranks_create(petra_execution *execution, petra_worker *evaluating, int64_t origin_ns,
-                                         const petra_pipeline_cuts *cuts, petra_executor **out);
-
-/* Nanoseconds of the wall clock so far: spent waiting between actions, and on batches of evaluations. */
-typedef struct petra_executor_ranks_times {
-  int64_t waiting_ns, evaluating_ns;
-} petra_executor_ranks_times;
-petra_executor_ranks_times petra_executor_ranks_took(const petra_executor *executor);

@@ -1,4 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The executor of a rank under the wall clock, for program `arrival`, which has no order. Of the actions that its
+ * stages can do, the rank does the one whose message arrived first (schedule/arrival.h), and it waits only for
+ * messages. It does one action at a time, of any of its stages; at equal times B before F, then the higher stage. F of
+ * a stage also waits while more than PETRA_TRANSPORT_AHEAD of its messages wait at the next stage, here or elsewhere.
+ *
+ * An evaluation goes through the ranks batch by batch, between actions. A rank passes on a batch when it is that
+ * batch's turn, once all its stages have their snapshots. A stage takes no further snapshot (and does nothing else)
+ * while the one before is in use.
+ *
+ * The rank is done when every microbatch has come back through all its stages and its part of every evaluation is over.
+ * No rank waits for ever: docs/adr/0017.
+ *
+ * If there are cuts, stage 1 reads no microbatch behind a cut before the cut was written. So each rank finishes all
+ * that was read, as at the end of the run, and no message is under way. A checkpoint on which the ranks agree
+ * (group/progress_thread.h) is a cut as well; its position is the number of microbatches that stage 1 has read. */
 #include "distributed/execution_private.h"
 
 #include "base/clock.h"
@@ -33,7 +48,6 @@ typedef struct executor_arrival {
   petra_worker *evaluating;
   int64_t origin_ns;
   petra_pipeline_cuts cuts;
-  petra_executor_ranks_times took;
   int32_t first, last; /* of the stages that are here */
   /* State of the run in progress. */
   const petra_program_options *program;
@@ -228,7 +242,7 @@ static petra_status evaluate(executor_arrival *x) {
   const int64_t begin_ns = petra_clock_ns();
   PETRA_TRY(petra_worker_stage_evaluate(x->evaluating, &ended));
   x->evaluation_since_ns = petra_clock_ns();
-  x->took.evaluating_ns += x->evaluation_since_ns - begin_ns;
+  x->execution->took.evaluating_ns += x->evaluation_since_ns - begin_ns;
   x->evaluated += ended;
   return PETRA_OK;
 }
@@ -245,7 +259,7 @@ static petra_status wait_for_message(executor_arrival *x, int64_t events) {
   snprintf(what, sizeof what, "%s%s%s", forward, *forward && *backward ? " or " : "", backward);
   petra_status status = petra_progress_thread_wait_event(x->execution->ranks->progress, events,
                                                          *what ? what : "an evaluation's message or its room");
-  x->took.waiting_ns += petra_clock_ns() - begin_ns;
+  x->execution->took.between_ns += petra_clock_ns() - begin_ns;
   return status;
 }
 
@@ -293,7 +307,7 @@ static petra_status cut(executor_arrival *x) {
   PETRA_TRY(x->cuts.write(x->cuts.context, x->limit, petra_clock_ns() - x->origin_ns, x->agreed,
                           x->agreed ? x->then : PETRA_AGREED_CONTINUE));
   x->agreed = false;
-  x->took.waiting_ns += petra_progress_thread_counts_now(x->execution->ranks->progress).wait_ns - waited_ns;
+  x->execution->took.between_ns += petra_progress_thread_counts_now(x->execution->ranks->progress).wait_ns - waited_ns;
   x->free_since_ns = petra_clock_ns();
   return PETRA_OK;
 }
@@ -351,22 +365,20 @@ static void destroy(petra_executor *base) {
   petra_free(base);
 }
 
-petra_status petra_executor_ranks_create(petra_execution *e, petra_worker *evaluating, int64_t origin_ns,
-                                         const petra_pipeline_cuts *cuts, petra_executor **out) {
+petra_status petra_execution_executor(petra_execution *e, petra_worker *stages, const petra_pipeline_cuts *cuts,
+                                      petra_executor **out) {
   static const petra_executor_ops ops = {.run = run, .now_ns = now_ns, .destroy = destroy};
+  int64_t began_ns = petra_clock_ns(); /* the time of rank 0 */
   executor_arrival *x;
+  PETRA_TRY(petra_ranks_share(e->ranks, &began_ns, sizeof began_ns));
   PETRA_TRY(petra_allocate(&x, 1, sizeof *x));
   x->base.ops = &ops;
   x->execution = e;
-  x->evaluating = evaluating;
-  x->origin_ns = origin_ns;
+  x->evaluating = stages;
+  x->origin_ns = began_ns + e->origin_ns - cuts->begin_ns;
   x->cuts = *cuts;
   x->first = petra_stages_first(&e->stages); /* the stages that are here are neighbours */
   x->last = x->first + petra_stages_here(&e->stages) - 1;
-  *out = &x->base;
+  *out = e->executor = &x->base;
   return PETRA_OK;
-}
-
-petra_executor_ranks_times petra_executor_ranks_took(const petra_executor *base) {
-  return ((const executor_arrival *)base)->took;
 }

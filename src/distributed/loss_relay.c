@@ -82,10 +82,6 @@ static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, c
   return PETRA_OK;
 }
 
-petra_stage_observer *petra_loss_relay_observer(petra_loss_relay *relay) {
-  return &relay->base;
-}
-
 /* --- from other processes --- */
 
 static petra_status receive(source *from, int64_t number, const void *data) {
@@ -116,7 +112,8 @@ petra_status petra_loss_relay_poll(petra_loss_relay *relay) {
   return PETRA_OK;
 }
 
-petra_status petra_loss_relay_drain(petra_loss_relay *relay) {
+petra_status petra_execution_drain(petra_execution *e) {
+  petra_loss_relay *relay = e->relay;
   int64_t number;
   const void *data;
   size_t size;
@@ -145,12 +142,13 @@ static petra_status open_channels(petra_loss_relay *relay, petra_progress_thread
   return PETRA_OK;
 }
 
-petra_status petra_loss_relay_create(const petra_placement *placement, int32_t stages, int channel, bool keeps_best,
-                                     petra_stage_observer *observers, petra_loss_relay **out) {
+petra_status petra_execution_relay(petra_execution *e, petra_stage_observer *observers, bool keeps_best,
+                                   petra_stage_observer **out) {
   static const petra_stage_observer_ops ops = {
       .loss = on_loss, .evaluating = on_evaluating, .evaluated = on_evaluation, .evaluated_weights = on_weights};
-  const petra_ranks *ranks = placement->ranks;
-  const int replicas = placement->replicas;
+  const petra_placement *placement = e->placement;
+  const petra_ranks *ranks = e->ranks;
+  const int replicas = placement->replicas, channel = petra_channel_id(e->plan->stages, PETRA_CHANNEL_LOSSES);
   petra_loss_relay *relay;
   petra_status status;
   PETRA_TRY(petra_allocate(&relay, 1, sizeof *relay + (size_t)replicas * sizeof *relay->source));
@@ -162,11 +160,13 @@ petra_status petra_loss_relay_create(const petra_placement *placement, int32_t s
   if (ranks->rank == 0 && replicas > 1)
     PETRA_TRY_GOTO(status, petra_replica_losses_create(replicas, observers, &relay->losses), fail);
   for (int i = 0; i < replicas; i++) {
-    const int last = petra_placement_rank(placement, i, stages), to = keeps_best && i == 0 ? placement->places : 1;
+    const int last = petra_placement_rank(placement, i, e->plan->stages),
+              to = keeps_best && i == 0 ? placement->places : 1;
     relay->source[i].observers = relay->losses ? petra_replica_losses_of(relay->losses, i) : observers;
     PETRA_TRY_GOTO(status, open_channels(relay, ranks->progress, ranks->rank, i, last, to, channel), fail);
   }
-  *out = relay;
+  e->relay = relay;
+  *out = &relay->base;
   return PETRA_OK;
 fail:
   petra_loss_relay_destroy(relay);

@@ -17,106 +17,70 @@ static const int64_t STUCK_NS = 5000000000; /* between cancelling the device's w
  * the direction. */
 
 /* A tensor on its way, with a reference. */
-typedef struct parcel {
+struct petra_parcel {
   petra_tensor *tensor;
   bool sends;
   int request;
-} parcel;
+};
 
-typedef struct petra_peers_wire {
-  petra_progress_thread *progress;
-  petra_backend *backend;
-  int id;
-  parcel *parcels;
-  int64_t count, capacity;
-} peers_wire;
-
-static void drop(peers_wire *p, int64_t i) {
-  petra_tensor_release(&p->parcels[i].tensor);
-  p->parcels[i] = p->parcels[--p->count];
+static void drop(petra_rank_links *links, int64_t i) {
+  petra_tensor_release(&links->parcels[i].tensor);
+  links->parcels[i] = links->parcels[--links->parcel_count];
 }
 
 /* Releases tensors that have been sent. */
-static void drop_sent(peers_wire *p) {
-  for (int64_t i = p->count - 1; i >= 0; i--)
-    if (p->parcels[i].sends && petra_progress_thread_over(p->progress, &p->parcels[i].request))
-      drop(p, i);
+static void drop_sent(petra_rank_links *links) {
+  for (int64_t i = links->parcel_count - 1; i >= 0; i--)
+    if (links->parcels[i].sends && petra_progress_thread_over(links->ranks->progress, &links->parcels[i].request))
+      drop(links, i);
 }
 
-static petra_status begin(peers_wire *p, int connection, petra_tensor *tensor) {
+static petra_status begin(petra_rank_links *links, int connection, petra_tensor *tensor) {
   const bool sends = connection % 2;
-  PETRA_TRY(p->backend->ops->settle(p->backend, tensor, !sends));
-  PETRA_TRY(petra_array_reserve(&p->parcels, &p->capacity, p->count + 1, sizeof *p->parcels));
-  parcel *out = &p->parcels[p->count];
-  *out = (parcel){.sends = sends, .request = PETRA_WIRE_NONE};
-  PETRA_TRY(petra_progress_thread_begin(p->progress, connection / 2, p->id, sends, tensor->data, tensor->bytes,
-                                        &out->request));
+  PETRA_TRY(links->backend->ops->settle(links->backend, tensor, !sends));
+  PETRA_TRY(
+      petra_array_reserve(&links->parcels, &links->parcel_capacity, links->parcel_count + 1, sizeof *links->parcels));
+  struct petra_parcel *out = &links->parcels[links->parcel_count];
+  *out = (struct petra_parcel){.sends = sends, .request = PETRA_WIRE_NONE};
+  PETRA_TRY(petra_progress_thread_begin(links->ranks->progress, connection / 2, links->id, sends, tensor->data,
+                                        tensor->bytes, &out->request));
   out->tensor = petra_tensor_retain(tensor);
-  p->count++;
+  links->parcel_count++;
   return PETRA_OK;
 }
 
 /* Begins to receive first: a receive waits for no work that this group sends. */
-static petra_status exchange_by_wire(void *context, const petra_peer_operation *operations, int count) {
-  peers_wire *p = context;
-  drop_sent(p);
+static petra_status exchange_by_mpi(petra_rank_links *links, const petra_peer_operation *operations, int count) {
+  drop_sent(links);
   for (int sends = 0; sends < 2; sends++)
     for (int i = 0; i < count; i++)
       if (operations[i].lane % 2 == sends)
-        PETRA_TRY(begin(p, operations[i].lane, operations[i].tensor));
+        PETRA_TRY(begin(links, operations[i].lane, operations[i].tensor));
   return PETRA_OK;
 }
 
-static petra_status await(void *context, petra_tensor *tensor, const char *what) {
-  peers_wire *p = context;
-  for (int64_t i = 0; i < p->count; i++)
-    if (p->parcels[i].tensor == tensor && !p->parcels[i].sends) {
-      PETRA_TRY(petra_progress_thread_await(p->progress, &p->parcels[i].request, what));
-      drop(p, i);
+petra_status petra_rank_links_exchange(petra_rank_links *links, const petra_peer_operation *operations, int count) {
+  return links->kind == PETRA_LINKS_MPI_DEVICES ? exchange_by_mpi(links, operations, count)
+                                                : links->backend->peers->exchange(links->backend, operations, count);
+}
+
+petra_status petra_rank_links_await(petra_rank_links *links, petra_tensor *tensor, const char *what) {
+  for (int64_t i = 0; i < links->parcel_count; i++)
+    if (links->parcels[i].tensor == tensor && !links->parcels[i].sends) {
+      PETRA_TRY(petra_progress_thread_await(links->ranks->progress, &links->parcels[i].request, what));
+      drop(links, i);
       return PETRA_OK;
     }
   return PETRA_OK; /* it arrived before */
 }
 
 /* Also waits for receives of messages that the run ended without taking. */
-static petra_status wire_close(peers_wire *p) {
-  while (p->count > 0) {
-    PETRA_TRY(
-        petra_progress_thread_await(p->progress, &p->parcels[p->count - 1].request, "messages at the end of the run"));
-    drop(p, p->count - 1);
+petra_status petra_rank_links_drain(petra_rank_links *links) {
+  while (links->parcel_count > 0) {
+    PETRA_TRY(petra_progress_thread_await(links->ranks->progress, &links->parcels[links->parcel_count - 1].request,
+                                          "messages at the end of the run"));
+    drop(links, links->parcel_count - 1);
   }
-  return PETRA_OK;
-}
-
-static petra_status drain(void *context) {
-  return wire_close(context);
-}
-
-static petra_peer_link wire_peers(peers_wire *peers) {
-  return (petra_peer_link){.exchange = exchange_by_wire, .await = await, .drain = drain, .context = peers};
-}
-
-static void wire_destroy(peers_wire *p) {
-  if (!p)
-    return;
-  while (p->count > 0) {
-    parcel *last = &p->parcels[p->count - 1];
-    if (!last->sends)
-      petra_progress_thread_cancel(p->progress, &last->request);
-    drop(p, p->count - 1);
-  }
-  petra_free(p->parcels);
-  petra_free(p);
-}
-
-static petra_status wire_create(petra_progress_thread *progress, petra_backend *backend, int id, peers_wire **out) {
-  peers_wire *p;
-  if (id >= petra_progress_thread_channels(progress))
-    return petra_fail(PETRA_UNSUPPORTED, "channel %d between ranks, but this MPI library has tags for %d", id,
-                      petra_progress_thread_channels(progress));
-  PETRA_TRY(petra_allocate(&p, 1, sizeof *p));
-  *p = (peers_wire){.progress = progress, .backend = backend, .id = id};
-  *out = p;
   return PETRA_OK;
 }
 
@@ -330,14 +294,18 @@ static petra_status bind_progress_thread(petra_rank_links *links) {
 
 /* MPI is connected already. */
 static petra_status open_wire(petra_rank_links *links, int id) {
+  const int channels = petra_progress_thread_channels(links->ranks->progress);
   snprintf(links->name, sizeof links->name, "MPI, from device to device");
+  links->id = id;
   PETRA_TRY(bind_progress_thread(links));
   PETRA_TRY(allocate_connections(links));
   for (int r = 0; r < links->ranks->count; r++) {
     links->connection_out[r] = 2 * r + 1;
     links->connection_in[r] = 2 * r;
   }
-  return wire_create(links->ranks->progress, links->backend, id, &links->wire);
+  return id < channels ? PETRA_OK
+                       : petra_fail(PETRA_UNSUPPORTED, "channel %d between ranks, but this MPI library has tags for %d",
+                                    id, channels);
 }
 
 static petra_status open_connections(petra_rank_links *links, const petra_placement *placement,
@@ -369,20 +337,9 @@ petra_status petra_rank_links_init(petra_rank_links *links, const petra_placemen
       NULL);
 }
 
-static petra_status exchange(void *context, const petra_peer_operation *operations, int count) {
-  const petra_rank_links *links = context;
-  return links->backend->peers->exchange(links->backend, operations, count);
-}
-
-petra_peer_link petra_rank_links_peers(petra_rank_links *links) {
-  if (links->kind == PETRA_LINKS_MPI_DEVICES)
-    return wire_peers(links->wire);
-  return (petra_peer_link){.exchange = exchange, .context = links};
-}
-
 petra_status petra_rank_links_close(petra_rank_links *links) {
   if (links->kind == PETRA_LINKS_MPI_DEVICES)
-    return wire_close(links->wire);
+    return petra_rank_links_drain(links);
   if (links->kind == PETRA_LINKS_HOSTS)
     return PETRA_OK;
   PETRA_TRY(petra_backend_synchronize(links->backend));
@@ -394,7 +351,13 @@ petra_status petra_rank_links_close(petra_rank_links *links) {
 }
 
 void petra_rank_links_fini(petra_rank_links *links) {
-  wire_destroy(links->wire);
+  while (links->parcel_count > 0) {
+    struct petra_parcel *last = &links->parcels[links->parcel_count - 1];
+    if (!last->sends)
+      petra_progress_thread_cancel(links->ranks->progress, &last->request);
+    drop(links, links->parcel_count - 1);
+  }
+  petra_free(links->parcels);
   if (links->kind == PETRA_LINKS_NCCL) {
     petra_progress_thread_watch_set(links->ranks->progress, NULL);
     links->backend->peers->give_up(links->backend);

@@ -11,13 +11,11 @@ _Static_assert(RECEIVING + 1 < PETRA_BACKEND_ACTIONS, "forward and backward mess
 
 struct petra_transport_peers {
   petra_execution *execution;
-  petra_peer_link link;
   petra_transport *local;           /* receives what arrives */
   petra_peer_operation *operations; /* named, not passed to the device yet */
   int64_t count, capacity;
   petra_message *leaving; /* messages of operations that send */
   int64_t leaving_count, leaving_capacity;
-  int64_t messages, bytes;
 };
 
 static petra_status name(petra_transport_peers *p, int connection, petra_message *message) {
@@ -33,7 +31,7 @@ static petra_status name(petra_transport_peers *p, int connection, petra_message
 petra_status petra_transport_peers_flush(petra_transport_peers *p) {
   petra_status status = PETRA_OK;
   if (p->count > 0)
-    status = p->link.exchange(p->link.context, p->operations, (int)p->count);
+    status = petra_rank_links_exchange(&p->execution->links, p->operations, (int)p->count);
   p->count = 0;
   while (p->leaving_count > 0)
     petra_message_release(&p->leaving[--p->leaving_count]);
@@ -45,8 +43,8 @@ static petra_status add_leaving(petra_transport_peers *p, int connection, petra_
   const int64_t before = p->count;
   PETRA_TRY(name(p, connection, message));
   for (int64_t i = before; i < p->count; i++)
-    p->bytes += (int64_t)p->operations[i].tensor->bytes;
-  p->messages++;
+    p->execution->direct_bytes += (int64_t)p->operations[i].tensor->bytes;
+  p->execution->direct_messages++;
   p->leaving[p->leaving_count++] = *message;
   *message = (petra_message){0};
   return PETRA_OK;
@@ -123,8 +121,8 @@ static petra_status await(const petra_transport_peers *p, const petra_address *a
   petra_message_parts(message, parts);
   petra_address_describe(at, what);
   for (int i = 0; i < PARTS; i++)
-    if (*parts[i] && p->link.await)
-      PETRA_TRY(p->link.await(p->link.context, *parts[i], what));
+    if (*parts[i])
+      PETRA_TRY(petra_rank_links_await(&p->execution->links, *parts[i], what));
   return PETRA_OK;
 }
 
@@ -141,18 +139,13 @@ petra_status petra_transport_peers_take(petra_transport_peers *p, const petra_ad
 
 petra_status petra_transport_peers_drain(petra_transport_peers *p) {
   PETRA_TRY(petra_transport_peers_flush(p));
-  return p->link.drain ? p->link.drain(p->link.context) : PETRA_OK;
-}
-
-void petra_transport_peers_count(const petra_transport_peers *p, int64_t *messages, int64_t *bytes) {
-  *messages = p->messages;
-  *bytes = p->bytes;
+  return petra_rank_links_drain(&p->execution->links);
 }
 
 petra_status petra_transport_peers_create(petra_execution *e, petra_transport *local, petra_transport_peers **out) {
   petra_transport_peers *p;
   PETRA_TRY(petra_allocate(&p, 1, sizeof *p));
-  *p = (petra_transport_peers){.execution = e, .link = petra_rank_links_peers(&e->links), .local = local};
+  *p = (petra_transport_peers){.execution = e, .local = local};
   *out = p;
   return PETRA_OK;
 }

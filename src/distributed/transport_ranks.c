@@ -30,7 +30,6 @@ typedef struct transport_ranks {
   petra_transport_peers *peers; /* NULL: by channels of the progress thread */
   bool by_arrival;              /* no order of the actions is known beforehand */
   boundary *at;                 /* by receiving stage (from 1) and kind of message */
-  int64_t copying_ns, took_ns;
 } transport_ranks;
 
 static boundary *boundary_of(transport_ranks *t, int32_t stage, petra_message_kind kind) {
@@ -100,7 +99,7 @@ static petra_status send_away(transport_ranks *t, const petra_address *to, petra
       at += bytes_of(*parts[i]);
     }
   memcpy(buffer, &shapes, sizeof shapes);
-  t->copying_ns += petra_clock_ns() - began_ns;
+  t->execution->took.copying_ns += petra_clock_ns() - began_ns;
   boundary_of(t, to->stage, to->kind)->posted++;
   return petra_channel_send(b->channel, number_of(t, to), (size_t)(at - (unsigned char *)buffer));
 }
@@ -148,9 +147,9 @@ static petra_status receive(transport_ranks *t, const petra_address *from, const
   boundary *b = channel_boundary(t, from);
   petra_message message = {{{NULL, NULL}}, {{NULL, NULL}}};
   charge(t, b, from->stage);
-  const int64_t began_ns = t->took_ns = petra_clock_ns();
+  const int64_t began_ns = t->execution->message_ns = petra_clock_ns();
   petra_status status = unpack(t, from, data, size, &message);
-  t->copying_ns += petra_clock_ns() - began_ns;
+  t->execution->took.copying_ns += petra_clock_ns() - began_ns;
   if (status == PETRA_OK)
     status = petra_channel_done(b->channel, number_of(t, from));
   if (status != PETRA_OK)
@@ -215,14 +214,6 @@ static void destroy(petra_transport *base) {
   petra_free(t);
 }
 
-int64_t petra_transport_ranks_took_ns(const petra_transport *base) {
-  return ((const transport_ranks *)base)->took_ns;
-}
-
-int64_t petra_transport_ranks_copying_ns(const petra_transport *base) {
-  return ((const transport_ranks *)base)->copying_ns;
-}
-
 /* Counts the next message that a stage sends to stage `to` by the schedule. */
 static petra_status count_sent(transport_ranks *t, int32_t from, int32_t to, petra_message_kind kind, int64_t number,
                                bool before) {
@@ -263,15 +254,6 @@ bool petra_transport_ranks_room(petra_transport *base, int32_t stage, petra_mess
   return petra_channel_has_room(boundary_of(t, stage, kind)->channel, awaited(t, stage, kind));
 }
 
-void petra_transport_ranks_count_direct(const petra_transport *base, int64_t *messages, int64_t *bytes) {
-  const transport_ranks *t = (const transport_ranks *)base;
-  int64_t direct = 0, direct_bytes = 0;
-  if (t->peers)
-    petra_transport_peers_count(t->peers, &direct, &direct_bytes);
-  *messages += direct;
-  *bytes += direct_bytes;
-}
-
 petra_status petra_transport_ranks_step(petra_transport *base) {
   const transport_ranks *t = (transport_ranks *)base;
   return t->peers ? petra_transport_peers_flush(t->peers) : PETRA_OK;
@@ -290,20 +272,22 @@ static petra_status open_channel(transport_ranks *t, int32_t from, int32_t to, p
              : petra_channel_open_in(e->ranks->progress, e->placement->rank_of[from - 1], id, capacity, &b->channel);
 }
 
-petra_status petra_transport_ranks_create(petra_execution *e, petra_transport *local, petra_transport_peers *peers,
-                                          petra_transport **out) {
+petra_status petra_execution_transport(petra_execution *e, const petra_network *network,
+                                       const petra_dataset *evaluation, petra_transport **out) {
   static const petra_transport_ops ops = {.post = post, .take = take, .archive = archive, .destroy = destroy};
   const bool evaluates = e->plan->program.eval_every > 0 && e->placement->replica == 0;
-  const int32_t stages = e->stages.count;
+  const int32_t stages = network->plan->stages;
   transport_ranks *t;
-  petra_status status = petra_allocate(&t, 1, sizeof *t);
-  if (status != PETRA_OK) {
-    petra_transport_peers_destroy(peers);
-    petra_transport_destroy(local);
-    return status;
-  }
-  *t = (transport_ranks){
-      .base.ops = &ops, .execution = e, .local = local, .peers = peers, .by_arrival = e->plan->method.program->arrival};
+  petra_status status;
+  e->stages = petra_network_stages(network);
+  e->backend = network->backend;
+  e->evaluation_images = evaluation ? evaluation->count : 0;
+  PETRA_TRY(petra_ranks_clock_origin(e->ranks, &e->origin_ns));
+  PETRA_TRY(petra_allocate(&t, 1, sizeof *t));
+  *t = (transport_ranks){.base.ops = &ops, .execution = e, .by_arrival = e->plan->method.program->arrival};
+  PETRA_TRY_GOTO(status, petra_transport_local_create(&e->stages, &t->local), fail);
+  if (e->links.kind != PETRA_LINKS_HOSTS)
+    PETRA_TRY_GOTO(status, petra_transport_peers_create(e, t->local, &t->peers), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&t->at, (size_t)stages * PETRA_MESSAGE_KINDS, sizeof *t->at), fail);
   for (int32_t j = 1; j < stages; j++) {
     const int64_t up = e->forward_bytes[j - 1], down = e->backward_bytes[j];
@@ -312,7 +296,7 @@ petra_status petra_transport_ranks_create(petra_execution *e, petra_transport *l
       PETRA_TRY_GOTO(status, open_channel(t, j, j + 1, PETRA_MESSAGE_EVALUATION, up), fail);
     PETRA_TRY_GOTO(status, open_channel(t, j + 1, j, PETRA_MESSAGE_BACKWARD, down), fail);
   }
-  *out = &t->base;
+  *out = e->transport = &t->base;
   return PETRA_OK;
 fail:
   destroy(&t->base);

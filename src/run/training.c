@@ -147,8 +147,9 @@ static petra_status observe_replicas(petra_run *run) {
       PETRA_OBSERVERS_ADD(petra_stage_observer, &lists[i], petra_probe_observer(run->probe, i));
   add_loss_observers(run, run->execution || run->others ? &run->loss_observers : &lists[own]);
   if (run->execution) {
-    PETRA_TRY(petra_execution_relay(run->execution, run->loss_observers, run->best));
-    PETRA_OBSERVERS_ADD(petra_stage_observer, &lists[own], petra_execution_observer(run->execution));
+    petra_stage_observer *relay;
+    PETRA_TRY(petra_execution_relay(run->execution, run->loss_observers, run->best, &relay));
+    PETRA_OBSERVERS_ADD(petra_stage_observer, &lists[own], relay);
   } else if (run->others) {
     PETRA_TRY(petra_replica_losses_create(replicas, run->loss_observers, &run->losses));
     for (int i = 0; i < replicas; i++)
@@ -328,12 +329,9 @@ static petra_status create_worker(petra_run *run, petra_worker **worker) {
   }
   if (!run->execution)
     return PETRA_OK;
-  const petra_execution_worker_options options = {.pipeline = &run->main,
-                                                  .worker = *worker,
-                                                  .groups = run->probe ? petra_probe_groups(run->probe) : NULL,
-                                                  .actions =
-                                                      run->actions ? petra_action_log_observer(run->actions) : NULL};
-  return petra_execution_worker(run->execution, &options, &run->this_rank, worker);
+  petra_stage_observer *groups = run->probe ? petra_probe_groups(run->probe) : NULL;
+  petra_observer *actions = run->actions ? petra_action_log_observer(run->actions) : NULL;
+  return petra_execution_worker(run->execution, *worker, groups, actions, &run->this_rank, worker);
 }
 
 static petra_status start(petra_run *run, petra_worker **worker) {
