@@ -35,7 +35,7 @@ static void check_kept(const char *downsample, const char *backend, const char *
     else if (invertible)
       ck_assert_msg(peak == 0, "stage %d of %d keeps %lld bytes of inputs", j + 1, stages, (long long)peak);
     ck_assert_int_eq(account->peak_bytes[PETRA_MEMORY_WEIGHT_BUFFER], 0);
-    ck_assert_int_eq(petra_stage_in_flight_max(run.network->stage[j]), 2 * (stages - j - 1) + 1);
+    ck_assert_int_eq(run.network->stage[j]->records.count_max, 2 * (stages - j - 1) + 1);
   }
   /* With strided convolutions three groups start with a block that keeps its input. */
   ck_assert_int_eq(keeping, invertible ? 1 : 4);

@@ -239,11 +239,11 @@ START_TEST(older_weights_that_are_held) {
         int64_t lag = petra_method_lag(&run.plan->method, 4, j + 1);
         int64_t held = methods[i].stashes ? lag : 0;
         const petra_account *account = petra_stage_account(run.network->stage[j]);
-        ck_assert_msg(petra_stage_stash_max(run.network->stage[j]) == held,
+        ck_assert_msg(run.network->stage[j]->versions.count_max == held,
                       "%s, k = %d, stage %d: %d old versions, expected %lld", methods[i].method, k, j + 1,
-                      petra_stage_stash_max(run.network->stage[j]), (long long)held);
+                      run.network->stage[j]->versions.count_max, (long long)held);
         ck_assert_int_eq(account->peak_bytes[PETRA_MEMORY_WEIGHT_BUFFER], held * parameter_bytes(&run, j));
-        ck_assert_int_eq(petra_stage_in_flight(run.network->stage[j]), 0);
+        ck_assert_int_eq(run.network->stage[j]->records.count, 0);
       }
       training_close(&run);
     }

@@ -3,6 +3,7 @@
 #include "backend/backend.h"
 #include "base/mem.h"
 #include "harness.h"
+#include "stage/stage_private.h"
 #include "training_rig.h"
 
 enum { STAGES_MAX = RIG_STAGES, MICROBATCHES_MAX = 128, EPOCHS_MAX = 8 };
@@ -127,8 +128,8 @@ static void expect_lags(const rig *r) {
     }
     ck_assert_int_eq(maximum, (delay + k - 1) / k);
     ck_assert_int_eq(petra_stage_version(r->network->stage[j - 1]), r->program.microbatches / k);
-    ck_assert_int_eq(petra_stage_in_flight(r->network->stage[j - 1]), 0);
-    ck_assert_int_eq(petra_stage_in_flight_max(r->network->stage[j - 1]), delay + 1);
+    ck_assert_int_eq(r->network->stage[j - 1]->records.count, 0);
+    ck_assert_int_eq(r->network->stage[j - 1]->records.count_max, delay + 1);
   }
 }
 
@@ -250,7 +251,7 @@ START_TEST(memory_of_the_sequential_methods) {
     for (int j = 0; j < r.plan->partition.stages; j++) {
       int64_t peak = petra_stage_account(r.network->stage[j])->peak_bytes[PETRA_MEMORY_INPUT_BUFFER];
       ck_assert_int_eq(peak, i % 2 == 0 || j == r.plan->partition.stages - 1 ? 0 : input_bytes(&r, j, 3));
-      ck_assert_int_eq(petra_stage_in_flight_max(r.network->stage[j]), 1);
+      ck_assert_int_eq(r.network->stage[j]->records.count_max, 1);
       expect_kept(&r, j);
     }
     rig_close(&r);
@@ -265,7 +266,7 @@ START_TEST(undrained_runs_are_given_back) {
   const plan p = {"petra", "revnet", 18, 10, 1, 2, {.batches = 10, .microbatches = 24}};
   run_plan(&r, &p);
   for (int j = 0; j < 9; j++)
-    ck_assert_int_eq(petra_stage_in_flight(r.network->stage[j]),
+    ck_assert_int_eq(r.network->stage[j]->records.count,
                      larger(0, 2 * (10 - (j + 1)))); /* F and B of the last tick are done */
   rig_close(&r);
 }

@@ -39,8 +39,8 @@ static void check_buffers(const char *partition, const char *blocks) {
     petra_stage *stage = run.network->stage[j];
     const petra_account *account = petra_stage_account(stage);
     int64_t peak = 2 * (stages - j - 1) + 1;
-    ck_assert_int_eq(petra_stage_in_flight_max(stage), peak);
-    ck_assert_int_eq(petra_stage_in_flight(stage), 0);
+    ck_assert_int_eq(stage->records.count_max, peak);
+    ck_assert_int_eq(stage->records.count, 0);
     ck_assert_int_eq(petra_stage_version(stage), 24);
     /* The last stage does F and B in one action and keeps graphs in between, not inputs. */
     int64_t inputs = j == stages - 1 ? 0 : peak * kept_bytes(&run, j);

@@ -33,8 +33,8 @@ typedef struct petra_rank_links {
 petra_status petra_rank_links_init(petra_rank_links *links, const petra_placement *placement, const petra_plan *plan,
                                    petra_backend *backend, int id);
 
-/* Sends and receives tensors from device to device, as in backend/peers.h; the tensors are released when it returns. Not
- * for HOSTS. */
+/* Sends and receives tensors from device to device, as in backend/peers.h; the tensors are released when it returns.
+ * Not for HOSTS. */
 petra_status petra_rank_links_exchange(petra_rank_links *links, const petra_peer_operation *operations, int count);
 
 /* Call this before a received tensor is used. `what` names it in messages. */

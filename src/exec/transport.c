@@ -174,13 +174,6 @@ petra_status petra_unpack(petra_tensor *tensor, const void *from) {
   return petra_op_upload(tensor->backend, tensor, from, type_of(tensor->backend, tensor->kind));
 }
 
-void petra_message_parts(petra_message *message, petra_tensor **parts[PETRA_MESSAGE_PARTS]) {
-  for (int i = 0; i < 2; i++) {
-    parts[i] = &message->streams.tensor[i];
-    parts[2 + i] = &message->gradients.tensor[i];
-  }
-}
-
 const char *petra_address_describe(const petra_address *address, char text[PETRA_ADDRESS_TEXT]) {
   static const char *const channels[] = {"forward message", "backward message", "evaluation's message"};
   snprintf(text, PETRA_ADDRESS_TEXT, "the %s %lld of stage %d", channels[address->kind], (long long)address->number,

@@ -74,8 +74,8 @@ petra_status petra_pack(const petra_tensor *tensor, void *to);
 /* Overwrites all elements of the tensor with what petra_pack wrote of a tensor with the same kind and shape. */
 petra_status petra_unpack(petra_tensor *tensor, const void *from);
 
-/* Tensors in a message; messages that a sender may be ahead of the schedule or, by arrival, of the receiver. */
-enum { PETRA_MESSAGE_PARTS = 4, PETRA_TRANSPORT_AHEAD = 2 };
+/* Messages that a sender may be ahead of the schedule or, by arrival, of the receiver. */
+enum { PETRA_TRANSPORT_AHEAD = 2 };
 
 /* Maximum bytes of a message; MPI counts to 2^31 - 1. */
 static const int64_t PETRA_MESSAGE_BYTES_MAX = INT32_MAX - 4096;
@@ -84,9 +84,6 @@ static const int64_t PETRA_MESSAGE_BYTES_MAX = INT32_MAX - 4096;
 typedef struct petra_message_shapes {
   int32_t shape[PETRA_MESSAGE_PARTS][4];
 } petra_message_shapes;
-
-/* Gets pointers to the members of a message that hold its tensors. */
-void petra_message_parts(petra_message *message, petra_tensor **parts[PETRA_MESSAGE_PARTS]);
 
 /* Writes "the forward message 3 of stage 2". */
 enum { PETRA_ADDRESS_TEXT = 96 };

@@ -44,9 +44,6 @@ typedef struct petra_stage_mitigation {
   int64_t start;  /* updates of a synchronous warm-up, in which there is no mitigation */
 } petra_stage_mitigation;
 
-/* Returns the mitigation at an update (from 0): none in the warm-up. */
-petra_stage_mitigation petra_mitigation_at(const petra_stage_mitigation *mitigation, int64_t update);
-
 /* Return true if F, or B, reads other weights than the parameters, and if the weights of B follow from the average of
  * updates. */
 bool petra_mitigation_predicts(const petra_stage_mitigation *mitigation);
@@ -56,26 +53,8 @@ bool petra_mitigation_averages(const petra_stage_mitigation *mitigation);
 /* Returns how many past steps error feedback keeps: D; 0 if it is off. */
 int petra_mitigation_feedback(const petra_stage_mitigation *mitigation);
 
-/* Returns T of what F reads, and of what B reads with SpecTrain: the number of updates by which the last step is
- * extrapolated. */
-double petra_mitigation_ahead_forward(const petra_stage_mitigation *mitigation);
-double petra_mitigation_ahead_backward(const petra_stage_mitigation *mitigation);
-
-/* Return the optimiser's momentum (beta1) and the rate of update `update` (from 0, counted from `start` on), as
- * modified by the mitigation. */
-double petra_mitigation_momentum(const petra_stage_mitigation *mitigation, double momentum);
+/* Returns the rate of update `update` (from 0, counted from `start` on), as modified by the mitigation. */
 double petra_mitigation_rate(const petra_stage_mitigation *mitigation, double lr, int64_t update);
-
-/* Returns (1 - m_j) / (1 - m) of stage_momentum; 1 if the optimiser discounts its gradient itself. step.c multiplies
- * the rate by it, not the gradient: its velocity is the velocity of the gradients divided by this factor, and their
- * product is the same. */
-double petra_mitigation_discount(const petra_stage_mitigation *mitigation, const petra_optim *optim);
-
-/* Returns beta^(J - j). */
-double petra_mitigation_shrink(const petra_stage_mitigation *mitigation);
-
-/* Returns gamma of the average of updates. */
-double petra_mitigation_decay(const petra_stage_mitigation *mitigation);
 
 /* Gets a and b of spike compensation. */
 void petra_mitigation_spike(const petra_stage_mitigation *mitigation, double momentum, bool nesterov, double *a,

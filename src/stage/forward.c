@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* F of a stage. */
+#include "base/mem.h"
 #include "stage/stage_private.h"
+
+#include <string.h>
 
 /* Returns true if a block keeps its input for its backward. */
 static bool keeps_input(const petra_stage *stage, const petra_block *block) {
@@ -77,6 +80,14 @@ petra_status petra_stage_forward(petra_stage *stage, int64_t microbatch, const p
   return PETRA_OK;
 }
 
+/* Copies the labels of a microbatch. */
+static petra_status set_labels(petra_record *record, const int32_t *labels, int32_t count) {
+  PETRA_TRY(petra_allocate(&record->labels, (size_t)count, sizeof *record->labels));
+  memcpy(record->labels, labels, (size_t)count * sizeof *labels);
+  record->label_count = count;
+  return PETRA_OK;
+}
+
 petra_status petra_stage_forward_loss(petra_stage *stage, int64_t microbatch, const petra_message *in,
                                       const int32_t *labels, int32_t label_count, petra_message *out,
                                       petra_loss *loss) {
@@ -84,7 +95,7 @@ petra_status petra_stage_forward_loss(petra_stage *stage, int64_t microbatch, co
   petra_record *record;
   petra_streams streams;
   PETRA_TRY(petra_stage_run(stage, microbatch, false, in, &target, &record, &streams));
-  petra_status status = petra_record_set_labels(record, labels, label_count);
+  petra_status status = set_labels(record, labels, label_count);
   if (status != PETRA_OK) {
     petra_streams_release(&streams);
     petra_stage_drop(stage, record);

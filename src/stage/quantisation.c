@@ -8,7 +8,7 @@
 
 /* Tensors that a block quantises have separate positions among the random draws: the tensors of the message up after
  * it, of the message down before it, its kept inputs, and its kept graph. */
-enum { PLACES = 64, PLACE_UP = 0, PLACE_DOWN = 4, PLACE_INPUT = 8, PLACE_GRAPH = 10, PARTS = 4 };
+enum { PLACES = 64, PLACE_UP = 0, PLACE_DOWN = 4, PLACE_INPUT = 8, PLACE_GRAPH = 10 };
 _Static_assert(PLACE_GRAPH + PETRA_GRAPH_TENSORS <= PLACES, "the tensors of a block have different numbers");
 
 static petra_draws draws_of(const petra_stage *stage, const petra_block *block, int place, int64_t microbatch) {
@@ -44,11 +44,11 @@ static petra_status dequantise(petra_stage *stage, const petra_tensor *x, petra_
 
 /* --- messages --- */
 
-static void parts_of(petra_message *message, petra_tensor **parts[PARTS]) {
-  parts[0] = &message->streams.tensor[0];
-  parts[1] = &message->streams.tensor[1];
-  parts[2] = &message->gradients.tensor[0];
-  parts[3] = &message->gradients.tensor[1];
+void petra_message_parts(petra_message *message, petra_tensor **parts[PETRA_MESSAGE_PARTS]) {
+  for (int i = 0; i < 2; i++) {
+    parts[i] = &message->streams.tensor[i];
+    parts[2 + i] = &message->gradients.tensor[i];
+  }
 }
 
 /* Copies a tensor of a message, and releases the message's reference to the original. */
@@ -67,11 +67,11 @@ static petra_status copy(petra_stage *stage, petra_tensor **part) {
 petra_status petra_stage_send(petra_stage *stage, bool up, int64_t microbatch, petra_message *message) {
   const petra_format format = up ? stage->options.formats.up : stage->options.formats.down;
   const petra_block *block = petra_stage_block(stage, up ? petra_stage_network_blocks(stage) - 1 : 0);
-  petra_tensor **parts[PARTS];
-  parts_of(message, parts);
+  petra_tensor **parts[PETRA_MESSAGE_PARTS];
+  petra_message_parts(message, parts);
   if (format == PETRA_FORMAT_NATIVE && stage->options.auxiliary == 0)
     return PETRA_OK;
-  for (int i = 0; i < PARTS; i++) {
+  for (int i = 0; i < PETRA_MESSAGE_PARTS; i++) {
     const petra_draws draws = draws_of(stage, block, (up ? PLACE_UP : PLACE_DOWN) + i, microbatch);
     petra_tensor *quantised;
     if (!*parts[i])
@@ -92,9 +92,9 @@ petra_status petra_stage_receive(petra_stage *stage, bool from_below, petra_mess
   const petra_stream_shape *shape = from_below
                                         ? &petra_stage_block(stage, 0)->shape_in
                                         : &petra_stage_block(stage, petra_stage_network_blocks(stage) - 1)->shape_out;
-  petra_tensor **parts[PARTS];
-  parts_of(message, parts);
-  for (int i = 0; i < PARTS; i++) {
+  petra_tensor **parts[PETRA_MESSAGE_PARTS];
+  petra_message_parts(message, parts);
+  for (int i = 0; i < PETRA_MESSAGE_PARTS; i++) {
     petra_tensor *whole;
     if (!*parts[i] || (*parts[i])->kind != PETRA_TENSOR_QUANTISED)
       continue;
@@ -113,7 +113,7 @@ void petra_message_forms(const petra_stage *stage, bool forward, bool exact, pet
   const int streams = forward ? first->streams_in : last->streams_out;
   petra_streams_forms(forward || stage->options.rule.invert ? streams : 0, shape, PETRA_PRESENT, forms);
   petra_streams_forms(forward ? 0 : streams, shape, PETRA_PRESENT, forms + 2);
-  for (int i = 0; i < PARTS && !exact && format != PETRA_FORMAT_NATIVE; i++)
+  for (int i = 0; i < PETRA_MESSAGE_PARTS && !exact && format != PETRA_FORMAT_NATIVE; i++)
     if (forms[i].presence == PETRA_PRESENT)
       forms[i] = (petra_tensor_form){PETRA_PRESENT,
                                      PETRA_TENSOR_QUANTISED,

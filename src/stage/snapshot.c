@@ -105,13 +105,9 @@ const petra_model *petra_stage_model(const petra_stage *stage) {
   return stage->options.model;
 }
 
-bool petra_stage_predicts(const petra_stage *stage) {
-  return petra_mitigation_predicts(&stage->options.mitigation);
-}
-
 petra_status petra_stage_version_tensors(const petra_stage *stage, petra_weights_key key, int block,
                                          const petra_tensor_set **out) {
-  if (petra_stage_predicts(stage) && !key.predicted) {
+  if (petra_mitigation_predicts(&stage->options.mitigation) && !key.predicted) {
     if (key.version != stage->updates)
       return petra_fail(PETRA_INTERNAL, "stage %d: of the weights after %lld updates only the prediction is kept",
                         stage->options.number, (long long)key.version);

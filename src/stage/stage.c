@@ -78,13 +78,6 @@ fail:
   return status;
 }
 
-void petra_stage_empty(petra_stage *stage) {
-  if (!stage)
-    return;
-  petra_records_fini(&stage->records);
-  petra_versions_fini(&stage->versions);
-}
-
 void petra_stage_destroy(petra_stage *stage) {
   if (!stage)
     return;
@@ -141,10 +134,6 @@ const petra_block *petra_stage_block(const petra_stage *stage, int b) {
   return &options->model->blocks[options->first + b < options->end ? options->first + b : options->auxiliary];
 }
 
-bool petra_stage_has_loss(const petra_stage *stage) {
-  return petra_stage_block(stage, stage->blocks - 1)->is_loss;
-}
-
 petra_account *petra_stage_account(petra_stage *stage) {
   return &stage->account;
 }
@@ -157,30 +146,15 @@ int64_t petra_stage_version_read(const petra_stage *stage) {
   return stage->version_read;
 }
 
-int petra_stage_stash_max(const petra_stage *stage) {
-  return stage->versions.count_max;
-}
-
-int petra_stage_in_flight(const petra_stage *stage) {
-  return stage->records.count;
-}
-
-int petra_stage_in_flight_max(const petra_stage *stage) {
-  return stage->records.count_max;
-}
-
 petra_status petra_stage_each_kept(const petra_stage *stage, int64_t microbatch,
                                    petra_status (*each)(void *context, petra_tensor *tensor), void *context) {
   petra_record *record = petra_records_at(&stage->records, microbatch);
   for (int b = 0; record && b < stage->blocks; b++) {
-    petra_tensor **members[PETRA_GRAPH_TENSORS];
-    petra_block_graph_places(&record->block[b].graph, members);
-    for (int i = 0; i < PETRA_GRAPH_TENSORS; i++)
+    petra_tensor **members[PETRA_RECORD_TENSORS];
+    petra_record_members(record, b, members);
+    for (int i = 0; i < PETRA_RECORD_TENSORS; i++)
       if (*members[i])
         PETRA_TRY(each(context, *members[i]));
-    for (int i = 0; i < 2; i++)
-      if (record->block[b].input.tensor[i])
-        PETRA_TRY(each(context, record->block[b].input.tensor[i]));
   }
   return PETRA_OK;
 }

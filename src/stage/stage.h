@@ -56,6 +56,10 @@ typedef struct petra_message {
 
 void petra_message_release(petra_message *message);
 
+/* Gets pointers to the members of a message that hold its tensors: streams, then gradients. */
+enum { PETRA_MESSAGE_PARTS = 4 };
+void petra_message_parts(petra_message *message, petra_tensor **parts[PETRA_MESSAGE_PARTS]);
+
 /* Creates a stage. Parameters, the optimiser's state and gradients are 0 until petra_stage_initialise, or an upload to
  * petra_stage_tensor. */
 petra_status petra_stage_create(const petra_stage_options *options, petra_stage **out);
@@ -68,9 +72,6 @@ void petra_stage_empty(petra_stage *stage);
 /* Sets the initial weights (petra_initial_values), and running statistics 0 and 1. */
 petra_status petra_stage_initialise(petra_stage *stage, uint64_t seed);
 
-/* Returns true if the stage ends in a head: the network's head, or its auxiliary head. */
-bool petra_stage_has_loss(const petra_stage *stage);
-
 /* Returns the account that counts what the stage holds. Whoever keeps messages that wait for it adds them. */
 petra_account *petra_stage_account(petra_stage *stage);
 
@@ -79,14 +80,6 @@ int64_t petra_stage_version(const petra_stage *stage);
 
 /* Returns the version that the last F or B read. */
 int64_t petra_stage_version_read(const petra_stage *stage);
-
-/* Returns the maximum number of older versions of the weights so far. */
-int petra_stage_stash_max(const petra_stage *stage);
-
-/* Return the number of microbatches whose forward is done and whose backward (split: whose weight gradient) is not,
- * now, and its maximum so far. */
-int petra_stage_in_flight(const petra_stage *stage);
-int petra_stage_in_flight_max(const petra_stage *stage);
 
 /* Returns the parameter (or statistics) tensor `index` of block `block` (from 0, within the stage), to be read or
  * written only by upload and download. */
@@ -178,9 +171,6 @@ petra_status petra_stage_visit_shared(petra_stage *stage, petra_status (*visit)(
 
 /* Returns the network to which the blocks of the stage belong. */
 const petra_model *petra_stage_model(const petra_stage *stage);
-
-/* Returns true if F reads a prediction of the weights (stage/delay_mitigation.h). */
-bool petra_stage_predicts(const petra_stage *stage);
 
 /* Selects weights of a stage: those after `version` updates or, if the stage predicts and `predicted` is set, what its
  * F reads instead. */

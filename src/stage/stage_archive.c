@@ -12,14 +12,11 @@
  * They are not defined again here: a stage with the same options on the dry backend shows what the rule keeps of a
  * microbatch of one sample, and in which shapes. */
 
-/* Tensors of a block in a record: two input streams and the graph. */
-enum { RECORD_TENSORS = PETRA_GRAPH_TENSORS + 2 };
-
 /* The contents of a record of the stage. */
 typedef struct record_forms {
-  petra_tensor_form (*block)[RECORD_TENSORS]; /* per block; owned */
-  int32_t labels;                             /* of one sample */
-  bool holds;                                 /* the version that its F read */
+  petra_tensor_form (*block)[PETRA_RECORD_TENSORS]; /* per block; owned */
+  int32_t labels;                                   /* of one sample */
+  bool holds;                                       /* the version that its F read */
 } record_forms;
 
 void petra_streams_forms(int streams, const petra_stream_shape *shape, petra_presence presence,
@@ -42,10 +39,15 @@ static petra_status make_streams(petra_backend *backend, int streams, const petr
   return PETRA_OK;
 }
 
+/* Returns true if the stage ends in a head: the network's head, or its auxiliary head. */
+static bool has_loss(const petra_stage *stage) {
+  return petra_stage_block(stage, stage->blocks - 1)->is_loss;
+}
+
 /* Runs F of the samples, and B if the expected records have had theirs. */
 static petra_status pass(petra_stage *dry, bool backward, bool fused) {
   const petra_block *first = petra_stage_block(dry, 0), *last = petra_stage_block(dry, dry->blocks - 1);
-  bool head = petra_stage_has_loss(dry);
+  bool head = has_loss(dry);
   const int32_t count = head ? DRY_SAMPLES * petra_model_labels(dry->options.model) : 0;
   int32_t *labels = NULL;
   petra_message in = {0}, out = {0}, back = {0}, down = {0};
@@ -85,12 +87,6 @@ static petra_tensor_form form_of(const petra_tensor *tensor) {
   return form;
 }
 
-static void record_members(petra_record *record, int b, petra_tensor **members[RECORD_TENSORS]) {
-  members[0] = &record->block[b].input.tensor[0];
-  members[1] = &record->block[b].input.tensor[1];
-  petra_block_graph_places(&record->block[b].graph, members + 2);
-}
-
 /* Gets what a record holds after its F, or after its B if `backward`; `fused`: F and B are one action. */
 static petra_status record_forms_of(petra_stage *stage, bool backward, bool fused, record_forms *out) {
   petra_stage_options options = stage->options;
@@ -104,9 +100,9 @@ static petra_status record_forms_of(petra_stage *stage, bool backward, bool fuse
   PETRA_TRY_GOTO(status, petra_allocate(&out->block, (size_t)stage->blocks, sizeof *out->block), done);
   petra_record *record = dry->records.live[0];
   for (int b = 0; b < stage->blocks; b++) {
-    petra_tensor **members[RECORD_TENSORS];
-    record_members(record, b, members);
-    for (int i = 0; i < RECORD_TENSORS; i++)
+    petra_tensor **members[PETRA_RECORD_TENSORS];
+    petra_record_members(record, b, members);
+    for (int i = 0; i < PETRA_RECORD_TENSORS; i++)
       out->block[b][i] = form_of(*members[i]);
   }
   if (dry->graph_forms && !backward)
@@ -333,11 +329,11 @@ static petra_status check_record(const petra_stage *stage, petra_tensor_archive 
   if (!form->block)
     return petra_archive_refuse(archive, "about", "its B was %sdone", record->backward ? "" : "not ");
   for (int b = 0; b < stage->blocks; b++) {
-    petra_tensor **members[RECORD_TENSORS];
+    petra_tensor **members[PETRA_RECORD_TENSORS];
     char name[32];
     snprintf(name, sizeof name, "block-%02d", b + 1);
-    record_members(record, b, members);
-    PETRA_TRY(petra_tensor_archive_check(tensors, name, members, form->block[b], RECORD_TENSORS));
+    petra_record_members(record, b, members);
+    PETRA_TRY(petra_tensor_archive_check(tensors, name, members, form->block[b], PETRA_RECORD_TENSORS));
   }
   if (record->holds != form->holds)
     return petra_archive_refuse(archive, "about", "it holds %s version", record->holds ? "a" : "no");
@@ -365,11 +361,11 @@ static petra_status archive_record(const petra_stage *stage, petra_tensor_archiv
     PETRA_TRY(
         petra_labels_archive(archive, "labels", stage->options.model->classes, record->label_count, &record->labels));
   for (int b = 0; b < stage->blocks; b++) {
-    petra_tensor **members[RECORD_TENSORS];
+    petra_tensor **members[PETRA_RECORD_TENSORS];
     char name[32];
     snprintf(name, sizeof name, "block-%02d", b + 1);
-    record_members(record, b, members);
-    PETRA_TRY(petra_tensor_archive_references(tensors, name, members, RECORD_TENSORS));
+    petra_record_members(record, b, members);
+    PETRA_TRY(petra_tensor_archive_references(tensors, name, members, PETRA_RECORD_TENSORS));
     record->block[b].graph.defer = record->backward;
   }
   return PETRA_OK;
@@ -391,7 +387,7 @@ static petra_status archive_record_group(const petra_stage *stage, petra_tensor_
 /* Gets what records may hold before and after their B: the last stage's B is usually one action with F, and if B is
  * split, its record exists until W. */
 static petra_status make_forms(petra_stage *stage, bool fused_head, record_forms forms[2]) {
-  bool fused = fused_head && petra_stage_has_loss(stage) && stage->options.auxiliary == 0;
+  bool fused = fused_head && has_loss(stage) && stage->options.auxiliary == 0;
   if (!fused)
     PETRA_TRY(record_forms_of(stage, false, false, &forms[0]));
   return stage->options.rule.split_backward ? record_forms_of(stage, true, fused, &forms[1]) : PETRA_OK;
@@ -459,12 +455,12 @@ petra_status petra_stage_archive(petra_stage *stage, petra_tensor_archive *tenso
 
 petra_status petra_message_archive(const petra_stage *stage, petra_tensor_archive *tensors, const char *name,
                                    bool forward, petra_message *message) {
-  petra_tensor_form forms[4];
-  petra_tensor **const members[4] = {&message->streams.tensor[0], &message->streams.tensor[1],
-                                     &message->gradients.tensor[0], &message->gradients.tensor[1]};
+  petra_tensor_form forms[PETRA_MESSAGE_PARTS];
+  petra_tensor **members[PETRA_MESSAGE_PARTS];
+  petra_message_parts(message, members);
   petra_message_forms(stage, forward, false, forms);
-  PETRA_TRY(petra_tensor_archive_references(tensors, name, members, 4));
-  return petra_tensor_archive_check(tensors, name, members, forms, 4);
+  PETRA_TRY(petra_tensor_archive_references(tensors, name, members, PETRA_MESSAGE_PARTS));
+  return petra_tensor_archive_check(tensors, name, members, forms, PETRA_MESSAGE_PARTS);
 }
 
 petra_status petra_snapshot_archive(petra_stage *stage, petra_tensor_archive *tensors, const char *name,

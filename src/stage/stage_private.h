@@ -33,8 +33,6 @@ typedef struct petra_records {
   int64_t capacity;
 } petra_records; /* all zeros except `blocks`: none */
 
-void petra_records_fini(petra_records *records);
-
 /* Adds an empty record, which exists until it is dropped. Errors: PETRA_INTERNAL if there is one of this microbatch
  * already; `stage` is used only for the line. */
 petra_status petra_records_add(petra_records *records, int stage, int64_t microbatch, petra_record **out);
@@ -47,8 +45,9 @@ petra_status petra_records_find(const petra_records *records, int stage, int64_t
 /* Removes the record with everything that it keeps. */
 void petra_records_drop(petra_records *records, petra_record *record);
 
-/* Copies the labels of a microbatch, once. */
-petra_status petra_record_set_labels(petra_record *record, const int32_t *labels, int32_t count);
+/* Gets pointers to the members of a record that hold tensors of block `b`: two input streams and the graph. */
+enum { PETRA_RECORD_TENSORS = PETRA_GRAPH_TENSORS + 2 };
+void petra_record_members(petra_record *record, int b, petra_tensor **members[PETRA_RECORD_TENSORS]);
 
 /* Older versions of a stage's weights, kept as long as they have holders: microbatches in flight whose backward will
  * read the weights of their forward, the double buffer, F's own copy. Version v is the weights after v updates. The
@@ -68,8 +67,6 @@ typedef struct petra_versions {
   int count_max; /* maximum number of old versions at once */
   int64_t capacity;
 } petra_versions; /* all zeros except `blocks`: none */
-
-void petra_versions_fini(petra_versions *versions);
 
 /* Adds, or removes, a holder of `number`, which is `latest` or an old version that has holders. */
 void petra_versions_hold(petra_versions *versions, int64_t number, int64_t latest);

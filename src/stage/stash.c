@@ -13,13 +13,6 @@ static void release_sets(const petra_versions *versions, petra_tensor_set *sets)
   petra_free(sets);
 }
 
-void petra_versions_fini(petra_versions *versions) {
-  for (int i = 0; i < versions->count; i++)
-    release_sets(versions, versions->old[i].sets);
-  petra_free(versions->old);
-  *versions = (petra_versions){0};
-}
-
 static petra_version *find(const petra_versions *versions, int64_t number) {
   for (int i = 0; i < versions->count; i++)
     if (versions->old[i].number == number)
@@ -90,11 +83,17 @@ static void destroy(const petra_records *records, petra_record *record) {
   petra_free(record);
 }
 
-void petra_records_fini(petra_records *records) {
-  for (int i = 0; i < records->count; i++)
-    destroy(records, records->live[i]);
-  petra_free(records->live);
-  *records = (petra_records){0};
+void petra_stage_empty(petra_stage *stage) {
+  if (!stage)
+    return;
+  for (int i = 0; i < stage->records.count; i++)
+    destroy(&stage->records, stage->records.live[i]);
+  for (int i = 0; i < stage->versions.count; i++)
+    release_sets(&stage->versions, stage->versions.old[i].sets);
+  petra_free(stage->records.live);
+  petra_free(stage->versions.old);
+  stage->records = (petra_records){0};
+  stage->versions = (petra_versions){0};
 }
 
 petra_record *petra_records_at(const petra_records *records, int64_t microbatch) {
@@ -139,9 +138,8 @@ void petra_records_drop(petra_records *records, petra_record *record) {
   memmove(&records->live[i], &records->live[i + 1], (size_t)(records->count - i) * sizeof(petra_record *));
 }
 
-petra_status petra_record_set_labels(petra_record *record, const int32_t *labels, int32_t count) {
-  PETRA_TRY(petra_allocate(&record->labels, (size_t)count, sizeof *record->labels));
-  memcpy(record->labels, labels, (size_t)count * sizeof *labels);
-  record->label_count = count;
-  return PETRA_OK;
+void petra_record_members(petra_record *record, int b, petra_tensor **members[PETRA_RECORD_TENSORS]) {
+  members[0] = &record->block[b].input.tensor[0];
+  members[1] = &record->block[b].input.tensor[1];
+  petra_block_graph_places(&record->block[b].graph, members + 2);
 }

@@ -3,6 +3,8 @@
 #include "backend/backend.h"
 #include "stage/stage_private.h"
 
+#include <math.h>
+
 /* The step of one block. */
 typedef struct block_step {
   petra_stage *stage;
@@ -12,6 +14,31 @@ typedef struct block_step {
   petra_stage_mitigation mitigation; /* at this update */
   double lr;                         /* as modified by the mitigation */
 } block_step;
+
+/* Returns the mitigation at an update (from 0): none in the warm-up. */
+static petra_stage_mitigation mitigation_at(const petra_stage_mitigation *mitigation, int64_t update) {
+  petra_stage_mitigation found = *mitigation;
+  if (update < mitigation->start)
+    found.delay = found.descent = 0;
+  return found;
+}
+
+/* Returns the optimiser's momentum (beta1) as modified by the mitigation. */
+static double momentum_of(const petra_stage_mitigation *mitigation, double momentum) {
+  const double maximum = mitigation->choice.stage_momentum;
+  if (mitigation->delay == 0 || maximum == 0)
+    return momentum;
+  return momentum + (maximum - momentum) * mitigation->distance / mitigation->stages;
+}
+
+/* Returns (1 - m_j) / (1 - m) of stage_momentum; 1 if the optimiser discounts its gradient itself. It multiplies the
+ * rate, not the gradient: the velocity is the velocity of the gradients divided by this factor, and their product is
+ * the same. */
+static double discount_of(const petra_stage_mitigation *mitigation, const petra_optim *optim) {
+  if (mitigation->delay == 0 || mitigation->choice.stage_momentum == 0 || optim->kind != PETRA_OPTIMISER_SGD)
+    return 1;
+  return (1 - momentum_of(mitigation, optim->momentum)) / (1 - optim->momentum);
+}
 
 static petra_status zeros_like(petra_stage *stage, const petra_tensor *tensor, petra_tensor **out) {
   PETRA_TRY(petra_tensor_create(stage->compute.backend, tensor->kind, tensor->shape, &stage->account,
@@ -31,7 +58,8 @@ static petra_status plain_step(const block_step *step, const petra_tensor_set *g
 static petra_status effective_gradients(const block_step *step, petra_tensor_set *out) {
   petra_stage *stage = step->stage;
   petra_backend *backend = stage->compute.backend;
-  double shrink = petra_mitigation_shrink(&step->mitigation);
+  const petra_stage_mitigation *mitigation = &step->mitigation;
+  const double shrink = pow(mitigation->choice.gradient_shrinking, mitigation->distance); /* beta^(J - j) */
   *out = (petra_tensor_set){.count = step->gradients->count};
   for (int i = 0; i < out->count; i++) {
     double decay = petra_optim_decay(&stage->options.optim, stage->options.model, step->block, i);
@@ -59,9 +87,9 @@ static petra_status move_parameters(const block_step *step) {
   const petra_stage_mitigation *mitigation = &step->mitigation;
   petra_optim optim = step->stage->options.optim;
   petra_tensor_set gradients;
-  optim.momentum = petra_mitigation_momentum(mitigation, optim.momentum);
+  optim.momentum = momentum_of(mitigation, optim.momentum);
   optim.beta1_before = optim.beta1;
-  optim.beta1 = petra_mitigation_momentum(mitigation, optim.beta1);
+  optim.beta1 = momentum_of(mitigation, optim.beta1);
   if (optim.beta1 != optim.beta1_before)
     optim.steps_before = mitigation->start;
   if (mitigation->delay == 0 || (!mitigation->choice.spike_compensation && mitigation->choice.gradient_shrinking == 1))
@@ -111,7 +139,7 @@ static petra_status predict(const block_step *step, int i, const petra_tensor *m
   const petra_stage_mitigation *mitigation = &step->mitigation;
   petra_backend *backend = step->stage->compute.backend;
   petra_tensor *predicted = step->sets->predicted.tensor[i];
-  const double ahead = petra_mitigation_ahead_forward(mitigation);
+  const double ahead = mitigation->choice.prediction_horizon * (mitigation->delay + mitigation->descent);
   if (mitigation->choice.weight_prediction != PETRA_PREDICTION_DIFFERENCE)
     return along_velocity(step, i, ahead, predicted);
   PETRA_TRY(petra_op_copy(backend, step->sets->parameters.tensor[i], predicted));
@@ -125,9 +153,10 @@ static petra_status correct(const block_step *step, int i, petra_tensor *moved) 
   petra_backend *backend = step->stage->compute.backend;
   petra_tensor *trend = step->sets->trend.tensor[i], *corrected = step->sets->corrected.tensor[i];
   if (!petra_mitigation_averages(mitigation))
-    return along_velocity(step, i, petra_mitigation_ahead_backward(mitigation), corrected);
+    return along_velocity(step, i, mitigation->choice.prediction_horizon * mitigation->descent, corrected);
+  const double gamma = pow(mitigation->choice.discrepancy_correction, 1 / mitigation->delay);
   PETRA_TRY(petra_op_axpy(backend, -1, trend, moved));
-  PETRA_TRY(petra_op_axpy(backend, 1 - petra_mitigation_decay(mitigation), moved, trend));
+  PETRA_TRY(petra_op_axpy(backend, 1 - gamma, moved, trend));
   PETRA_TRY(petra_op_copy(backend, step->sets->parameters.tensor[i], corrected));
   return petra_op_axpy(backend, -mitigation->delay, trend, corrected);
 }
@@ -138,7 +167,7 @@ static petra_status correct(const block_step *step, int i, petra_tensor *moved) 
 static petra_status carry_velocity(const block_step *step) {
   const petra_stage *stage = step->stage;
   const petra_tensor_set *velocity = &step->sets->states[0];
-  const double discount = petra_mitigation_discount(&step->mitigation, &stage->options.optim);
+  const double discount = discount_of(&step->mitigation, &stage->options.optim);
   if (stage->updates == 0 || stage->updates != step->mitigation.start || discount == 1)
     return PETRA_OK;
   for (int i = 0; i < velocity->count; i++)
@@ -186,9 +215,9 @@ petra_status petra_stage_step(petra_stage *stage, int b, const petra_tensor_set 
                      .block = petra_stage_block(stage, b),
                      .sets = &stage->sets[b],
                      .gradients = gradients,
-                     .mitigation = petra_mitigation_at(&stage->options.mitigation, stage->updates)};
+                     .mitigation = mitigation_at(&stage->options.mitigation, stage->updates)};
   step.lr = petra_mitigation_rate(&step.mitigation, lr, stage->updates - step.mitigation.start) *
-            petra_mitigation_discount(&step.mitigation, &stage->options.optim);
+            discount_of(&step.mitigation, &stage->options.optim);
   petra_tensor_set moved = {0};
   petra_status status = wants_difference(&step.mitigation) ? minus_parameters(&step, &moved) : PETRA_OK;
   if (status == PETRA_OK)
