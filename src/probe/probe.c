@@ -85,16 +85,8 @@ static petra_status group_done(petra_probe *probe) {
   return advance(probe);
 }
 
-static petra_status groups_begin(petra_stage_observer *observer, int64_t virtual_ns, const petra_action *actions,
-                                 int count) {
-  return group_begins((petra_probe *)observer, virtual_ns, actions, count);
-}
-
-static petra_status groups_done(petra_stage_observer *observer) {
-  return group_done((petra_probe *)observer);
-}
-
-/* If all stages are here, the first replica reports that a group begins, and the last one that all have done it. */
+/* If all stages are here, the first replica reports that a group begins, and the last one that all have done it. The
+ * observer of the actions of all stages reports both. */
 static petra_status begins(petra_stage_observer *observer, int64_t virtual_ns, const petra_action *actions, int count) {
   const petra_probe_input *from = (petra_probe_input *)observer;
   return from->index == 0 ? group_begins(from->probe, virtual_ns, actions, count) : PETRA_OK;
@@ -217,7 +209,7 @@ static petra_status allocate(petra_probe *probe) {
 
 /* Creates what the probe needs for the stages here and for the decisions that all processes share. */
 static petra_status set_up(petra_probe *probe) {
-  static const petra_stage_observer_ops groups = {.begins = groups_begin, .done = groups_done};
+  static const petra_stage_observer_ops groups = {.begins = begins, .done = done};
   static const petra_stage_observer_ops all_stages = {.begins = begins,
                                                       .done = done,
                                                       .read = read,
@@ -230,7 +222,7 @@ static petra_status set_up(petra_probe *probe) {
   const petra_plan *plan = probe->plan;
   const bool alone = !probe->network->placement->ranks->progress;
   PETRA_TRY(allocate(probe));
-  probe->groups.ops = &groups;
+  probe->groups = (petra_probe_input){.base.ops = &groups, .probe = probe};
   for (int i = 0; i < probe->here; i++)
     probe->inputs[i] = (petra_probe_input){.base.ops = alone ? &all_stages : &stages_here, .probe = probe, .index = i};
   for (int b = 0; b < probe->model->block_count; b++) {
@@ -246,9 +238,10 @@ static petra_status set_up(petra_probe *probe) {
   return alone ? PETRA_OK : petra_probe_exchange_open(probe);
 }
 
-petra_status petra_probe_create(const petra_probe_options *options, petra_probe **out) {
-  const petra_plan *plan = options->network->plan;
-  const petra_placement *placement = options->network->placement;
+petra_status petra_probe_create(const petra_network *network, petra_probe_row_writer row, void *context,
+                                petra_probe **out) {
+  const petra_plan *plan = network->plan;
+  const petra_placement *placement = network->placement;
   const petra_program_ops *program = plan->method.program;
   petra_probe *probe;
   if (program->moment == PETRA_MOMENT_NONE)
@@ -256,11 +249,12 @@ petra_status petra_probe_create(const petra_probe_options *options, petra_probe 
                       "program %s: no weights are those of the moment when a backward runs; expected no probes",
                       program->name);
   PETRA_TRY(petra_allocate(&probe, 1, sizeof *probe));
-  probe->options = *options;
-  probe->network = options->network;
+  probe->row = row;
+  probe->context = context;
+  probe->network = network;
   probe->plan = plan;
-  probe->stages_here = petra_network_stages(options->network);
-  probe->compute = (petra_compute){.backend = options->network->backend, .account = &probe->account};
+  probe->stages_here = petra_network_stages(network);
+  probe->compute = (petra_compute){.backend = network->backend, .account = &probe->account};
   probe->model = &plan->model;
   probe->stages = plan->partition.stages;
   probe->replicas = placement->replicas;
@@ -302,7 +296,7 @@ petra_stage_observer *petra_probe_observer(petra_probe *probe, int replica) {
 }
 
 petra_stage_observer *petra_probe_groups(petra_probe *probe) {
-  return &probe->groups;
+  return &probe->groups.base;
 }
 
 petra_status petra_probe_drain(petra_probe *probe) {

@@ -40,19 +40,16 @@ petra_status petra_probe_distance(const petra_compute *compute, const petra_stre
 
 /* --- the probe --- */
 
-/* probe.per_epoch: number of probes per epoch, evenly spaced; windows of k microbatches do not overlap, so there may be
- * fewer. probe.gradients: rows contain the gradients. */
-typedef struct petra_probe_options {
-  const petra_network *network; /* replica 0's, if all replicas are here; its plan has its program */
-  /* Is called on rank 0 when a probe is complete, in the order of microbatches. A failure ends the run. */
-  petra_status (*row)(void *context, const petra_probe_row *row);
-  void *context;
-} petra_probe_options;
-
 typedef struct petra_probe petra_probe;
 
-/* Everything in `options` is borrowed and must outlive the probe. */
-petra_status petra_probe_create(const petra_probe_options *options, petra_probe **out);
+/* Receives a complete probe on rank 0, in the order of microbatches. A failure ends the run. */
+typedef petra_status (*petra_probe_row_writer)(void *context, const petra_probe_row *row);
+
+/* Creates the probe of a network: replica 0's, if all replicas are here; its plan has its program. probe.per_epoch:
+ * number of probes per epoch, evenly spaced; windows of k microbatches do not overlap, so there may be fewer.
+ * probe.gradients: rows contain the gradients. All is borrowed. */
+petra_status petra_probe_create(const petra_network *network, petra_probe_row_writer row, void *context,
+                                petra_probe **out);
 /* Drops probes that are not complete; NULL is allowed. */
 void petra_probe_destroy(petra_probe *probe);
 

@@ -11,14 +11,6 @@
 
 #include <string.h>
 
-typedef enum message_kind {
-  MESSAGE_UP,    /* streams and labels from the stage below; by receiving stage, from 0 */
-  MESSAGE_DOWN,  /* gradients of its outputs from the stage above; by receiving stage, from 0 */
-  MESSAGE_MEAN,  /* gradients from replica r to the rank of replica 0 with the same stages; by r */
-  MESSAGE_FOUND, /* results of a window, to rank 0; by sending rank */
-  MESSAGES
-} message_kind;
-
 /* One end of a channel. */
 typedef struct link_end {
   petra_channel *channel; /* NULL: this process is not at this end */
@@ -27,7 +19,7 @@ typedef struct link_end {
 } link_end;
 
 struct petra_probe_exchange {
-  link_end *ends[MESSAGES]; /* by key */
+  link_end *ends[PETRA_PROBE_MESSAGES]; /* by key */
 };
 
 /* Precedes streams: kind and shape of each tensor, zeros if it is missing. */
@@ -36,16 +28,16 @@ typedef struct streams_head {
   int32_t labels;
 } streams_head;
 
-static int keys_of(const petra_probe *probe, message_kind kind) {
+static int keys_of(const petra_probe *probe, petra_probe_message kind) {
   switch (kind) {
-  case MESSAGE_UP:
-  case MESSAGE_DOWN:
+  case PETRA_PROBE_UP:
+  case PETRA_PROBE_DOWN:
     return probe->plan->partition.stages;
-  case MESSAGE_MEAN:
+  case PETRA_PROBE_MEAN:
     return probe->replicas;
-  case MESSAGE_FOUND:
+  case PETRA_PROBE_FOUND:
     return probe->replicas * probe->network->placement->places;
-  case MESSAGES:
+  case PETRA_PROBE_MESSAGES:
     break;
   }
   return 0;
@@ -53,11 +45,11 @@ static int keys_of(const petra_probe *probe, message_kind kind) {
 
 /* Every stage has a channel up and one down. The processes with the same stages of all replicas share one number, and
  * so do all processes that send to rank 0. */
-static int channel_of(const petra_probe *probe, message_kind kind, int key) {
+static int channel_of(const petra_probe *probe, petra_probe_message kind, int key) {
   const int stages = probe->plan->partition.stages;
-  static const int behind[] = {[MESSAGE_MEAN] = 0, [MESSAGE_FOUND] = 1};
+  static const int behind[] = {[PETRA_PROBE_MEAN] = 0, [PETRA_PROBE_FOUND] = 1};
   return petra_channel_id(probe->stages, PETRA_CHANNEL_PROBES) +
-         (kind <= MESSAGE_DOWN ? (int)kind * stages + key : 2 * stages + behind[kind]);
+         (kind <= PETRA_PROBE_DOWN ? (int)kind * stages + key : 2 * stages + behind[kind]);
 }
 
 static void charge(petra_probe *probe, link_end *end) {
@@ -70,21 +62,22 @@ static void charge(petra_probe *probe, link_end *end) {
 
 /* Returns a buffer for the next message of a kind. Upwards a sender is at most two messages ahead of its receiver; on
  * the other channels it only waits for one of its two buffers. */
-static petra_status room(petra_probe *probe, message_kind kind, int key, void **buffer) {
+static petra_status room(petra_probe *probe, petra_probe_message kind, int key, void **buffer) {
   link_end *end = &probe->exchange->ends[kind][key];
-  PETRA_TRY(petra_channel_buffer(end->channel, kind == MESSAGE_UP ? end->count - PETRA_TRANSPORT_AHEAD : 0,
+  PETRA_TRY(petra_channel_buffer(end->channel, kind == PETRA_PROBE_UP ? end->count - PETRA_TRANSPORT_AHEAD : 0,
                                  "room for a message of a probe", buffer));
   charge(probe, end);
   return PETRA_OK;
 }
 
-static petra_status send(petra_probe *probe, message_kind kind, int key, size_t bytes) {
+static petra_status send(petra_probe *probe, petra_probe_message kind, int key, size_t bytes) {
   link_end *end = &probe->exchange->ends[kind][key];
   return petra_channel_send(end->channel, end->count++, bytes);
 }
 
 /* Returns the next message of a kind, which stays until `done`. Without `wait`, *data is NULL if none has arrived. */
-static petra_status peek(petra_probe *probe, message_kind kind, int key, bool wait, const void **data, size_t *size) {
+static petra_status peek(petra_probe *probe, petra_probe_message kind, int key, bool wait, const void **data,
+                         size_t *size) {
   link_end *end = &probe->exchange->ends[kind][key];
   int64_t number;
   PETRA_TRY(wait ? petra_channel_take(end->channel, end->count, "a message of a probe", data, size)
@@ -94,7 +87,7 @@ static petra_status peek(petra_probe *probe, message_kind kind, int key, bool wa
   return PETRA_OK;
 }
 
-static petra_status done(petra_probe *probe, message_kind kind, int key) {
+static petra_status done(petra_probe *probe, petra_probe_message kind, int key) {
   link_end *end = &probe->exchange->ends[kind][key];
   return petra_channel_done(end->channel, end->count++);
 }
@@ -106,7 +99,7 @@ static size_t bytes_of(const petra_tensor *tensor) {
 }
 
 /* Sends one tensor as a message: its elements, in their order. */
-static petra_status send_tensor(petra_probe *probe, message_kind kind, int key, const petra_tensor *tensor) {
+static petra_status send_tensor(petra_probe *probe, petra_probe_message kind, int key, petra_tensor *tensor) {
   void *buffer;
   PETRA_TRY(room(probe, kind, key, &buffer));
   PETRA_TRY(petra_pack(tensor, buffer));
@@ -114,7 +107,7 @@ static petra_status send_tensor(petra_probe *probe, message_kind kind, int key, 
 }
 
 /* Waits for the message, and overwrites the tensor. */
-static petra_status take_tensor(petra_probe *probe, message_kind kind, int key, petra_tensor *tensor) {
+static petra_status take_tensor(petra_probe *probe, petra_probe_message kind, int key, petra_tensor *tensor) {
   const void *data;
   size_t size;
   PETRA_TRY(peek(probe, kind, key, true, &data, &size));
@@ -125,9 +118,8 @@ static petra_status take_tensor(petra_probe *probe, message_kind kind, int key, 
   return done(probe, kind, key);
 }
 
-/* Sends streams, followed by labels. */
-static petra_status send_streams(petra_probe *probe, message_kind kind, int key, const petra_streams *streams,
-                                 const int32_t *labels, int32_t count) {
+petra_status petra_probe_send_streams(petra_probe *probe, petra_probe_message kind, int32_t key,
+                                      const petra_streams *streams, const int32_t *labels, int32_t count) {
   streams_head head = {.labels = count};
   void *buffer;
   PETRA_TRY(room(probe, kind, key, &buffer));
@@ -161,10 +153,8 @@ static petra_status unpack(const petra_compute *compute, const streams_head *hea
   return PETRA_OK;
 }
 
-/* Receives streams. Creates the tensors in the workspace of the probe. *came is false, and nothing else is set, if no
- * message has arrived. The labels are copied to the heap, for petra_free; NULL: not requested. */
-static petra_status take_streams(petra_probe *probe, message_kind kind, int key, bool wait, bool *came,
-                                 petra_streams *out, int32_t **labels, int32_t *count) {
+petra_status petra_probe_take_streams(petra_probe *probe, petra_probe_message kind, int32_t key, bool wait, bool *came,
+                                      petra_streams *out, int32_t **labels, int32_t *count) {
   petra_streams streams = {{NULL, NULL}};
   streams_head head;
   const void *data;
@@ -182,7 +172,7 @@ static petra_status take_streams(petra_probe *probe, message_kind kind, int key,
     return status;
   }
   *out = streams;
-  if (count)
+  if (labels)
     *count = head.labels;
   return PETRA_OK;
 }
@@ -199,7 +189,8 @@ static size_t found_bytes(const petra_probe *probe) {
 
 /* --- creation --- */
 
-static petra_status open_channel(petra_probe *probe, message_kind kind, int key, int from, int to, size_t capacity) {
+static petra_status open_channel(petra_probe *probe, petra_probe_message kind, int key, int from, int to,
+                                 size_t capacity) {
   link_end *end = &probe->exchange->ends[kind][key];
   const int channel = channel_of(probe, kind, key), rank = probe->rank;
   petra_progress_thread *progress = probe->network->placement->ranks->progress;
@@ -234,8 +225,8 @@ static petra_status open_boundaries(petra_probe *probe) {
     const int below = probe->network->placement->rank_of[j - 1], above = probe->network->placement->rank_of[j];
     const size_t streams = sizeof(streams_head) + batch * (size_t)petra_block_input_elements(block) * element;
     const size_t labels = batch * (size_t)petra_model_labels(probe->model) * sizeof(int32_t);
-    PETRA_TRY(open_channel(probe, MESSAGE_UP, j, below, above, streams + labels));
-    PETRA_TRY(open_channel(probe, MESSAGE_DOWN, j - 1, above, below, streams));
+    PETRA_TRY(open_channel(probe, PETRA_PROBE_UP, j, below, above, streams + labels));
+    PETRA_TRY(open_channel(probe, PETRA_PROBE_DOWN, j - 1, above, below, streams));
   }
   return PETRA_OK;
 }
@@ -260,53 +251,31 @@ static petra_status open_others(petra_probe *probe) {
   const int places = probe->network->placement->places, place = probe->rank % places;
   const size_t tensor = largest_parameter(probe);
   for (int r = 1; r < probe->replicas; r++)
-    PETRA_TRY(open_channel(probe, MESSAGE_MEAN, r, r * places + place, place, tensor));
+    PETRA_TRY(open_channel(probe, PETRA_PROBE_MEAN, r, r * places + place, place, tensor));
   for (int rank = 1; rank < probe->replicas * places; rank++)
-    PETRA_TRY(open_channel(probe, MESSAGE_FOUND, rank, rank, 0, larger(tensor, found_bytes(probe))));
+    PETRA_TRY(open_channel(probe, PETRA_PROBE_FOUND, rank, rank, 0, larger(tensor, found_bytes(probe))));
   return PETRA_OK;
 }
 
 petra_status petra_probe_exchange_open(petra_probe *probe) {
   PETRA_TRY(petra_allocate(&probe->exchange, 1, sizeof *probe->exchange));
-  for (int c = 0; c < MESSAGES; c++)
-    PETRA_TRY(petra_allocate(&probe->exchange->ends[c], (size_t)keys_of(probe, (message_kind)c),
+  for (int c = 0; c < PETRA_PROBE_MESSAGES; c++)
+    PETRA_TRY(petra_allocate(&probe->exchange->ends[c], (size_t)keys_of(probe, (petra_probe_message)c),
                              sizeof *probe->exchange->ends[c]));
   PETRA_TRY(open_boundaries(probe));
   return open_others(probe);
 }
 
 void petra_probe_exchange_close(petra_probe *probe) {
-  for (int c = 0; probe->exchange && c < MESSAGES; c++)
+  for (int c = 0; probe->exchange && c < PETRA_PROBE_MESSAGES; c++)
     petra_free(probe->exchange->ends[c]);
   petra_free(probe->exchange);
 }
 
 /* --- waves --- */
 
-petra_status petra_probe_receive_input(petra_probe *probe, int32_t stage, petra_streams *streams, int32_t **labels,
-                                       int32_t *count) {
-  bool came;
-  petra_free(*labels);
-  *labels = NULL;
-  return take_streams(probe, MESSAGE_UP, stage, true, &came, streams, labels, count);
-}
-
-petra_status petra_probe_send_output(petra_probe *probe, int32_t stage, const petra_streams *streams,
-                                     const int32_t *labels, int32_t count) {
-  return send_streams(probe, MESSAGE_UP, stage + 1, streams, labels, count);
-}
-
-petra_status petra_probe_receive_gradients(petra_probe *probe, int32_t stage, bool wait, bool *came,
-                                           petra_streams *gradients) {
-  return take_streams(probe, MESSAGE_DOWN, stage, wait, came, gradients, NULL, NULL);
-}
-
-petra_status petra_probe_send_gradients(petra_probe *probe, int32_t stage, const petra_streams *gradients) {
-  return send_streams(probe, MESSAGE_DOWN, stage - 1, gradients, NULL, 0);
-}
-
-petra_status petra_probe_send_to_replica_0(petra_probe *probe, const petra_tensor *gradient) {
-  return send_tensor(probe, MESSAGE_MEAN, probe->first, gradient);
+petra_status petra_probe_send_to_replica_0(petra_probe *probe, petra_tensor *gradient) {
+  return send_tensor(probe, PETRA_PROBE_MEAN, probe->first, gradient);
 }
 
 /* Adds one stage of the present replica, whose first message has arrived. The others follow without waiting. */
@@ -317,7 +286,7 @@ static petra_status add_stage(petra_probe *probe, petra_probe_wave *wave, int32_
                                       PETRA_MEMORY_WORKSPACE, &found));
     petra_status status = PETRA_OK;
     for (int i = 0; i < found.count && status == PETRA_OK; i++) {
-      status = take_tensor(probe, MESSAGE_MEAN, wave->replica, found.tensor[i]);
+      status = take_tensor(probe, PETRA_PROBE_MEAN, wave->replica, found.tensor[i]);
       if (status == PETRA_OK)
         status = petra_probe_wave_add(probe, wave, j, b, i, found.tensor[i]);
     }
@@ -334,7 +303,7 @@ petra_status petra_probe_add_replicas(petra_probe *probe, petra_probe_wave *wave
       const void *data;
       size_t size;
       if (petra_probe_wave_wants(wave, j)) {
-        PETRA_TRY(peek(probe, MESSAGE_MEAN, wave->replica, wait, &data, &size));
+        PETRA_TRY(peek(probe, PETRA_PROBE_MEAN, wave->replica, wait, &data, &size));
         if (!data)
           return PETRA_OK;
         PETRA_TRY(add_stage(probe, wave, j));
@@ -351,31 +320,27 @@ petra_status petra_probe_add_replicas(petra_probe *probe, petra_probe_wave *wave
 
 /* Visits the parameters of a stage, in the order of a row. */
 static petra_status each_gradient(petra_probe *probe, petra_probe_window *window, int rank, int32_t j,
-                                  petra_status (*each)(petra_probe *probe, message_kind kind, int key,
+                                  petra_status (*each)(petra_probe *probe, petra_probe_message kind, int key,
                                                        petra_tensor *tensor)) {
   for (int g = 0; g < PETRA_GRADIENTS; g++)
     for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++)
       for (int i = 0; i < window->sums[g][b].count; i++)
-        PETRA_TRY(each(probe, MESSAGE_FOUND, rank, window->sums[g][b].tensor[i]));
+        PETRA_TRY(each(probe, PETRA_PROBE_FOUND, rank, window->sums[g][b].tensor[i]));
   return PETRA_OK;
-}
-
-static petra_status send_gradient(petra_probe *probe, message_kind kind, int key, petra_tensor *tensor) {
-  return send_tensor(probe, kind, key, tensor);
 }
 
 petra_status petra_probe_send_found(petra_probe *probe, petra_probe_window *window) {
   const size_t errors = errors_of(probe), own = (size_t)probe->first, stages = (size_t)probe->stages;
   void *buffer;
-  PETRA_TRY(room(probe, MESSAGE_FOUND, probe->rank, &buffer));
+  PETRA_TRY(room(probe, PETRA_PROBE_FOUND, probe->rank, &buffer));
   double *numbers = buffer, *to = numbers + petra_probe_numbers(probe);
   memcpy(numbers, window->stage, petra_probe_numbers(probe) * sizeof *numbers);
   memcpy(to, window->errors + own * errors, errors * sizeof *to);
   memcpy(to + errors, window->error_count + own * stages, stages * sizeof *window->error_count);
-  PETRA_TRY(send(probe, MESSAGE_FOUND, probe->rank, found_bytes(probe)));
+  PETRA_TRY(send(probe, PETRA_PROBE_FOUND, probe->rank, found_bytes(probe)));
   for (int32_t j = 0; j < probe->stages && probe->plan->config->probe.gradients; j++)
     if (petra_probe_has(probe, j) && petra_probe_compares(probe))
-      PETRA_TRY(each_gradient(probe, window, probe->rank, j, send_gradient));
+      PETRA_TRY(each_gradient(probe, window, probe->rank, j, send_tensor));
   return PETRA_OK;
 }
 
@@ -404,7 +369,7 @@ static petra_status take_found(petra_probe *probe, petra_probe_window *window, i
   const size_t errors = errors_of(probe), stages = (size_t)probe->stages, replica = (size_t)(rank / placement->places);
   const void *data;
   size_t size;
-  PETRA_TRY(peek(probe, MESSAGE_FOUND, rank, true, &data, &size));
+  PETRA_TRY(peek(probe, PETRA_PROBE_FOUND, rank, true, &data, &size));
   if (size != found_bytes(probe))
     return petra_fail(PETRA_INTERNAL, "what rank %d found in a probe has %zu bytes; expected %zu", rank, size,
                       found_bytes(probe));
@@ -419,7 +384,7 @@ static petra_status take_found(petra_probe *probe, petra_probe_window *window, i
     memcpy(window->errors + at * k, from + (size_t)j * k, k * sizeof *from);
     window->error_count[at] = counts[j];
   }
-  PETRA_TRY(done(probe, MESSAGE_FOUND, rank));
+  PETRA_TRY(done(probe, PETRA_PROBE_FOUND, rank));
   for (int32_t j = 0; j < probe->stages && replica == 0 && probe->plan->config->probe.gradients; j++)
     if (placement->rank_of[j] == rank)
       PETRA_TRY(take_gradients(probe, window, rank, j));
@@ -432,7 +397,7 @@ petra_status petra_probe_gather(petra_probe *probe, bool wait, bool *came) {
   for (int rank = 1; rank < ranks && *came; rank++) {
     const void *data;
     size_t size;
-    PETRA_TRY(peek(probe, MESSAGE_FOUND, rank, wait, &data, &size));
+    PETRA_TRY(peek(probe, PETRA_PROBE_FOUND, rank, wait, &data, &size));
     *came = data != NULL;
   }
   for (int rank = 1; rank < ranks && *came; rank++)

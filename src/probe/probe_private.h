@@ -70,8 +70,9 @@ typedef struct petra_probe_input {
 } petra_probe_input;
 
 struct petra_probe {
-  petra_stage_observer groups; /* the first member: observes the actions of all stages, with a progress thread */
-  petra_probe_options options;
+  petra_probe_input groups; /* observes the actions of all stages, with a progress thread */
+  petra_probe_row_writer row;
+  void *context;
   const petra_network *network; /* with the stages that are here, of replica `first` */
   const petra_plan *plan;
   petra_stages stages_here;
@@ -222,23 +223,28 @@ void petra_probe_waves_destroy(petra_probe *probe);
 petra_status petra_probe_exchange_open(petra_probe *probe);
 void petra_probe_exchange_close(petra_probe *probe);
 
-/* Waits for the input of a stage, whose stage below is elsewhere, and for the labels; the labels before are freed. */
-petra_status petra_probe_receive_input(petra_probe *probe, int32_t stage, petra_streams *streams, int32_t **labels,
-                                       int32_t *count);
+/* The messages, and the key of each among those of its kind. */
+typedef enum petra_probe_message {
+  PETRA_PROBE_UP,    /* streams and labels from the stage below; by receiving stage, from 0 */
+  PETRA_PROBE_DOWN,  /* gradients of its outputs from the stage above; by receiving stage, from 0 */
+  PETRA_PROBE_MEAN,  /* gradients from replica r to the rank of replica 0 with the same stages; by r */
+  PETRA_PROBE_FOUND, /* results of a window, to rank 0; by sending rank */
+  PETRA_PROBE_MESSAGES
+} petra_probe_message;
 
-/* Sends the output of a stage, and the labels, to the stage above, which is elsewhere. */
-petra_status petra_probe_send_output(petra_probe *probe, int32_t stage, const petra_streams *streams,
-                                     const int32_t *labels, int32_t count);
+/* Sends streams, followed by labels, to a stage that is elsewhere. */
+petra_status petra_probe_send_streams(petra_probe *probe, petra_probe_message kind, int32_t key,
+                                      const petra_streams *streams, const int32_t *labels, int32_t count);
 
-/* Gets the gradients of the outputs of a stage from the stage above, which is elsewhere. Without `wait`, *came is false
- * if they have not arrived. The second function sends the gradients of the inputs of a stage to the stage below. */
-petra_status petra_probe_receive_gradients(petra_probe *probe, int32_t stage, bool wait, bool *came,
-                                           petra_streams *gradients);
-petra_status petra_probe_send_gradients(petra_probe *probe, int32_t stage, const petra_streams *gradients);
+/* Receives streams from a stage that is elsewhere. Creates the tensors in the workspace of the probe. Without `wait`,
+ * *came is false, and nothing else is set, if no message has arrived. The labels are copied to the heap, for
+ * petra_free; NULL: not requested. */
+petra_status petra_probe_take_streams(petra_probe *probe, petra_probe_message kind, int32_t key, bool wait, bool *came,
+                                      petra_streams *out, int32_t **labels, int32_t *count);
 
 /* Sends a gradient to the process with the same stages of replica 0. That process adds the gradients of the other
  * replicas, in the order of replicas, as far as they have arrived; with `wait` all. */
-petra_status petra_probe_send_to_replica_0(petra_probe *probe, const petra_tensor *gradient);
+petra_status petra_probe_send_to_replica_0(petra_probe *probe, petra_tensor *gradient);
 petra_status petra_probe_add_replicas(petra_probe *probe, petra_probe_wave *wave, bool wait);
 
 /* Sends the results of a window to rank 0. Rank 0 adds the results of all other processes to the oldest window; without

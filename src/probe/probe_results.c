@@ -117,7 +117,7 @@ static petra_status hand_out(petra_probe *probe, petra_probe_window *window) {
   for (int g = 0; g < PETRA_GRADIENTS; g++)
     row.gradients[g] = probe->plan->config->probe.gradients ? window->sums[g] : NULL;
   reconstruct(probe, window);
-  return probe->options.row ? probe->options.row(probe->options.context, &row) : PETRA_OK;
+  return probe->row ? probe->row(probe->context, &row) : PETRA_OK;
 }
 
 petra_status petra_probe_finish_due(petra_probe *probe, bool wait) {

@@ -35,8 +35,14 @@ static petra_status forward_stage(petra_probe *probe, petra_probe_wave *wave, in
 /* Returns the input of a stage, unless the stage below has just computed it. */
 static petra_status take_input(petra_probe *probe, int32_t j, const petra_probe_part *part, petra_streams *streams,
                                int32_t **labels, int32_t *count) {
-  if (j > 0)
-    return petra_probe_has(probe, j - 1) ? PETRA_OK : petra_probe_receive_input(probe, j, streams, labels, count);
+  bool arrived;
+  if (j > 0 && petra_probe_has(probe, j - 1))
+    return PETRA_OK;
+  if (j > 0) {
+    petra_free(*labels);
+    *labels = NULL;
+    return petra_probe_take_streams(probe, PETRA_PROBE_UP, j, true, &arrived, streams, labels, count);
+  }
   streams->tensor[0] = petra_tensor_retain(part->images);
   *count = part->label_count;
   return PETRA_OK;
@@ -54,7 +60,7 @@ static petra_status forward(petra_probe *probe, petra_probe_wave *wave, const pe
     PETRA_TRY_GOTO(status, forward_stage(probe, wave, j, labels, &streams), done);
     if (j == probe->stages - 1 || petra_probe_has(probe, j + 1))
       continue;
-    PETRA_TRY_GOTO(status, petra_probe_send_output(probe, j, &streams, labels, count), done);
+    PETRA_TRY_GOTO(status, petra_probe_send_streams(probe, PETRA_PROBE_UP, j + 1, &streams, labels, count), done);
     petra_streams_release(&streams);
   }
 done:
@@ -120,7 +126,7 @@ static petra_status take_gradients(petra_probe *probe, petra_probe_wave *wave, i
   *came = true;
   if (j == probe->stages - 1 || petra_probe_has(probe, j + 1))
     return PETRA_OK;
-  return petra_probe_receive_gradients(probe, j, wait, came, &wave->gradients);
+  return petra_probe_take_streams(probe, PETRA_PROBE_DOWN, j, wait, came, &wave->gradients, NULL, NULL);
 }
 
 static petra_status back(petra_probe *probe, petra_probe_wave *wave, bool wait) {
@@ -134,7 +140,7 @@ static petra_status back(petra_probe *probe, petra_probe_wave *wave, bool wait) 
     wave->back = j;
     if (j == wave->lowest || !petra_probe_has(probe, j - 1)) {
       if (j > wave->lowest)
-        PETRA_TRY(petra_probe_send_gradients(probe, j, &wave->gradients));
+        PETRA_TRY(petra_probe_send_streams(probe, PETRA_PROBE_DOWN, j - 1, &wave->gradients, NULL, 0));
       petra_streams_release(&wave->gradients);
     }
   }

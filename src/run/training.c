@@ -117,16 +117,16 @@ static petra_status connect(petra_run *run) {
 /* --- observers: probe, training log, weights of the best evaluation --- */
 
 static petra_status create_probe(petra_run *run) {
-  petra_probe_options options = {
-      .network = &run->main.network, .row = run->options.probe_row, .context = run->options.context};
+  petra_probe_row_writer row = run->options.probe_row;
+  void *context = run->options.context;
   if (run->config->probe.per_epoch == 0)
     return PETRA_OK;
   if (run->folder.run_h5) {
     PETRA_TRY(petra_probe_log_create(run->folder.run_h5, &run->main.network, run->resume != NULL, &run->probe_log));
-    options.row = petra_probe_log_row;
-    options.context = run->probe_log;
+    row = petra_probe_log_row;
+    context = run->probe_log;
   }
-  return petra_probe_create(&options, &run->probe);
+  return petra_probe_create(&run->main.network, row, context, &run->probe);
 }
 
 /* Adds the observers of losses and evaluations: on rank 0 the training log, and the weights of the best evaluation. */
