@@ -7,17 +7,23 @@
 #include <stdio.h>
 #include <string.h>
 
-petra_status petra_archive_enter(petra_archive *archive, const char *name) {
+petra_status petra_archive_enter(petra_archive *archive, const char *format, ...) {
   size_t length = strlen(archive->group);
+  char name[64];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(name, sizeof name, format, arguments);
+  va_end(arguments);
   PETRA_TRY(archive->ops->enter(archive, name));
   snprintf(archive->group + length, sizeof archive->group - length, "/%s", name);
   return PETRA_OK;
 }
 
-void petra_archive_leave(petra_archive *archive) {
+petra_status petra_archive_leave(petra_archive *archive, petra_status status) {
   char *last = strrchr(archive->group, '/');
   if (last)
     *last = 0;
+  return status;
 }
 
 petra_status petra_archive_refuse(const petra_archive *archive, const char *item, const char *format, ...) {

@@ -35,8 +35,10 @@ struct petra_archive {
   char group[96];   /* position of the walk: "/stage-03" */
 };
 
-petra_status petra_archive_enter(petra_archive *archive, const char *name);
-void petra_archive_leave(petra_archive *archive);
+/* Enters the group with this name, which is formatted. The second function leaves it, and returns `status`: the status
+ * of what was read or written there. */
+petra_status petra_archive_enter(petra_archive *archive, const char *format, ...) __attribute__((format(printf, 2, 3)));
+petra_status petra_archive_leave(petra_archive *archive, petra_status status);
 
 /* Logs what is wrong with an item of the current group and returns PETRA_DATA. */
 petra_status petra_archive_refuse(const petra_archive *archive, const char *item, const char *format, ...)

@@ -42,12 +42,8 @@ static petra_status archive_window(petra_probe *probe, petra_tensor_archive *ten
   PETRA_TRY(archive_flags(probe, archive, "updated", window->updated, probe->stages));
   PETRA_TRY(archive_flags(probe, archive, "compared", window->compared, probe->stages));
   for (int64_t s = 0; s < probe->accumulate; s++) {
-    char name[32];
-    snprintf(name, sizeof name, "slot-%lld", (long long)s);
-    PETRA_TRY(petra_archive_enter(archive, name));
-    petra_status status = archive_slot(probe, archive, &window->slots[s]);
-    petra_archive_leave(archive);
-    PETRA_TRY(status);
+    PETRA_TRY(petra_archive_enter(archive, "slot-%lld", (long long)s));
+    PETRA_TRY(petra_archive_leave(archive, archive_slot(probe, archive, &window->slots[s])));
     if (archive->reading)
       window->slots[s].read = window->first + s < tensors->read;
   }
@@ -77,11 +73,8 @@ static petra_status archive_windows(petra_probe *probe, petra_tensor_archive *te
       PETRA_TRY(petra_probe_open(probe, first, &window));
       petra_probe_release_sums(probe, window); /* these are in the parts of the stages */
     }
-    snprintf(name, sizeof name, "window-%lld", (long long)i);
-    PETRA_TRY(petra_archive_enter(archive, name));
-    petra_status status = archive_window(probe, tensors, window);
-    petra_archive_leave(archive);
-    PETRA_TRY(status);
+    PETRA_TRY(petra_archive_enter(archive, "window-%lld", (long long)i));
+    PETRA_TRY(petra_archive_leave(archive, archive_window(probe, tensors, window)));
   }
   return PETRA_OK;
 }
@@ -101,8 +94,7 @@ petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tenso
   petra_status status = archive_versions(probe, tensors->archive);
   if (status == PETRA_OK)
     status = archive_windows(probe, tensors);
-  petra_archive_leave(tensors->archive);
-  return status;
+  return petra_archive_leave(tensors->archive, status);
 }
 
 /* --- what is stored for a stage --- */
@@ -160,12 +152,8 @@ static petra_status archive_inputs(const stage_part *part, petra_probe_slot *slo
 
 static petra_status archive_slots(const stage_part *part, petra_probe_window *window) {
   for (int64_t s = 0; s < part->probe->accumulate; s++) {
-    char name[32];
-    snprintf(name, sizeof name, "slot-%lld", (long long)s);
-    PETRA_TRY(petra_archive_enter(part->archive, name));
-    petra_status status = archive_inputs(part, &window->slots[s]);
-    petra_archive_leave(part->archive);
-    PETRA_TRY(status);
+    PETRA_TRY(petra_archive_enter(part->archive, "slot-%lld", (long long)s));
+    PETRA_TRY(petra_archive_leave(part->archive, archive_inputs(part, &window->slots[s])));
   }
   return PETRA_OK;
 }
@@ -216,12 +204,8 @@ static petra_status archive_stage_window(const stage_part *part, petra_probe_win
 static petra_status archive_stage_windows(const stage_part *part) {
   int64_t i = 0;
   for (petra_probe_window *window = part->probe->windows; window; window = window->next) {
-    char name[40];
-    snprintf(name, sizeof name, "window-%lld", (long long)i++);
-    PETRA_TRY(petra_archive_enter(part->archive, name));
-    petra_status status = archive_stage_window(part, window);
-    petra_archive_leave(part->archive);
-    PETRA_TRY(status);
+    PETRA_TRY(petra_archive_enter(part->archive, "window-%lld", (long long)i++));
+    PETRA_TRY(petra_archive_leave(part->archive, archive_stage_window(part, window)));
   }
   return PETRA_OK;
 }
@@ -298,6 +282,5 @@ petra_status petra_probe_archive_stage(petra_probe *probe, int replica, int32_t 
     status = archive_stage_windows(&part);
   if (status == PETRA_OK)
     status = archive_kept(&part);
-  petra_archive_leave(tensors->archive);
-  return status;
+  return petra_archive_leave(tensors->archive, status);
 }

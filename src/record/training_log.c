@@ -358,15 +358,13 @@ petra_status petra_training_log_archive(petra_training_log *log, petra_archive *
     log->last_s = now - reals[2];
   }
 done:
-  petra_archive_leave(archive);
-  return status;
+  return petra_archive_leave(archive, status);
 }
 
 petra_status petra_training_log_archived(petra_archive *archive, int64_t *epochs) {
   int64_t counts[4] = {0};
   PETRA_TRY(petra_archive_enter(archive, "training_log"));
-  petra_status status = petra_archive_integers(archive, "counts", counts, 4);
-  petra_archive_leave(archive);
+  const petra_status status = petra_archive_leave(archive, petra_archive_integers(archive, "counts", counts, 4));
   *epochs = counts[0];
   return status;
 }

@@ -223,8 +223,7 @@ static petra_status archive_weights(petra_stage *stage, petra_tensor_archive *te
     if (status == PETRA_OK)
       status = archive_set(stage, tensors, b, "", true, &stage->sets[b].statistics);
   }
-  petra_archive_leave(tensors->archive);
-  return status;
+  return petra_archive_leave(tensors->archive, status);
 }
 
 /* Reads or writes the steps that error feedback will subtract. */
@@ -374,14 +373,11 @@ static petra_status archive_record(const petra_stage *stage, petra_tensor_archiv
 /* Reads or writes the records, each in its group; `forms` is used when reading. */
 static petra_status archive_record_group(const petra_stage *stage, petra_tensor_archive *tensors, int64_t number,
                                          petra_record *record, const record_forms forms[2]) {
-  char name[40];
-  snprintf(name, sizeof name, "microbatch-%lld", (long long)number);
-  PETRA_TRY(petra_archive_enter(tensors->archive, name));
+  PETRA_TRY(petra_archive_enter(tensors->archive, "microbatch-%lld", (long long)number));
   petra_status status = archive_record(stage, tensors, record);
   if (status == PETRA_OK && tensors->archive->reading)
     status = check_record(stage, tensors, record, forms);
-  petra_archive_leave(tensors->archive);
-  return status;
+  return petra_archive_leave(tensors->archive, status);
 }
 
 /* Gets what records may hold before and after their B: the last stage's B is usually one action with F, and if B is
@@ -444,13 +440,9 @@ static petra_status archive_state(petra_stage *stage, petra_tensor_archive *tens
 }
 
 petra_status petra_stage_archive(petra_stage *stage, petra_tensor_archive *tensors) {
-  char name[32];
   PETRA_TRY(archive_weights(stage, tensors));
-  snprintf(name, sizeof name, "stage-%02d", stage->options.number);
-  PETRA_TRY(petra_archive_enter(tensors->archive, name));
-  petra_status status = archive_state(stage, tensors);
-  petra_archive_leave(tensors->archive);
-  return status;
+  PETRA_TRY(petra_archive_enter(tensors->archive, "stage-%02d", stage->options.number));
+  return petra_archive_leave(tensors->archive, archive_state(stage, tensors));
 }
 
 petra_status petra_message_archive(const petra_stage *stage, petra_tensor_archive *tensors, const char *name,
