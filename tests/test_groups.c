@@ -340,9 +340,13 @@ static petra_status ask(petra_worker *base, int64_t virtual_ns, const petra_acti
 /* Each replica is given a group as a whole, so that it can do its actions side by side. */
 START_TEST(replicas_do_whole_groups) {
   static const petra_worker_ops ops = {.perform = ask};
-  static const petra_stages none[2] = {{0}};
+  static const petra_plan none = {0};
   requested_worker replica[2] = {{.base.ops = &ops, .measured_ns = 3}, {.base.ops = &ops, .measured_ns = 7}};
-  petra_worker *const workers[] = {&replica[0].base, &replica[1].base};
+  petra_pipeline replicas[] = {{.network.plan = &none, .worker = &replica[0].base},
+                               {.network.plan = &none, .worker = &replica[1].base}};
+  petra_pipeline *const pipelines[] = {&replicas[0], &replicas[1]};
+  petra_ranks alone = {0};
+  const petra_placement placement = {.ranks = &alone, .replicas = 2};
   petra_action actions[ASKED];
   petra_action_result results[ASKED] = {{0}};
   petra_worker *worker;
@@ -350,8 +354,7 @@ START_TEST(replicas_do_whole_groups) {
     actions[i] = (petra_action){.stage = i + 1, .kind = PETRA_ACTION_FORWARD, .microbatch = 20 - i};
     results[i].priced_ns = 10 + i;
   }
-  must(petra_worker_replicas_create(&(petra_worker_replicas_options){.replicas = 2, .worker = workers, .stages = none},
-                                    &worker));
+  must(petra_worker_replicas_create(pipelines, &placement, &worker));
   must(worker->ops->perform(worker, 0, actions, ASKED, results));
   petra_worker_replicas_destroy(worker);
   for (int r = 0; r < 2; r++) {

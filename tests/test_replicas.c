@@ -195,14 +195,17 @@ static petra_status count_actions(petra_worker *base, int64_t virtual_ns, const 
 START_TEST(actions_of_a_group_stay_together) {
   static const petra_worker_ops ops = {.perform = count_actions};
   counter counters[2] = {{.base.ops = &ops, .takes_ns = 4}, {.base.ops = &ops, .takes_ns = 9}};
-  petra_worker *const workers[] = {&counters[0].base, &counters[1].base};
-  const petra_stages none[2] = {{0}};
-  const petra_worker_replicas_options options = {.replicas = 2, .worker = workers, .stages = none};
+  const petra_plan none = {0};
+  petra_pipeline replicas[] = {{.network.plan = &none, .worker = &counters[0].base},
+                               {.network.plan = &none, .worker = &counters[1].base}};
+  petra_pipeline *const pipelines[] = {&replicas[0], &replicas[1]};
+  petra_ranks alone = {0};
+  const petra_placement placement = {.ranks = &alone, .replicas = 2};
   const petra_action actions[] = {
       {1, PETRA_ACTION_FORWARD, 5}, {2, PETRA_ACTION_BACKWARD, 4}, {3, PETRA_ACTION_FORWARD, 3}};
   petra_action_result results[3] = {{.priced_ns = 1}, {.priced_ns = 2}, {.priced_ns = 3}};
   petra_worker *worker;
-  must(petra_worker_replicas_create(&options, &worker));
+  must(petra_worker_replicas_create(pipelines, &placement, &worker));
   must(worker->ops->perform(worker, 7, actions, 3, results));
   ck_assert(counters[0].calls == 3 && counters[1].calls == 3);
   for (int i = 0; i < 3; i++)

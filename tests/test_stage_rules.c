@@ -175,10 +175,13 @@ static double evaluated(hand *h, int32_t batch) {
   petra_evaluation evaluation;
   for (int j = 0; j < STAGES; j++)
     must(petra_stage_snapshot(h->stage[j], &snapshots[j]));
-  const petra_evaluation_options options = {.backend = h->run.network->backend,
-                                            .stages = petra_network_stages(h->run.network),
-                                            .set = h->run.set,
-                                            .loader = {.batch = batch, .threads = 1}};
+  petra_network network = *h->run.network;
+  petra_plan plan = *network.plan;
+  petra_config config = *plan.config;
+  config.data.batch = batch;
+  plan.config = &config;
+  network.plan = &plan;
+  const petra_evaluation_options options = {.network = &network, .set = h->run.set};
   must(petra_evaluate(&options, snapshots, &evaluation));
   ck_assert_int_eq(evaluation.images, 40);
   for (int j = 0; j < STAGES; j++)

@@ -27,9 +27,9 @@ typedef struct parts {
   int count;
   int32_t first[PARTS_MAX + 1];
   petra_stage *some[PARTS_MAX][STAGES];
-  petra_stages stages[PARTS_MAX];
   petra_transport *transport;
   petra_loader *loader[PARTS_MAX];
+  petra_pipeline pipeline[PARTS_MAX];
   petra_worker *worker[PARTS_MAX];
   reporter reporter[PARTS_MAX];
   petra_lr lr;
@@ -61,7 +61,7 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   parts *p = (parts *)base;
   for (int i = 0; i < count; i++) {
     for (int w = 0; w < p->count; w++)
-      if (actions[i].kind == PETRA_ACTION_EVALUATE || p->stages[w].stage[actions[i].stage - 1])
+      if (actions[i].kind == PETRA_ACTION_EVALUATE || p->some[w][actions[i].stage - 1])
         PETRA_TRY(p->worker[w]->ops->perform(p->worker[w], virtual_ns, &actions[i], 1, &results[i]));
   }
   return PETRA_OK;
@@ -90,20 +90,13 @@ static petra_worker *divide(void *context, petra_worker *whole) {
   for (int w = 0; w < p->count; w++) {
     for (int32_t j = p->first[w]; j < p->first[w + 1]; j++)
       p->some[w][j - 1] = network->stage[j - 1];
-    p->stages[w] = (petra_stages){all.count, p->some[w]};
     p->reporter[w] = (reporter){.base.ops = &report, .parts = p};
     must(petra_loader_create(p->run->set, &loader, &p->loader[w]));
-    const petra_worker_stage_options options = {.backend = network->backend,
-                                                .stages = p->stages[w],
-                                                .transport = p->transport,
-                                                .loader = p->loader[w],
-                                                .evaluation = p->run->set,
-                                                .evaluation_loader = loader,
-                                                .lr = &p->lr,
-                                                .program = plan->method.program,
-                                                .program_options = &plan->program,
-                                                .observers = &p->reporter[w].base};
-    must(petra_worker_stage_create(&options, &p->worker[w]));
+    p->pipeline[w] = (petra_pipeline){.network = *network, .loader = p->loader[w], .transport = p->transport};
+    p->pipeline[w].network.stage = p->some[w];
+    const petra_pipeline_options options = {
+        .train = p->run->set, .evaluation = p->run->set, .lr = &p->lr, .observers = &p->reporter[w].base};
+    must(petra_worker_stage_create(&p->pipeline[w], &options, &p->worker[w]));
   }
   return &p->base;
 }

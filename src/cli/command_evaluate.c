@@ -3,7 +3,7 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "cli/command.h"
-#include "exec/network.h"
+#include "exec/evaluation.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -26,6 +26,9 @@ typedef struct score_sums {
 
 struct petra_evaluator {
   petra_evaluation_options options;
+  petra_backend *backend;
+  petra_stages stages;
+  int64_t recalibrate; /* microbatches 0 ... recalibrate - 1 of training serve to estimate the statistics; 0: none */
   petra_snapshot *const *snapshots;
   petra_loader_options loading; /* of the data set */
   one_of_many *many;            /* one per batch that is computed at once */
@@ -42,7 +45,7 @@ static petra_status input(const petra_evaluator *e, const petra_batch *batch, in
   const petra_address here = {j, PETRA_MESSAGE_EVALUATION, number};
   petra_message message;
   if (j == 1)
-    return petra_batch_upload(e->options.backend, batch, NULL, PETRA_MEMORY_WORKSPACE, &out->tensor[0]);
+    return petra_batch_upload(e->backend, batch, NULL, PETRA_MEMORY_WORKSPACE, &out->tensor[0]);
   PETRA_TRY(e->options.transport->ops->take(e->options.transport, &here, &message));
   *out = message.streams;
   return PETRA_OK;
@@ -59,7 +62,7 @@ static petra_status send(const petra_evaluator *e, int32_t to, int64_t number, p
 /* Computes batch `number` of the evaluation at stage `j`. */
 static petra_status compute(const petra_evaluator *e, int32_t j, const petra_batch *batch, int64_t number,
                             const petra_streams *in, petra_streams *out, petra_loss *loss) {
-  petra_stage *stage = petra_stages_get(&e->options.stages, j);
+  petra_stage *stage = petra_stages_get(&e->stages, j);
   return e->pass == PASS_ESTIMATE
              ? petra_stage_estimate(stage, e->snapshots[j - 1], number - e->first, in, out)
              : petra_stage_evaluate(stage, e->snapshots[j - 1], in, batch ? batch->labels : NULL, out, loss);
@@ -67,7 +70,7 @@ static petra_status compute(const petra_evaluator *e, int32_t j, const petra_bat
 
 static petra_status evaluate_batch(const petra_evaluator *e, const petra_batch *batch, int64_t number,
                                    petra_loss *loss) {
-  const petra_stages *stages = &e->options.stages;
+  const petra_stages *stages = &e->stages;
   petra_streams streams = {{NULL, NULL}};
   petra_status status = PETRA_OK;
   for (int32_t j = 1; j <= stages->count; j++) {
@@ -100,7 +103,8 @@ int64_t petra_evaluation_batch(int64_t images, int64_t batch, int64_t recalibrat
 static petra_status begin_pass(petra_evaluator *evaluator, evaluation_pass pass) {
   const petra_evaluation_options *options = &evaluator->options;
   const bool estimates = pass == PASS_ESTIMATE;
-  petra_loader_options loading = estimates ? options->loader : evaluator->loading;
+  petra_loader_options loading =
+      estimates ? petra_network_loader(options->network, 0, evaluator->recalibrate) : evaluator->loading;
   petra_loader_destroy(evaluator->loader);
   evaluator->loader = NULL;
   evaluator->pass = pass;
@@ -108,20 +112,15 @@ static petra_status begin_pass(petra_evaluator *evaluator, evaluation_pass pass)
   evaluator->next = evaluator->batches = 0;
   if (pass == PASS_ENDED)
     return PETRA_OK;
-  if (estimates) {
-    loading.labels = false;
-    loading.first = 0;
-    loading.end = options->recalibrate;
-  }
   evaluator->batches = loading.end;
-  const bool reads = estimates ? petra_stages_has(&options->stages, 1) : petra_stages_read_data(&options->stages);
+  const bool reads = estimates ? petra_stages_has(&evaluator->stages, 1) : petra_stages_read_data(&evaluator->stages);
   return reads ? petra_loader_create(estimates ? options->train : options->set, &loading, &evaluator->loader)
                : PETRA_OK;
 }
 
 /* Returns the pass after the present one. */
 static evaluation_pass next_pass(const petra_evaluator *evaluator) {
-  return evaluator->options.recalibrate > 0 ? evaluator->pass + 1 : PASS_ENDED;
+  return evaluator->recalibrate > 0 ? evaluator->pass + 1 : PASS_ENDED;
 }
 
 /* The loader lends as many batches at a time as it has threads, and two more. */
@@ -141,16 +140,18 @@ petra_status petra_evaluator_create(const petra_evaluation_options *options, pet
   petra_status status;
   PETRA_TRY(petra_allocate(&evaluator, 1, sizeof *evaluator));
   evaluator->options = *options;
+  evaluator->backend = options->network->backend;
+  evaluator->stages = petra_network_stages(options->network);
+  evaluator->recalibrate = options->network->plan->config->data.recalibrate;
   evaluator->snapshots = snapshots;
-  evaluator->options.loader.bytes = petra_backend_takes_images(options->backend);
   petra_loader_options *once = &evaluator->loading;
-  *once = evaluator->options.loader;
+  *once = petra_network_loader(options->network, 0, 0);
+  once->labels = !petra_stages_has(&evaluator->stages, 1);
   once->shuffle = once->drop_last = false;
   once->augment = 0;
   once->parts = once->part = 0;
-  once->first = 0;
   once->end = (options->set->count + once->batch - 1) / once->batch;
-  if (options->pool && petra_stages_all(&options->stages))
+  if (options->pool && petra_stages_all(&evaluator->stages))
     PETRA_TRY_GOTO(status, use_pool(evaluator), fail);
   PETRA_TRY_GOTO(status, begin_pass(evaluator, PASS_PLAIN), fail);
   *out = evaluator;
@@ -204,7 +205,7 @@ static petra_status step_beside(petra_evaluator *evaluator) {
   for (; loaded < maximum && status == PETRA_OK; loaded += status == PETRA_OK) {
     one_of_many *one = &evaluator->many[loaded];
     one->loss = (petra_loss){0};
-    petra_deferred_work_begin(&one->deferred, evaluator->options.backend);
+    petra_deferred_work_begin(&one->deferred, evaluator->backend);
     status = petra_loader_next(evaluator->loader, &one->batch);
   }
   if (status == PETRA_OK)
@@ -254,7 +255,7 @@ static petra_scores scores_of(const score_sums *sums) {
 }
 
 petra_status petra_evaluator_result(const petra_evaluator *evaluator, petra_evaluation *out) {
-  const petra_stages *stages = &evaluator->options.stages;
+  const petra_stages *stages = &evaluator->stages;
   const score_sums *plain = &evaluator->sums[PASS_PLAIN], *recalibrated = &evaluator->sums[PASS_RECALIBRATED];
   if (!petra_stages_has(stages, stages->count))
     return PETRA_OK;
@@ -263,7 +264,7 @@ petra_status petra_evaluator_result(const petra_evaluator *evaluator, petra_eval
       check_finite("the weights have diverged (with newly estimated statistics, data.recalibrate)", recalibrated));
   const petra_scores scores = scores_of(plain);
   *out = (petra_evaluation){plain->images, scores.loss, scores.top1, scores.top5, {NAN, NAN, NAN}};
-  if (evaluator->options.recalibrate > 0)
+  if (evaluator->recalibrate > 0)
     out->recalibrated = scores_of(recalibrated);
   return PETRA_OK;
 }
@@ -278,5 +279,25 @@ petra_status petra_evaluate(const petra_evaluation_options *options, petra_snaps
   if (status == PETRA_OK)
     status = petra_evaluator_result(evaluator, out);
   petra_evaluator_destroy(evaluator);
+  return status;
+}
+
+petra_status petra_network_evaluate(const petra_network *network, const petra_dataset *set, const petra_dataset *train,
+                                    petra_evaluation *out) {
+  petra_evaluation_options options = {.network = network, .set = set, .train = train};
+  const int32_t stages = network->plan->stages;
+  petra_snapshot **snapshots;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_allocate(&snapshots, (size_t)stages, sizeof *snapshots));
+  if (network->backend->lanes > 1)
+    status = petra_thread_pool_create(network->backend->lanes, &options.pool);
+  for (int32_t j = 0; j < stages && status == PETRA_OK; j++)
+    status = petra_stage_snapshot(network->stage[j], &snapshots[j]);
+  if (status == PETRA_OK)
+    status = petra_evaluate(&options, snapshots, out);
+  for (int32_t j = 0; j < stages; j++)
+    petra_snapshot_destroy(snapshots[j]);
+  petra_thread_pool_destroy(options.pool);
+  petra_free(snapshots);
   return status;
 }

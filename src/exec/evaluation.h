@@ -5,8 +5,7 @@
 #pragma once
 
 #include "base/threads.h"
-#include "data/loader.h"
-#include "exec/stages.h"
+#include "exec/network.h"
 #include "exec/transport.h"
 
 /* Scores over a whole data set. */
@@ -23,14 +22,10 @@ typedef struct petra_evaluation {
 
 /* All is borrowed. */
 typedef struct petra_evaluation_options {
-  petra_backend *backend;
-  petra_stages stages;
-  petra_transport *transport; /* for messages from and to stages elsewhere; NULL: all are here */
-  const petra_dataset *set;
-  petra_loader_options loader; /* of training; adapted for `set` */
-  const petra_dataset *train;  /* microbatches 0 ... recalibrate - 1 of training serve to estimate the statistics */
-  int64_t recalibrate;         /* 0: none */
-  petra_thread_pool *pool;     /* one thread per lane of the backend; NULL: none */
+  const petra_network *network;     /* with data.recalibrate of its config */
+  petra_transport *transport;       /* for messages from and to stages elsewhere; NULL: all are here */
+  const petra_dataset *set, *train; /* without a recalibration `train` is unused and may be NULL */
+  petra_thread_pool *pool;          /* one thread per lane of the backend; NULL: none */
 } petra_evaluation_options;
 
 /* Passes every batch through the stages that are here, with `snapshots` (one per stage, NULL if it is elsewhere), whose
@@ -60,3 +55,8 @@ bool petra_evaluator_ended(const petra_evaluator *evaluator);
 
 /* Returns the result as petra_evaluate does. The evaluation must have ended. */
 petra_status petra_evaluator_result(const petra_evaluator *evaluator, petra_evaluation *out);
+
+/* Computes loss and accuracy on a data set with the present weights of a network whose stages are all here; with
+ * data.recalibrate also with statistics from `train`. */
+petra_status petra_network_evaluate(const petra_network *network, const petra_dataset *set, const petra_dataset *train,
+                                    petra_evaluation *out);

@@ -107,31 +107,6 @@ petra_loader_options petra_network_loader(const petra_network *network, int64_t 
                                 .end = end};
 }
 
-petra_status petra_network_evaluate(const petra_network *network, const petra_dataset *set, const petra_dataset *train,
-                                    petra_evaluation *out) {
-  const petra_stages stages = petra_network_stages(network);
-  petra_evaluation_options options = {.backend = network->backend,
-                                      .stages = stages,
-                                      .set = set,
-                                      .loader = petra_network_loader(network, 0, 0),
-                                      .train = train,
-                                      .recalibrate = network->plan->config->data.recalibrate};
-  petra_snapshot **snapshots;
-  petra_status status = PETRA_OK;
-  PETRA_TRY(petra_allocate(&snapshots, (size_t)stages.count, sizeof *snapshots));
-  if (network->backend->lanes > 1)
-    status = petra_thread_pool_create(network->backend->lanes, &options.pool);
-  for (int32_t j = 0; j < stages.count && status == PETRA_OK; j++)
-    status = petra_stage_snapshot(network->stage[j], &snapshots[j]);
-  if (status == PETRA_OK)
-    status = petra_evaluate(&options, snapshots, out);
-  for (int32_t j = 0; j < stages.count; j++)
-    petra_snapshot_destroy(snapshots[j]);
-  petra_thread_pool_destroy(options.pool);
-  petra_free(snapshots);
-  return status;
-}
-
 /* --- what rank 0 gets from the others --- */
 
 /* An element of `size` bytes for each stage of each replica, in their order. */

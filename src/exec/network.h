@@ -2,7 +2,7 @@
 /* The network of a plan on a backend: its stages with their weights. */
 #pragma once
 
-#include "exec/evaluation.h"
+#include "data/loader.h"
 #include "exec/stages.h"
 #include "setup/placement.h"
 #include "io/weights.h"
@@ -34,11 +34,6 @@ petra_stages petra_network_stages(const petra_network *network);
 /* Returns how the config says to read batches of `set`: data.batch, data.workers, shuffling and augmentation of the
  * training data, only whole batches, the part of its replica. Microbatches [first, end). */
 petra_loader_options petra_network_loader(const petra_network *network, int64_t first, int64_t end);
-
-/* Computes loss and accuracy on a data set with the present weights; with data.recalibrate also with statistics from
- * `train`, which is otherwise unused and may be NULL. */
-petra_status petra_network_evaluate(const petra_network *network, const petra_dataset *set, const petra_dataset *train,
-                                    petra_evaluation *out);
 
 /* Creates the backend of the plan's config, with one lane per group of threads (setup/placement.h). `ranks` are the
  * processes of the run; NULL: only this one. */

@@ -3,8 +3,8 @@
  * pipeline or, in an emulated run with cluster.replicas, one per replica. */
 #pragma once
 
-#include "exec/worker_stage.h"
-#include "exec/network.h"
+#include "exec/stage_observer.h"
+#include "nn/optim.h"
 
 typedef struct petra_pipeline {
   petra_network network;
@@ -15,21 +15,17 @@ typedef struct petra_pipeline {
 
 /* All is borrowed, except the transport. */
 typedef struct petra_pipeline_options {
-  const petra_dataset *train, *evaluation; /* evaluation NULL: this pipeline does not evaluate */
-  int64_t first;                           /* the first microbatch that stage 1 reads */
+  const petra_dataset *train;
+  const petra_dataset *evaluation; /* NULL: the program has no E, or another replica evaluates and E only counts */
+  int64_t first;                   /* the first microbatch that stage 1 reads */
   const petra_lr *lr;
   petra_transport *transport; /* owned, also on failure; NULL: one within the process */
-  bool waves;                 /* as in exec/worker_stage.h */
-  petra_stage_observer *observers;
+  bool waves; /* E only takes the snapshot: petra_worker_stage_evaluate continues evaluations between actions */
+  petra_stage_observer *observers; /* NULL: none */
 } petra_pipeline_options;
 
 /* Creates loader, transport and worker of a pipeline that has its network. Call petra_pipeline_fini even on failure. */
 petra_status petra_pipeline_start(petra_pipeline *pipeline, const petra_pipeline_options *options);
-
-/* Creates the worker in front of the workers of several replicas (exec/worker_replicas.h), whose pipelines have
- * started; NULL: the replica is in another process. */
-petra_status petra_pipelines_worker(petra_pipeline *const *pipelines, const petra_placement *placement,
-                                    petra_worker **out);
 
 /* For a program by arrival between processes: the microbatches after which the pipeline is drained for a checkpoint.
  * All zeros: none. */

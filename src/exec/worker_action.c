@@ -11,25 +11,30 @@ static petra_status post(petra_worker_stage *worker, const petra_action *action,
   const petra_address to = {action->stage + (up ? 1 : -1), up ? PETRA_MESSAGE_FORWARD : PETRA_MESSAGE_BACKWARD,
                             action->microbatch};
   PETRA_TRY(petra_stage_send(petra_worker_stage_of(worker, action->stage), up, action->microbatch, message));
-  return worker->options.transport->ops->post(worker->options.transport, &to, message);
+  return worker->pipeline->transport->ops->post(worker->pipeline->transport, &to, message);
 }
 
 /* Gets the message to `action` from the stage below or above. */
 static petra_status take(petra_worker_stage *worker, const petra_action *action, bool from_below, petra_message *out) {
   const petra_address at = {action->stage, from_below ? PETRA_MESSAGE_FORWARD : PETRA_MESSAGE_BACKWARD,
                             action->microbatch};
-  PETRA_TRY(worker->options.transport->ops->take(worker->options.transport, &at, out));
+  PETRA_TRY(worker->pipeline->transport->ops->take(worker->pipeline->transport, &at, out));
   return petra_stage_receive(petra_worker_stage_of(worker, action->stage), from_below, out);
 }
 
 /* Performs F, also within a fused B. */
 static bool is_forward(const petra_worker_stage *worker, const petra_action *action) {
   return action->kind == PETRA_ACTION_FORWARD ||
-         (action->kind == PETRA_ACTION_BACKWARD && petra_program_fused(worker->options.program_options, action->stage));
+         (action->kind == PETRA_ACTION_BACKWARD && petra_program_fused(&worker->plan->program, action->stage));
 }
 
 static bool has_loss(const petra_worker_stage *worker, const petra_action *action) {
-  return petra_program_has_loss(worker->options.program_options, action->stage) && is_forward(worker, action);
+  return petra_program_has_loss(&worker->plan->program, action->stage) && is_forward(worker, action);
+}
+
+static double rate_of(const petra_worker_stage *worker, int32_t stage, int64_t m) {
+  const petra_plan *plan = worker->plan;
+  return petra_lr_at(worker->options.lr, petra_program_rate_index(plan->method.program, &plan->program, stage, m));
 }
 
 /* --- prepare --- */
@@ -70,8 +75,7 @@ static petra_status prepare_forward(petra_worker_stage *worker, petra_task *task
 
 static petra_status prepare_backward(petra_worker_stage *worker, petra_task *task) {
   const petra_action *a = &task->action;
-  return petra_program_has_loss(worker->options.program_options, a->stage) ? PETRA_OK
-                                                                           : take(worker, a, false, &task->in);
+  return petra_program_has_loss(&worker->plan->program, a->stage) ? PETRA_OK : take(worker, a, false, &task->in);
 }
 
 petra_status petra_task_prepare(petra_worker_stage *worker, petra_task *task) {
@@ -110,11 +114,9 @@ static petra_status compute_pass(petra_worker_stage *worker, petra_task *task) {
 }
 
 static petra_status compute_update(petra_worker_stage *worker, petra_task *task) {
-  const petra_worker_stage_options *options = &worker->options;
   const petra_action *a = &task->action;
   petra_stage *stage = petra_worker_stage_of(worker, a->stage);
-  int64_t index = petra_program_rate_index(options->program, options->program_options, a->stage, a->microbatch);
-  PETRA_TRY(petra_stage_update(stage, petra_lr_at(options->lr, index)));
+  PETRA_TRY(petra_stage_update(stage, rate_of(worker, a->stage, a->microbatch)));
   task->result.version_written = petra_stage_version(stage);
   return PETRA_OK;
 }
@@ -152,7 +154,7 @@ static petra_status conclude_backward(petra_worker_stage *worker, petra_task *ta
   if (!is_forward(worker, a))
     PETRA_NOTIFY(petra_stage_observer, worker->options.observers, reconstructed, observer, a->stage, a->microbatch,
                  &task->out.streams);
-  if (petra_program_sends_down(worker->options.program_options, a->stage))
+  if (petra_program_sends_down(&worker->plan->program, a->stage))
     return post(worker, a, false, &task->out);
   petra_message_release(&task->out);
   return PETRA_OK;
@@ -181,14 +183,9 @@ void petra_task_release(petra_task *task) {
 /* --- the losses of training microbatches ---
  * The losses of training microbatches. A device may complete one after the action that computes it is over. */
 
-static double rate_of(const petra_worker_stage *worker, int32_t stage, int64_t m) {
-  const petra_worker_stage_options *options = &worker->options;
-  return petra_lr_at(options->lr, petra_program_rate_index(options->program, options->program_options, stage, m));
-}
-
 /* Checks the loss of a stage and, in a local program, adds it to the sums of its epoch. */
 static petra_status count_loss(petra_worker_stage *worker, int32_t stage, int64_t m, const petra_loss *loss) {
-  const int64_t epoch = m / worker->options.program_options->batches;
+  const int64_t epoch = m / worker->plan->program.batches;
   char of[48] = "";
   if (worker->local)
     snprintf(of, sizeof of, " of stage %d", stage);
@@ -208,10 +205,9 @@ static petra_status count_loss(petra_worker_stage *worker, int32_t stage, int64_
 }
 
 static petra_status report(petra_worker_stage *worker, int64_t m, const petra_loss *loss, int64_t virtual_ns) {
-  const petra_worker_stage_options *options = &worker->options;
-  const double lr = rate_of(worker, options->stages.count, m);
-  PETRA_TRY(count_loss(worker, options->stages.count, m, loss));
-  PETRA_NOTIFY(petra_stage_observer, options->observers, loss, observer, m, loss, lr, virtual_ns);
+  const double lr = rate_of(worker, worker->stages.count, m);
+  PETRA_TRY(count_loss(worker, worker->stages.count, m, loss));
+  PETRA_NOTIFY(petra_stage_observer, worker->options.observers, loss, observer, m, loss, lr, virtual_ns);
   return PETRA_OK;
 }
 
@@ -221,7 +217,7 @@ petra_status petra_losses_report_late(petra_worker_stage *worker) {
   worker->late.loss.images = 0;
   if (late.loss.images == 0)
     return PETRA_OK;
-  PETRA_TRY(petra_backend_collect(worker->options.backend, late.loss.ticket, &found));
+  PETRA_TRY(petra_backend_collect(worker->backend, late.loss.ticket, &found));
   late.loss = (petra_loss){.loss = found.loss, .top1 = found.top1, .top5 = found.top5, .images = late.loss.images};
   return report(worker, late.microbatch, &late.loss, late.virtual_ns);
 }

@@ -9,7 +9,7 @@
 struct petra_pending {
   int64_t microbatch;
   int32_t reached;
-  petra_evaluator *evaluator; /* of batches between actions (options.waves), once it began */
+  petra_evaluator *evaluator; /* of batches between actions (`waves`), once it began */
   petra_pending *next;
   petra_snapshot *snapshots[]; /* per stage; NULL: elsewhere, or not there yet */
 };
@@ -27,7 +27,7 @@ static petra_status find_pending(petra_worker_stage *worker, int64_t m, petra_pe
   while (*link && (*link)->microbatch != m)
     link = &(*link)->next;
   if (!*link) {
-    const size_t bytes = (size_t)worker->options.stages.count * sizeof(petra_snapshot *);
+    const size_t bytes = (size_t)worker->stages.count * sizeof(petra_snapshot *);
     PETRA_TRY(petra_allocate(link, 1, sizeof **link + bytes));
     (*link)->microbatch = m;
   }
@@ -39,34 +39,30 @@ static petra_status find_pending(petra_worker_stage *worker, int64_t m, petra_pe
 static void drop_evaluation(petra_worker_stage *worker, petra_pending **link) {
   petra_pending *evaluation = *link;
   *link = evaluation->next;
-  destroy_pending(evaluation, worker->options.stages.count);
+  destroy_pending(evaluation, worker->stages.count);
 }
 
 static petra_evaluation_options evaluation_of(const petra_worker_stage *worker) {
-  const petra_worker_stage_options *options = &worker->options;
-  return (petra_evaluation_options){.backend = options->backend,
-                                    .stages = options->stages,
-                                    .transport = options->transport,
-                                    .set = options->evaluation,
-                                    .loader = options->evaluation_loader,
-                                    .train = options->recalibration,
-                                    .recalibrate = options->recalibrate,
+  return (petra_evaluation_options){.network = &worker->pipeline->network,
+                                    .transport = worker->pipeline->transport,
+                                    .set = worker->options.evaluation,
+                                    .train = worker->options.train,
                                     .pool = worker->pool};
 }
 
 /* Ends the first evaluation. */
 static petra_status end_evaluation(petra_worker_stage *worker, petra_pending **link, petra_status status,
                                    const petra_evaluation *result) {
-  const petra_worker_stage_options *options = &worker->options;
+  const petra_pipeline_options *options = &worker->options;
   const int64_t m = (*link)->microbatch;
   if (status == PETRA_OK) {
     petra_snapshot *const *snapshots = (*link)->snapshots;
-    const petra_evaluation *known = petra_stages_has(&options->stages, options->stages.count) ? result : NULL;
+    const petra_evaluation *known = petra_stages_has(&worker->stages, worker->stages.count) ? result : NULL;
     PETRA_NOTIFY(petra_stage_observer, options->observers, evaluated_weights, observer, m, known, snapshots);
   }
   drop_evaluation(worker, link);
   PETRA_TRY(status);
-  if (petra_stages_has(&options->stages, options->stages.count))
+  if (petra_stages_has(&worker->stages, worker->stages.count))
     PETRA_NOTIFY(petra_stage_observer, options->observers, evaluated, observer, m, result);
   return PETRA_OK;
 }
@@ -74,15 +70,15 @@ static petra_status end_evaluation(petra_worker_stage *worker, petra_pending **l
 /* The last stage starts the computation in every process at once: in the order of the schedule nobody then waits for a
  * stage that has not reached it. */
 petra_status petra_evaluations_reach(petra_worker_stage *worker, int32_t stage, int64_t m) {
-  const petra_worker_stage_options *options = &worker->options;
+  const petra_pipeline_options *options = &worker->options;
   petra_pending **link;
   petra_evaluation result;
   PETRA_TRY(petra_losses_report_late(worker));
   PETRA_TRY(find_pending(worker, m, &link));
   petra_pending *evaluation = *link;
-  if (petra_stages_has(&options->stages, stage) && options->evaluation)
+  if (petra_stages_has(&worker->stages, stage) && options->evaluation)
     PETRA_TRY(petra_stage_snapshot(petra_worker_stage_of(worker, stage), &evaluation->snapshots[stage - 1]));
-  if (++evaluation->reached < options->stages.count || options->waves)
+  if (++evaluation->reached < worker->stages.count || options->waves)
     return PETRA_OK;
   if (!options->evaluation) {
     drop_evaluation(worker, link);
@@ -97,19 +93,18 @@ petra_status petra_evaluations_reach(petra_worker_stage *worker, int32_t stage, 
 /* Checks if the first evaluation has the snapshots of all stages that are here. */
 bool petra_worker_stage_evaluates(const petra_worker *base) {
   const petra_worker_stage *worker = (const petra_worker_stage *)base;
-  return worker->evaluations && worker->evaluations->reached == petra_stages_here(&worker->options.stages);
+  return worker->evaluations && worker->evaluations->reached == petra_stages_here(&worker->stages);
 }
 
 petra_status petra_worker_stage_evaluate(petra_worker *base, bool *ended) {
   petra_worker_stage *worker = (petra_worker_stage *)base;
-  const petra_worker_stage_options *options = &worker->options;
   petra_pending *evaluation = worker->evaluations;
   petra_evaluation result;
   const petra_evaluation_options what = evaluation_of(worker);
   if (!evaluation->evaluator)
     PETRA_TRY(petra_evaluator_create(&what, evaluation->snapshots, &evaluation->evaluator));
-  PETRA_TRY(petra_backend_begin(options->backend, petra_stages_first(&options->stages), PETRA_ACTION_EVALUATE));
-  petra_status status = petra_evaluator_step(evaluation->evaluator), end = petra_backend_end(options->backend);
+  PETRA_TRY(petra_backend_begin(worker->backend, petra_stages_first(&worker->stages), PETRA_ACTION_EVALUATE));
+  petra_status status = petra_evaluator_step(evaluation->evaluator), end = petra_backend_end(worker->backend);
   PETRA_TRY(status != PETRA_OK ? status : end);
   *ended = petra_evaluator_ended(evaluation->evaluator);
   if (!*ended)
@@ -122,7 +117,7 @@ void petra_evaluations_destroy(petra_worker_stage *worker) {
   while (worker->evaluations) {
     petra_pending *evaluation = worker->evaluations;
     worker->evaluations = evaluation->next;
-    destroy_pending(evaluation, worker->options.stages.count);
+    destroy_pending(evaluation, worker->stages.count);
   }
 }
 
@@ -130,7 +125,7 @@ void petra_evaluations_destroy(petra_worker_stage *worker) {
 
 petra_status petra_evaluations_archive(petra_worker_stage *worker, petra_archive *archive) {
   petra_pending *evaluation = worker->evaluations;
-  const int64_t microbatches = worker->options.program_options->microbatches;
+  const int64_t microbatches = worker->plan->program.microbatches;
   int64_t count = 0;
   for (petra_pending *e = evaluation; e; e = e->next)
     count++;
@@ -141,8 +136,7 @@ petra_status petra_evaluations_archive(petra_worker_stage *worker, petra_archive
     snprintf(name, sizeof name, "evaluations/%lld", (long long)i);
     PETRA_TRY(petra_archive_integers(archive, name, about, 2));
     PETRA_TRY(petra_archive_within(archive, name, "microbatch", about[0], 0, microbatches - 1));
-    PETRA_TRY(
-        petra_archive_within(archive, name, "stages that reached it", about[1], 1, worker->options.stages.count - 1));
+    PETRA_TRY(petra_archive_within(archive, name, "stages that reached it", about[1], 1, worker->stages.count - 1));
     if (archive->reading) {
       petra_pending **link;
       PETRA_TRY(find_pending(worker, about[0], &link));
@@ -167,7 +161,7 @@ petra_status petra_evaluations_archive_stage(petra_worker_stage *worker, int32_t
 
 petra_status petra_worker_stage_archived(const petra_worker *base, const petra_archive *archive) {
   const petra_worker_stage *worker = (const petra_worker_stage *)base;
-  const petra_stages *stages = &worker->options.stages;
+  const petra_stages *stages = &worker->stages;
   for (const petra_pending *e = worker->evaluations; e && worker->options.evaluation; e = e->next) {
     int32_t taken = 0;
     for (int32_t j = 0; j < stages->count; j++)

@@ -12,15 +12,15 @@
 #include <stdlib.h>
 
 petra_status petra_group_init(petra_worker_stage *worker) {
-  const int stages = worker->options.stages.count;
-  if (worker->options.backend->lanes == 1)
+  const int stages = worker->stages.count;
+  if (worker->backend->lanes == 1)
     return PETRA_OK;
   PETRA_TRY(petra_allocate(&worker->chains, (size_t)stages, sizeof *worker->chains));
   PETRA_TRY(petra_allocate(&worker->took_ns, (size_t)stages, sizeof *worker->took_ns));
   PETRA_TRY(petra_allocate(&worker->tasks, PETRA_STEP_ACTIONS * (size_t)stages, sizeof *worker->tasks));
   for (; worker->task_count < PETRA_STEP_ACTIONS * stages; worker->task_count++)
     PETRA_TRY(petra_deferred_work_init(&worker->tasks[worker->task_count].deferred));
-  return petra_thread_pool_create(worker->options.backend->lanes, &worker->pool);
+  return petra_thread_pool_create(worker->backend->lanes, &worker->pool);
 }
 
 void petra_group_fini(petra_worker_stage *worker) {
@@ -36,7 +36,7 @@ void petra_group_fini(petra_worker_stage *worker) {
 static petra_status prepare(petra_worker_stage *worker, petra_group_task *one, int64_t virtual_ns,
                             const petra_action *action, const petra_action_result *result) {
   one->task = (petra_task){.action = *action, .virtual_ns = virtual_ns, .result = *result};
-  petra_deferred_work_begin(&one->deferred, worker->options.backend);
+  petra_deferred_work_begin(&one->deferred, worker->backend);
   petra_deferred_work_enter(&one->deferred, false);
   petra_status status = petra_task_prepare(worker, &one->task);
   petra_deferred_work_leave(&one->deferred);

@@ -344,37 +344,41 @@ static petra_status find_largest(worker_replicas *w, size_t *largest) {
   return PETRA_OK;
 }
 
-static petra_status open_channels(worker_replicas *w, const petra_worker_replicas_options *options) {
+static petra_status open_channels(worker_replicas *w, const petra_placement *placement) {
+  const int first_rank = placement->ranks->rank - placement->replica * placement->stride;
+  const int channel = petra_channel_id(w->stages, PETRA_CHANNEL_REPLICAS);
   size_t capacity;
   PETRA_TRY(find_largest(w, &capacity));
   for (int i = 0; i < w->replicas; i++) {
-    const int other = options->first_rank + i * options->places;
+    const int other = first_rank + i * placement->places;
     if (i == w->first_here)
       continue;
-    PETRA_TRY(petra_channel_open_out(w->progress, other, options->channel, capacity, &w->replica[i].out));
-    PETRA_TRY(petra_channel_open_in(w->progress, other, options->channel, capacity, &w->replica[i].in));
+    PETRA_TRY(petra_channel_open_out(w->progress, other, channel, capacity, &w->replica[i].out));
+    PETRA_TRY(petra_channel_open_in(w->progress, other, channel, capacity, &w->replica[i].in));
   }
   return PETRA_OK;
 }
 
-petra_status petra_worker_replicas_create(const petra_worker_replicas_options *options, petra_worker **out) {
+petra_status petra_worker_replicas_create(petra_pipeline *const *pipelines, const petra_placement *placement,
+                                          petra_worker **out) {
   static const petra_worker_ops ops = {.perform = perform, .finish = finish};
-  const size_t replicas = (size_t)options->replicas;
+  const size_t replicas = (size_t)placement->replicas;
   worker_replicas *w;
   petra_status status;
   PETRA_TRY(petra_allocate(&w, 1, sizeof *w + replicas * sizeof *w->replica));
   w->base.ops = &ops;
-  w->progress = options->progress;
-  w->replicas = options->replicas;
-  w->first_here = options->progress ? options->replica : 0;
-  for (int i = 0; i < (options->progress ? 1 : w->replicas); i++)
-    w->replica[w->first_here + i] = (one_replica){.worker = options->worker[i], .stages = options->stages[i]};
+  w->progress = placement->ranks->progress;
+  w->replicas = placement->replicas;
+  w->first_here = placement->replica; /* 0 if all are here */
+  for (int i = 0; i < w->replicas; i++)
+    if (pipelines[i])
+      w->replica[i] = (one_replica){pipelines[i]->worker, petra_network_stages(&pipelines[i]->network), NULL, NULL};
   w->stages = w->replica[w->first_here].stages.count;
   PETRA_TRY_GOTO(status, petra_allocate(&w->parts, replicas, sizeof *w->parts), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&w->exchanges, (size_t)w->stages, sizeof *w->exchanges), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&w->rooms, (size_t)w->stages, sizeof *w->rooms), fail);
   if (w->progress)
-    PETRA_TRY_GOTO(status, open_channels(w, options), fail);
+    PETRA_TRY_GOTO(status, open_channels(w, placement), fail);
   *out = &w->base;
   return PETRA_OK;
 fail:

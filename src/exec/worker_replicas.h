@@ -16,25 +16,14 @@
  * stage with that piece. */
 #pragma once
 
-#include "exec/stages.h"
-#include "schedule/executor.h"
-#include "group/progress_thread.h"
+#include "exec/pipeline.h"
 
-typedef struct petra_worker_replicas_options {
-  int replicas;
-  /* Of each replica or, with a progress thread, of the one that is here. Borrowed, as the stages are. */
-  petra_worker *const *worker;
-  const petra_stages *stages;      /* of the same replicas */
-  petra_progress_thread *progress; /* NULL: all replicas are in this process. Borrowed */
-  int replica;                     /* with a progress thread: which replica is here, from 0 */
-  int first_rank, places; /* with a progress thread: replica i of these stages is at rank first_rank + i * places */
-  int channel;            /* with a progress thread: the id of the channels between replicas, which nobody else uses */
-} petra_worker_replicas_options;
-
-/* The arrays of `options` are copied. The results are the results of the first replica that is here. A measured
- * duration is the duration at the slowest replica that is here, without the averaging. No piece may be larger than a
- * message can be. */
-petra_status petra_worker_replicas_create(const petra_worker_replicas_options *options, petra_worker **out);
+/* `pipelines` are the pipelines of all replicas, which have started; NULL: the replica is in another process. They are
+ * borrowed, but not the array. The results are the results of the first replica that is here. A measured duration is
+ * the duration at the slowest replica that is here, without the averaging. No piece may be larger than a message can
+ * be. */
+petra_status petra_worker_replicas_create(petra_pipeline *const *pipelines, const petra_placement *placement,
+                                          petra_worker **out);
 void petra_worker_replicas_destroy(petra_worker *worker); /* before the stages; NULL is allowed */
 
 /* Returns the maximum bytes of those buffers in a process with `stages` stages, of which the largest shares

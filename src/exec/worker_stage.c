@@ -37,7 +37,8 @@ static petra_status perform_parts(petra_worker_stage *worker, petra_task *task) 
 
 static petra_status perform_one(petra_worker_stage *worker, int64_t virtual_ns, const petra_action *action,
                                 petra_action_result *result) {
-  petra_backend *backend = worker->options.backend;
+  petra_backend *backend = worker->backend;
+  const bool measures = worker->plan->config->cluster.cost.model == PETRA_COST_MEASURED;
   petra_task task = {.action = *action, .virtual_ns = virtual_ns, .result = *result};
   int64_t begin_ns = petra_clock_ns();
   PETRA_TRY(petra_backend_begin(backend, action->stage, (int32_t)action->kind));
@@ -47,10 +48,10 @@ static petra_status perform_one(petra_worker_stage *worker, int64_t virtual_ns, 
   PETRA_TRY(status != PETRA_OK ? status : end);
   PETRA_TRY(petra_losses_put_off(worker));
   *result = task.result;
-  if (worker->options.measure)
+  if (measures)
     PETRA_TRY(petra_backend_synchronize(backend));
   int64_t took_ns = petra_clock_ns() - begin_ns;
-  if (worker->options.measure && action->kind != PETRA_ACTION_EVALUATE)
+  if (measures && action->kind != PETRA_ACTION_EVALUATE)
     result->measured_ns = took_ns > 0 ? took_ns : 1;
   return PETRA_OK;
 }
@@ -72,23 +73,30 @@ static petra_status finish(petra_worker *base) {
   return petra_losses_report_late((petra_worker_stage *)base);
 }
 
-petra_status petra_worker_stage_create(const petra_worker_stage_options *options, petra_worker **out) {
+petra_status petra_worker_stage_create(const petra_pipeline *pipeline, const petra_pipeline_options *options,
+                                       petra_worker **out) {
   static const petra_worker_ops ops = {.perform = perform, .finish = finish};
+  const petra_network *network = &pipeline->network;
+  const petra_program_options *program = &network->plan->program;
+  const petra_stages stages = petra_network_stages(network);
   petra_worker_stage *worker;
   PETRA_TRY(petra_allocate(&worker, 1, sizeof *worker));
   worker->base.ops = &ops;
+  worker->pipeline = pipeline;
   worker->options = *options;
-  worker->feed = (petra_feed){
-      .backend = options->backend,
-      .loader = options->loader,
-      .classes = petra_stage_model(petra_stages_get(&options->stages, petra_stages_first(&options->stages)))->classes,
-      .input = petra_stages_has(&options->stages, 1),
-      .stages = options->stages,
-      .local = options->program_options->local};
+  worker->backend = network->backend;
+  worker->stages = stages;
+  worker->plan = network->plan;
+  worker->feed = (petra_feed){.backend = network->backend,
+                              .loader = pipeline->loader,
+                              .classes = network->plan->model.classes,
+                              .input = petra_stages_has(&stages, 1),
+                              .stages = stages,
+                              .local = program->local};
   petra_status status = petra_group_init(worker);
-  worker->epochs = (options->program_options->microbatches - 1) / options->program_options->batches + 1;
-  if (status == PETRA_OK && options->program_options->local)
-    status = petra_allocate(&worker->local, (size_t)(options->stages.count * worker->epochs), sizeof *worker->local);
+  worker->epochs = (program->microbatches - 1) / program->batches + 1;
+  if (status == PETRA_OK && program->local)
+    status = petra_allocate(&worker->local, (size_t)(stages.count * worker->epochs), sizeof *worker->local);
   if (status != PETRA_OK)
     petra_worker_stage_destroy(&worker->base);
   else
@@ -138,9 +146,9 @@ petra_status petra_worker_stage_archive(petra_worker *base, petra_archive *archi
 
 petra_status petra_worker_stage_archive_stage(petra_worker *base, int32_t stage, petra_tensor_archive *tensors) {
   petra_worker_stage *worker = (petra_worker_stage *)base;
-  const petra_worker_stage_options *options = &worker->options;
+  petra_transport *transport = worker->pipeline->transport;
   PETRA_TRY(petra_stage_archive(petra_worker_stage_of(worker, stage), tensors));
-  PETRA_TRY(options->transport->ops->archive(options->transport, stage, tensors));
+  PETRA_TRY(transport->ops->archive(transport, stage, tensors));
   PETRA_TRY(petra_evaluations_archive_stage(worker, stage, tensors));
   PETRA_TRY(petra_feed_archive(&worker->feed, stage, tensors));
   return archive_losses(worker, stage, tensors->archive);

@@ -5,29 +5,8 @@
  * and receives the E's of all. */
 #pragma once
 
-#include "data/loader.h"
-#include "exec/stage_observer.h"
-#include "schedule/executor.h"
-#include "nn/optim.h"
+#include "exec/pipeline.h"
 #include "schedule/method.h"
-
-typedef struct petra_worker_stage_options {
-  petra_backend *backend;
-  petra_stages stages;
-  petra_transport *transport;
-  /* Training batches, from microbatch 0 or the checkpoint; NULL if no stage here needs them. */
-  petra_loader *loader;
-  const petra_dataset *evaluation; /* NULL: the program has no E, or another replica evaluates and E only counts */
-  petra_loader_options evaluation_loader;
-  const petra_dataset *recalibration; /* with recalibrate > 0: the training set, and the number of its microbatches */
-  int64_t recalibrate;
-  const petra_lr *lr;
-  const petra_program_ops *program;
-  const petra_program_options *program_options;
-  bool waves;   /* E only takes the snapshot: petra_worker_stage_evaluate continues evaluations between actions */
-  bool measure; /* results contain the wall-clock durations of F, B, W and U, at least 1 ns */
-  petra_stage_observer *observers; /* NULL: none */
-} petra_worker_stage_options;
 
 /* Returns what a method requires of a stage; `inverts`: the method inverts, and the network has reversible blocks. */
 petra_stage_rule petra_method_stage_rule(const petra_method *method, bool inverts);
@@ -37,11 +16,13 @@ petra_stage_rule petra_method_stage_rule(const petra_method *method, bool invert
 petra_stage_mitigation petra_method_stage_mitigation(const petra_method *method, int32_t stages, int64_t warmup,
                                                      int32_t stage);
 
-/* Everything in `options` is borrowed and must outlive the worker. */
-petra_status petra_worker_stage_create(const petra_worker_stage_options *options, petra_worker **out);
+/* Creates the worker of a pipeline that has its network, loader and transport. Everything is borrowed and must outlive
+ * the worker. */
+petra_status petra_worker_stage_create(const petra_pipeline *pipeline, const petra_pipeline_options *options,
+                                       petra_worker **out);
 void petra_worker_stage_destroy(petra_worker *worker);
 
-/* With options.waves: the first returns true if an evaluation waits for which every stage here has its snapshot. The
+/* With `waves`: the first returns true if an evaluation waits for which every stage here has its snapshot. The
  * second computes its next batch; after the last one (*ended) the last stage reports the result. Evaluations run one
  * after the other. */
 bool petra_worker_stage_evaluates(const petra_worker *worker);

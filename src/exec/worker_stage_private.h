@@ -46,7 +46,11 @@ typedef struct petra_chain {
 
 typedef struct petra_worker_stage {
   petra_worker base;
-  petra_worker_stage_options options;
+  const petra_pipeline *pipeline;
+  petra_pipeline_options options;
+  petra_backend *backend;
+  petra_stages stages;
+  const petra_plan *plan;
   petra_feed feed;
   petra_pending *evaluations;
   petra_stage_losses *local; /* in a local program: of every stage, from 0, in every epoch; else NULL */
@@ -64,11 +68,11 @@ typedef struct petra_worker_stage {
 
 /* Returns stage `stage`, from 1; NULL: it is not here. */
 static inline petra_stage *petra_worker_stage_of(const petra_worker_stage *worker, int32_t stage) {
-  return petra_stages_get(&worker->options.stages, stage);
+  return petra_stages_get(&worker->stages, stage);
 }
 
 static inline bool petra_worker_stage_is_last(const petra_worker_stage *worker, int32_t stage) {
-  return stage == worker->options.stages.count;
+  return stage == worker->stages.count;
 }
 
 /* --- worker_action.c: the parts of an action, in this order --- */

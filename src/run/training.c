@@ -324,7 +324,7 @@ static petra_status create_worker(petra_run *run, petra_worker **worker) {
   }
   *worker = run->main.worker;
   if (run->placement.replicas > 1) {
-    PETRA_TRY(petra_pipelines_worker(run->pipelines, &run->placement, &run->replicas));
+    PETRA_TRY(petra_worker_replicas_create(run->pipelines, &run->placement, &run->replicas));
     *worker = run->replicas;
   }
   if (!run->execution)

@@ -101,10 +101,6 @@ petra_status petra_stage_estimate(petra_stage *stage, petra_snapshot *snapshot, 
 
 /* --- what a probe of gradient fidelity reads --- */
 
-const petra_model *petra_stage_model(const petra_stage *stage) {
-  return stage->options.model;
-}
-
 petra_status petra_stage_version_tensors(const petra_stage *stage, petra_weights_key key, int block,
                                          const petra_tensor_set **out) {
   if (petra_mitigation_predicts(&stage->options.mitigation) && !key.predicted) {

@@ -169,9 +169,6 @@ petra_status petra_stage_visit_shared(petra_stage *stage, petra_status (*visit)(
  * The part of the stages that a probe of gradient fidelity uses: the weights that they read, and the gradient that an
  * update uses. Nothing here changes a stage. Rules: docs/semantics/gradient-fidelity.md. */
 
-/* Returns the network to which the blocks of the stage belong. */
-const petra_model *petra_stage_model(const petra_stage *stage);
-
 /* Selects weights of a stage: those after `version` updates or, if the stage predicts and `predicted` is set, what its
  * F reads instead. */
 typedef struct petra_weights_key {
