@@ -2,8 +2,8 @@
 /* Workers with some of the stages each, and messages between them by the transport: the same losses, evaluations and
  * weights, bit for bit, as one worker with all of them. */
 #include "base/mem.h"
+#include "exec/pipeline.h"
 #include "exec/transport.h"
-#include "exec/worker_stage.h"
 #include "harness.h"
 #include "tolerances.h"
 #include "training.h"

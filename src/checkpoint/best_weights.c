@@ -51,7 +51,7 @@ static petra_status write_better(petra_best *best, const petra_weights_moment *m
                                  petra_snapshot *const *snapshots) {
   if (!petra_weights_moment_beats(moment, &best->moment))
     return PETRA_OK;
-  PETRA_TRY(petra_network_write_snapshots(best->network, snapshots, moment, best->path));
+  PETRA_TRY(petra_network_write_weights(best->network, snapshots, moment, best->path));
   best->moment = *moment;
   best->in_weights = false;
   return PETRA_OK;

@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/worker_stage.h"
+#include "exec/pipeline.h"
 #include "io/file.h"
 
 #include <string.h>

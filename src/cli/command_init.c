@@ -37,7 +37,7 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY_GOTO(status, petra_folder_of(config, arguments->output, &directory), done);
   PETRA_TRY_GOTO(status, petra_folder_spare_run(directory, "weights.h5"), done);
   PETRA_TRY_GOTO(status, petra_join_path(directory, "weights.h5", &path), done);
-  PETRA_TRY_GOTO(status, petra_network_write_weights(&network, path), done);
+  PETRA_TRY_GOTO(status, petra_network_write_weights(&network, NULL, NULL, path), done);
   status = report(arguments, &plan, path);
 done:
   petra_free(path);

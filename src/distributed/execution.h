@@ -27,10 +27,10 @@ petra_status petra_execution_transport(petra_execution *execution, const petra_n
                                        const petra_dataset *evaluation, petra_transport **out);
 
 /* Creates the relay of losses. It notifies `observers`, a list of this rank (borrowed), of the losses and evaluations
- * of all replicas on rank 0, and with `keeps_best` of the evaluations on every rank of replica 0. *out is the observer
- * for the worker of the replica that is here. */
+ * of all replicas on rank 0, and with `keeps_best` of the evaluations on every rank of replica 0. Adds the relay, and
+ * the observers here, to `list`: the observers of the worker of the replica that is here. */
 petra_status petra_execution_relay(petra_execution *execution, petra_stage_observer *observers, bool keeps_best,
-                                   petra_stage_observer **out);
+                                   petra_stage_observer **list);
 
 /* Waits until the observers know all losses and evaluations so far. All ranks call this at the same position of the
  * schedule. */

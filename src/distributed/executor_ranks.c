@@ -19,7 +19,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/worker_stage.h"
 #include "schedule/arrival.h"
 
 #include <stdio.h>

@@ -26,15 +26,11 @@ typedef struct source {
 struct petra_loss_relay {
   petra_stage_observer base;
   petra_replica_losses *losses; /* NULL: this is not rank 0, or there are no replicas */
-  int ranks, replicas, replica;
+  int ranks, replicas;
   petra_channel **out; /* to each rank; NULL: none */
   int64_t sent;        /* items */
   source source[];     /* of each replica */
 };
-
-static petra_stage_observer *own_observers(const petra_loss_relay *relay) {
-  return relay->source[relay->replica].observers;
-}
 
 /* Sends to rank 0 or, with `all`, to every rank that this one has a channel to. */
 static petra_status send_item(petra_loss_relay *relay, bool all, const item *what) {
@@ -50,36 +46,19 @@ static petra_status send_item(petra_loss_relay *relay, bool all, const item *wha
   return PETRA_OK;
 }
 
-/* --- from the worker of this process --- */
+/* --- from the worker of this process, whose list continues with the observers here --- */
 
 static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, const petra_loss *loss, double lr,
                             int64_t virtual_ns) {
   petra_loss_relay *relay = (petra_loss_relay *)base;
   const item what = {.kind = ITEM_LOSS, .microbatch = microbatch, .virtual_ns = virtual_ns, .lr = lr, .loss = *loss};
-  PETRA_TRY(send_item(relay, false, &what));
-  PETRA_NOTIFY(petra_stage_observer, own_observers(relay), loss, observer, microbatch, loss, lr, virtual_ns);
-  return PETRA_OK;
-}
-
-static petra_status on_evaluating(petra_stage_observer *base) {
-  PETRA_NOTIFY(petra_stage_observer, own_observers((const petra_loss_relay *)base), evaluating, observer);
-  return PETRA_OK;
+  return send_item(relay, false, &what);
 }
 
 static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
   petra_loss_relay *relay = (petra_loss_relay *)base;
   const item what = {.kind = ITEM_EVALUATION, .microbatch = microbatch, .evaluation = *evaluation};
-  PETRA_TRY(send_item(relay, true, &what));
-  PETRA_NOTIFY(petra_stage_observer, own_observers(relay), evaluated, observer, microbatch, evaluation);
-  return PETRA_OK;
-}
-
-static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation,
-                               petra_snapshot *const *snapshots) {
-  const petra_loss_relay *relay = (const petra_loss_relay *)base;
-  PETRA_NOTIFY(petra_stage_observer, own_observers(relay), evaluated_weights, observer, microbatch, evaluation,
-               snapshots);
-  return PETRA_OK;
+  return send_item(relay, true, &what);
 }
 
 /* --- from other processes --- */
@@ -143,9 +122,8 @@ static petra_status open_channels(petra_loss_relay *relay, petra_progress_thread
 }
 
 petra_status petra_execution_relay(petra_execution *e, petra_stage_observer *observers, bool keeps_best,
-                                   petra_stage_observer **out) {
-  static const petra_stage_observer_ops ops = {
-      .loss = on_loss, .evaluating = on_evaluating, .evaluated = on_evaluation, .evaluated_weights = on_weights};
+                                   petra_stage_observer **list) {
+  static const petra_stage_observer_ops ops = {.loss = on_loss, .evaluated = on_evaluation};
   const petra_placement *placement = e->placement;
   const petra_ranks *ranks = e->ranks;
   const int replicas = placement->replicas, channel = petra_channel_id(e->plan->stages, PETRA_CHANNEL_LOSSES);
@@ -155,7 +133,6 @@ petra_status petra_execution_relay(petra_execution *e, petra_stage_observer *obs
   relay->base.ops = &ops;
   relay->ranks = ranks->count;
   relay->replicas = replicas;
-  relay->replica = placement->replica;
   PETRA_TRY_GOTO(status, petra_allocate(&relay->out, (size_t)ranks->count, sizeof(petra_channel *)), fail);
   if (ranks->rank == 0 && replicas > 1)
     PETRA_TRY_GOTO(status, petra_replica_losses_create(replicas, observers, &relay->losses), fail);
@@ -166,7 +143,8 @@ petra_status petra_execution_relay(petra_execution *e, petra_stage_observer *obs
     PETRA_TRY_GOTO(status, open_channels(relay, ranks->progress, ranks->rank, i, last, to, channel), fail);
   }
   e->relay = relay;
-  *out = &relay->base;
+  PETRA_OBSERVERS_ADD(petra_stage_observer, list, &relay->base);
+  relay->base.next = relay->source[placement->replica].observers;
   return PETRA_OK;
 fail:
   petra_loss_relay_destroy(relay);

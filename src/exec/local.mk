@@ -15,6 +15,6 @@ libpetra_a_SOURCES += \
 	src/exec/worker_evaluations.c \
 	src/exec/worker_group.c \
 	src/exec/worker_replicas.c src/exec/worker_replicas.h \
-	src/exec/worker_stage.c src/exec/worker_stage.h \
+	src/exec/worker_stage.c \
 	src/exec/worker_stage_private.h
 EXTRA_DIST += src/exec/README.md

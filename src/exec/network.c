@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "base/threads.h"
-#include "exec/worker_stage.h"
 #include "setup/placement.h"
 
 #include <string.h>
@@ -44,6 +43,29 @@ petra_stage_formats petra_network_formats(const petra_config *config, int replic
                                .first_sample = replica * config->data.batch};
 }
 
+/* Returns what a method requires of a stage; `inverts`: the method inverts, and the network has reversible blocks. */
+static petra_stage_rule rule_of(const petra_method *method, bool inverts) {
+  return (petra_stage_rule){.forward_weights = method->forward_weights,
+                            .backward_weights = method->backward_weights,
+                            .invert_weights = method->invert_weights,
+                            .keep = method->keep,
+                            .invert = inverts,
+                            .split_backward = method->program->split_backward,
+                            .accumulate = (int)method->accumulate,
+                            .sync_period = method->sync_period};
+}
+
+petra_stage_mitigation petra_method_stage_mitigation(const petra_method *method, int32_t stages, int64_t warmup,
+                                                     int32_t stage) {
+  petra_stage_mitigation mitigation = {
+      .choice = method->mitigation, .distance = stages - stage, .stages = stages, .start = warmup / method->accumulate};
+  if (petra_mitigation_key(&method->mitigation))
+    mitigation.delay = petra_method_delay(method, stages, stage);
+  if (method->mitigation.weight_prediction == PETRA_PREDICTION_SPECTRAIN)
+    mitigation.descent = petra_method_descent(method, stages, stage);
+  return mitigation;
+}
+
 petra_status petra_network_open(petra_network *network, const petra_plan *plan, const petra_placement *placement,
                                 int replica, petra_backend *backend) {
   *network = (petra_network){.plan = plan, .placement = placement, .backend = backend, .replica = replica};
@@ -60,7 +82,7 @@ petra_status petra_network_open(petra_network *network, const petra_plan *plan, 
         .end = plan->partition.first[j + 1],
         .auxiliary = petra_plan_auxiliary(plan, j),
         .backend = network->backend,
-        .rule = petra_method_stage_rule(&plan->method, plan->inverts),
+        .rule = rule_of(&plan->method, plan->inverts),
         .formats = petra_network_formats(plan->config, network->replica),
         .optim = petra_optim_from_config(plan->config),
         .mitigation = petra_method_stage_mitigation(&plan->method, plan->stages, plan->program.warmup, j + 1)};

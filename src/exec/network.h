@@ -24,6 +24,11 @@ petra_status petra_network_open(petra_network *network, const petra_plan *plan, 
 /* Returns the number formats of the stages of a replica, from 0. */
 petra_stage_formats petra_network_formats(const petra_config *config, int replica);
 
+/* Returns the mitigation of delay at stage `stage` of `stages` (from 1), after `warmup` microbatches of a synchronous
+ * warm-up; empty if the method has none. */
+petra_stage_mitigation petra_method_stage_mitigation(const petra_method *method, int32_t stages, int64_t warmup,
+                                                     int32_t stage);
+
 /* Sets the weights of model.weights (except the head with model.new_head) or, if that is empty, initial ones. */
 petra_status petra_network_initialise(petra_network *network);
 void petra_network_fini(petra_network *network);
@@ -43,14 +48,14 @@ petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ra
  * has the stage. All ranks call this. */
 petra_status petra_network_gather(const petra_network *network, int replicas, void *elements, size_t size);
 
-/* Write all parameters and statistics of the stages to a weights file, or read them. If the stages are on several
- * ranks, all ranks call these: each reads, and rank 0 writes. */
-petra_status petra_network_write_weights(const petra_network *network, const char *path);
+/* Write all parameters and statistics of the stages to a weights file, or read them. Of snapshots, one per stage, the
+ * first writes these; NULL: the present ones. `moment` may be NULL. If the stages are on several ranks, all ranks call
+ * these: each reads, and rank 0 writes. */
+petra_status petra_network_write_weights(const petra_network *network, petra_snapshot *const *snapshots,
+                                         const petra_weights_moment *moment, const char *path);
+petra_status petra_network_read_weights(petra_network *network, const char *path);
 /* Gets an upper bound of the bytes of that file. */
 petra_status petra_network_weights_bytes(const petra_network *network, int64_t *out);
-/* Writes the weights of snapshots, one per stage, of a network whose stages are all here. */
-petra_status petra_network_write_snapshots(const petra_network *network, petra_snapshot *const *snapshots,
-                                           const petra_weights_moment *moment, const char *path);
 /* The first copies the weights in the snapshots of the stages that are here, *count values in the order of the file;
  * free them with petra_free. The second writes the file from the copies of all ranks: all call it, and rank 0 writes
  * with its `moment` and `path`. */
@@ -58,4 +63,3 @@ petra_status petra_network_copy_weights(const petra_network *network, petra_snap
                                         int64_t *count);
 petra_status petra_network_write_copies(const petra_network *network, const double *values, int64_t count,
                                         const petra_weights_moment *moment, const char *path);
-petra_status petra_network_read_weights(petra_network *network, const char *path);

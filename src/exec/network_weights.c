@@ -220,8 +220,8 @@ done:
   return status;
 }
 
-static petra_status write(const petra_network *network, petra_snapshot *const *snapshots,
-                          const petra_weights_moment *moment, const char *path) {
+petra_status petra_network_write_weights(const petra_network *network, petra_snapshot *const *snapshots,
+                                         const petra_weights_moment *moment, const char *path) {
   tensor_list list = {.snapshots = snapshots};
   double *own;
   int64_t count;
@@ -248,15 +248,6 @@ petra_status petra_network_weights_bytes(const petra_network *network, int64_t *
     *out += list.weights[i].elements * network->backend->element_bytes[PETRA_TENSOR_FILTER];
   free_list(&list);
   return status;
-}
-
-petra_status petra_network_write_weights(const petra_network *network, const char *path) {
-  return write(network, NULL, NULL, path);
-}
-
-petra_status petra_network_write_snapshots(const petra_network *network, petra_snapshot *const *snapshots,
-                                           const petra_weights_moment *moment, const char *path) {
-  return write(network, snapshots, moment, path);
 }
 
 /* With model.new_head the head keeps its initial weights. The tensors of blocks are in order, the head's are the

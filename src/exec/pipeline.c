@@ -2,7 +2,6 @@
 #include "exec/pipeline.h"
 
 #include "base/mem.h"
-#include "exec/worker_stage.h"
 
 petra_status petra_pipeline_start(petra_pipeline *p, const petra_pipeline_options *options) {
   const petra_plan *plan = p->network.plan;

@@ -1,33 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/worker_stage.h"
+#include "exec/worker_stage_private.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "exec/worker_stage_private.h"
 #include "stage/stage_archive.h"
 #include "stage/stage.h"
-
-petra_stage_rule petra_method_stage_rule(const petra_method *method, bool inverts) {
-  return (petra_stage_rule){.forward_weights = method->forward_weights,
-                            .backward_weights = method->backward_weights,
-                            .invert_weights = method->invert_weights,
-                            .keep = method->keep,
-                            .invert = inverts,
-                            .split_backward = method->program->split_backward,
-                            .accumulate = (int)method->accumulate,
-                            .sync_period = method->sync_period};
-}
-
-petra_stage_mitigation petra_method_stage_mitigation(const petra_method *method, int32_t stages, int64_t warmup,
-                                                     int32_t stage) {
-  petra_stage_mitigation mitigation = {
-      .choice = method->mitigation, .distance = stages - stage, .stages = stages, .start = warmup / method->accumulate};
-  if (petra_mitigation_key(&method->mitigation))
-    mitigation.delay = petra_method_delay(method, stages, stage);
-  if (method->mitigation.weight_prediction == PETRA_PREDICTION_SPECTRAIN)
-    mitigation.descent = petra_method_descent(method, stages, stage);
-  return mitigation;
-}
 
 static petra_status perform_parts(petra_worker_stage *worker, petra_task *task) {
   PETRA_TRY(petra_task_prepare(worker, task));

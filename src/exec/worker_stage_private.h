@@ -5,7 +5,7 @@
 #include "base/threads.h"
 #include "backend/tensor.h"
 #include "exec/feed.h"
-#include "exec/worker_stage.h"
+#include "exec/pipeline.h"
 
 /* A loss that was not reported yet; images 0: none. It is reported with the next one, so that the host prepares a
  * microbatch while the device computes another. */

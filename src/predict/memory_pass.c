@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/worker_stage.h"
 #include "exec/network.h"
 #include "stage/stage.h"
 

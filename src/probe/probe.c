@@ -4,7 +4,6 @@
 #include "backend/backend.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/worker_stage.h"
 #include "probe/probe_private.h"
 #include "schedule/method.h"
 

@@ -147,9 +147,7 @@ static petra_status observe_replicas(petra_run *run) {
       PETRA_OBSERVERS_ADD(petra_stage_observer, &lists[i], petra_probe_observer(run->probe, i));
   add_loss_observers(run, run->execution || run->others ? &run->loss_observers : &lists[own]);
   if (run->execution) {
-    petra_stage_observer *relay;
-    PETRA_TRY(petra_execution_relay(run->execution, run->loss_observers, run->best, &relay));
-    PETRA_OBSERVERS_ADD(petra_stage_observer, &lists[own], relay);
+    PETRA_TRY(petra_execution_relay(run->execution, run->loss_observers, run->best, &lists[own]));
   } else if (run->others) {
     PETRA_TRY(petra_replica_losses_create(replicas, run->loss_observers, &run->losses));
     for (int i = 0; i < replicas; i++)

@@ -9,7 +9,7 @@
 #include "base/seal.h"
 #include "base/text.h"
 #include "base/utf8.h"
-#include "exec/worker_stage.h"
+#include "exec/pipeline.h"
 #include "data/dataset.h"
 
 #include <math.h>
@@ -233,7 +233,7 @@ static petra_status write_weights(petra_run *run) {
     const petra_weights_moment best = petra_best_of(rows, epochs, petra_sample_kind_of(run->config));
     return petra_best_finish(run->best, &best);
   }
-  return petra_network_write_weights(&run->main.network, run->weights_path);
+  return petra_network_write_weights(&run->main.network, NULL, NULL, run->weights_path);
 }
 
 /* Adds up the peaks of the probes of all processes. */
