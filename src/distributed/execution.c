@@ -23,25 +23,22 @@ static petra_status check(const petra_ranks *ranks, const petra_plan *plan) {
   return PETRA_OK;
 }
 
-/* Finds the sizes of the messages of every stage. */
-static petra_status set_bytes(petra_execution *e) {
-  for (int j = 0; j < e->plan->stages; j++) {
+/* Checks the sizes of the messages of every stage. */
+static petra_status check_bytes(const petra_plan *plan, int replicas) {
+  for (int j = 0; j < plan->stages; j++) {
     petra_stage_summary summary;
-    petra_plan_stage_summary(e->plan, j, &summary);
-    e->forward_bytes[j] = summary.forward_capacity;
-    e->backward_bytes[j] = summary.backward_bytes;
+    petra_plan_stage_summary(plan, j, &summary);
     if (summary.forward_capacity > PETRA_MESSAGE_BYTES_MAX || summary.backward_bytes > PETRA_MESSAGE_BYTES_MAX)
-      return petra_config_fail(e->plan->config, "data.batch",
+      return petra_config_fail(plan->config, "data.batch",
                                "stage %d sends %lld bytes up and %lld down per microbatch; expected at most %lld with "
                                "run.mode: execute: a smaller data.batch",
                                j + 1, (long long)summary.forward_capacity, (long long)summary.backward_bytes,
                                (long long)PETRA_MESSAGE_BYTES_MAX);
-    if (e->placement->replicas > 1 && summary.gradient_bytes / e->placement->replicas >= PETRA_MESSAGE_BYTES_MAX)
-      return petra_config_fail(e->plan->config, "cluster.replicas",
+    if (replicas > 1 && summary.gradient_bytes / replicas >= PETRA_MESSAGE_BYTES_MAX)
+      return petra_config_fail(plan->config, "cluster.replicas",
                                "each of %d replicas of stage %d sends %lld bytes of gradients at once; expected less "
                                "than %lld with run.mode: execute: more stages",
-                               e->placement->replicas, j + 1,
-                               (long long)(summary.gradient_bytes / e->placement->replicas),
+                               replicas, j + 1, (long long)(summary.gradient_bytes / replicas),
                                (long long)PETRA_MESSAGE_BYTES_MAX);
   }
   return PETRA_OK;
@@ -50,21 +47,15 @@ static petra_status set_bytes(petra_execution *e) {
 petra_status petra_execution_create(const petra_placement *placement, const petra_plan *plan, petra_rank_times *times,
                                     petra_execution **out) {
   petra_execution *e;
-  petra_status status;
+  PETRA_TRY(check(placement->ranks, plan));
+  PETRA_TRY(check_bytes(plan, placement->replicas));
   PETRA_TRY(petra_allocate(&e, 1, sizeof *e));
   e->ranks = placement->ranks;
   e->placement = placement;
   e->plan = plan;
   e->times = times;
-  PETRA_TRY_GOTO(status, petra_allocate(&e->forward_bytes, (size_t)plan->stages, sizeof *e->forward_bytes), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&e->backward_bytes, (size_t)plan->stages, sizeof *e->backward_bytes), fail);
-  PETRA_TRY_GOTO(status, check(e->ranks, plan), fail);
-  PETRA_TRY_GOTO(status, set_bytes(e), fail);
   *out = e;
   return PETRA_OK;
-fail:
-  petra_execution_destroy(e);
-  return status;
 }
 
 void petra_execution_destroy(petra_execution *e) {
@@ -73,8 +64,6 @@ void petra_execution_destroy(petra_execution *e) {
   petra_worker_cost_destroy(e->counting);
   petra_rank_links_fini(&e->links);
   petra_loss_relay_destroy(e->relay);
-  petra_free(e->forward_bytes);
-  petra_free(e->backward_bytes);
   petra_free(e);
 }
 

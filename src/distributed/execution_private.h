@@ -148,7 +148,6 @@ struct petra_execution {
   petra_backend *backend;
   int64_t evaluation_images; /* of the evaluation split; 0: no evaluations */
   petra_rank_links links;
-  int64_t *forward_bytes, *backward_bytes; /* maximum sizes of the messages of each stage */
   petra_loss_relay *relay;
   petra_worker *performing;     /* the actions of the stages that are here; borrowed */
   petra_worker *counting;       /* the actions of other stages */

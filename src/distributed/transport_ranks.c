@@ -290,7 +290,10 @@ petra_status petra_execution_transport(petra_execution *e, const petra_network *
     PETRA_TRY_GOTO(status, petra_transport_peers_create(e, t->local, &t->peers), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&t->at, (size_t)stages * PETRA_MESSAGE_KINDS, sizeof *t->at), fail);
   for (int32_t j = 1; j < stages; j++) {
-    const int64_t up = e->forward_bytes[j - 1], down = e->backward_bytes[j];
+    petra_stage_summary below, above;
+    petra_plan_stage_summary(e->plan, j - 1, &below);
+    petra_plan_stage_summary(e->plan, j, &above);
+    const int64_t up = below.forward_capacity, down = above.backward_bytes;
     PETRA_TRY_GOTO(status, open_channel(t, j, j + 1, PETRA_MESSAGE_FORWARD, up), fail);
     if (evaluates && t->by_arrival)
       PETRA_TRY_GOTO(status, open_channel(t, j, j + 1, PETRA_MESSAGE_EVALUATION, up), fail);

@@ -171,10 +171,6 @@ void petra_evaluator_destroy(petra_evaluator *evaluator) {
   petra_free(evaluator);
 }
 
-bool petra_evaluator_ended(const petra_evaluator *evaluator) {
-  return evaluator->pass == PASS_ENDED;
-}
-
 /* --- batches --- */
 
 /* Counts the next batch. */
@@ -234,10 +230,13 @@ static petra_status step_one(petra_evaluator *evaluator) {
 }
 
 /* An estimate changes the same statistics with every batch, so these run one after the other. */
-petra_status petra_evaluator_step(petra_evaluator *evaluator) {
+petra_status petra_evaluator_step(petra_evaluator *evaluator, bool *ended) {
   const bool beside = evaluator->at_once > 0 && evaluator->pass != PASS_ESTIMATE;
   PETRA_TRY(beside ? step_beside(evaluator) : step_one(evaluator));
-  return evaluator->next < evaluator->batches ? PETRA_OK : begin_pass(evaluator, next_pass(evaluator));
+  if (evaluator->next == evaluator->batches)
+    PETRA_TRY(begin_pass(evaluator, next_pass(evaluator)));
+  *ended = evaluator->pass == PASS_ENDED;
+  return PETRA_OK;
 }
 
 /* --- the result --- */
@@ -274,8 +273,8 @@ petra_status petra_evaluate(const petra_evaluation_options *options, petra_snaps
   petra_evaluator *evaluator;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_evaluator_create(options, snapshots, &evaluator));
-  while (status == PETRA_OK && !petra_evaluator_ended(evaluator))
-    status = petra_evaluator_step(evaluator);
+  for (bool ended = false; status == PETRA_OK && !ended;)
+    status = petra_evaluator_step(evaluator, &ended);
   if (status == PETRA_OK)
     status = petra_evaluator_result(evaluator, out);
   petra_evaluator_destroy(evaluator);

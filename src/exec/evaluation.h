@@ -49,9 +49,8 @@ petra_status petra_evaluator_create(const petra_evaluation_options *options, pet
                                     petra_evaluator **out);
 void petra_evaluator_destroy(petra_evaluator *evaluator); /* NULL is allowed */
 
-/* Computes the next batch, or with a pool the next ones. Do not call it once the evaluation has ended. */
-petra_status petra_evaluator_step(petra_evaluator *evaluator);
-bool petra_evaluator_ended(const petra_evaluator *evaluator);
+/* Computes the next batch, or with a pool the next ones. Do not call it once the evaluation has *ended. */
+petra_status petra_evaluator_step(petra_evaluator *evaluator, bool *ended);
 
 /* Returns the result as petra_evaluate does. The evaluation must have ended. */
 petra_status petra_evaluator_result(const petra_evaluator *evaluator, petra_evaluation *out);

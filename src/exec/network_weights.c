@@ -11,6 +11,7 @@
 #include <string.h>
 
 typedef struct tensor_list {
+  const petra_network *network;
   int count;
   /* Snapshots of the stages, used instead of their present tensors; NULL: none. */
   petra_snapshot *const *snapshots;
@@ -39,24 +40,24 @@ static petra_status add_tensor(tensor_list *list, int j, const petra_block *bloc
 }
 
 /* Returns NULL if the stage is elsewhere. */
-static petra_tensor *tensor_of(const tensor_list *list, const petra_network *network, int j, int b, bool statistics,
-                               int index) {
-  petra_stage *stage = network->stage[j];
+static petra_tensor *tensor_of(const tensor_list *list, int j, int b, bool statistics, int index) {
+  petra_stage *stage = list->network->stage[j];
   if (stage && list->snapshots)
     return petra_snapshot_tensor(stage, list->snapshots[j], b, statistics, index);
   return stage ? petra_stage_tensor(stage, b, statistics, index) : NULL;
 }
 
-static petra_status add_block(tensor_list *list, const petra_network *network, int j, int b) {
-  const petra_block *block = &network->plan->model.blocks[b];
+static petra_status add_block(tensor_list *list, int j, int b) {
+  const petra_model *model = &list->network->plan->model;
+  const petra_block *block = &model->blocks[b];
   petra_tensor_spec spec;
   for (int i = 0; i < petra_block_parameter_count(block); i++) {
-    petra_block_parameter(&network->plan->model, block, i, &spec);
-    PETRA_TRY(add_tensor(list, j, block, &spec, tensor_of(list, network, j, b, false, i)));
+    petra_block_parameter(model, block, i, &spec);
+    PETRA_TRY(add_tensor(list, j, block, &spec, tensor_of(list, j, b, false, i)));
   }
   for (int i = 0; i < petra_block_statistic_count(block); i++) {
     petra_block_statistic(block, i, &spec);
-    PETRA_TRY(add_tensor(list, j, block, &spec, tensor_of(list, network, j, b, true, i)));
+    PETRA_TRY(add_tensor(list, j, block, &spec, tensor_of(list, j, b, true, i)));
   }
   return PETRA_OK;
 }
@@ -68,16 +69,16 @@ static void free_list(tensor_list *list) {
   petra_free(list->tensors);
 }
 
-/* Call free_list even on failure; `list` has snapshots and room. */
-static petra_status make_list(const petra_network *network, tensor_list *list) {
-  const petra_plan *plan = network->plan;
+/* Call free_list even on failure; `list` has network, snapshots and room. */
+static petra_status make_list(tensor_list *list) {
+  const petra_plan *plan = list->network->plan;
   const size_t maximum =
       (size_t)(plan->model.block_count + plan->model.auxiliary_count) * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
   PETRA_TRY(petra_allocate(&list->weights, maximum, sizeof *list->weights));
   PETRA_TRY(petra_allocate(&list->tensors, maximum, sizeof *list->tensors));
   for (int j = 0; j < plan->stages; j++)
     for (int i = 0; i < petra_plan_stage_blocks(plan, j); i++)
-      PETRA_TRY(add_block(list, network, j, petra_plan_stage_block(plan, j, i)));
+      PETRA_TRY(add_block(list, j, petra_plan_stage_block(plan, j, i)));
   return PETRA_OK;
 }
 
@@ -106,27 +107,21 @@ static petra_status check_finite(const petra_weight *weight, const double *value
 
 /* The source of a file's values: the tensors, each when it is written. */
 typedef struct tensor_source {
-  petra_backend *backend;
   const tensor_list *list;
   const char *path;
 } tensor_source;
 
 static petra_status get_values(void *context, int index, double *values) {
   const tensor_source *source = context;
-  PETRA_TRY(petra_op_download(source->backend, source->list->tensors[index], values, PETRA_HOST_F64));
+  PETRA_TRY(petra_op_download(source->list->network->backend, source->list->tensors[index], values, PETRA_HOST_F64));
   return check_finite(&source->list->weights[index], values, source->path);
 }
 
-typedef struct gathering {
-  const petra_network *network;
-  tensor_list *list;
-} gathering;
-
 /* The values of one rank, in the order of the list. */
 static petra_status take_values(void *context, int rank, const void *data, size_t size) {
-  const gathering *all = context;
-  const petra_plan *plan = all->network->plan;
-  petra_weight *weight = all->list->weights;
+  const tensor_list *list = context;
+  const petra_plan *plan = list->network->plan;
+  petra_weight *weight = list->weights;
   const char *at = data, *end = at + size;
   for (int j = 0; j < plan->stages; j++)
     for (int i = 0; i < petra_plan_stage_blocks(plan, j); i++) {
@@ -134,7 +129,7 @@ static petra_status take_values(void *context, int rank, const void *data, size_
       const int count = petra_block_parameter_count(block) + petra_block_statistic_count(block);
       for (const petra_weight *next = weight + count; weight < next; weight++) {
         const size_t bytes = (size_t)weight->elements * sizeof *weight->values;
-        if (all->network->placement->rank_of[j] != rank)
+        if (list->network->placement->rank_of[j] != rank)
           continue;
         if (bytes > (size_t)(end - at))
           return petra_fail(PETRA_INTERNAL, "rank %d has sent %zu bytes of weights, too few for its stages", rank,
@@ -146,10 +141,10 @@ static petra_status take_values(void *context, int rank, const void *data, size_
   return PETRA_OK;
 }
 
-static petra_status download(const petra_network *network, tensor_list *list) {
+static petra_status download(tensor_list *list) {
   for (int i = 0; i < list->count; i++)
     if (list->tensors[i])
-      PETRA_TRY(petra_op_download(network->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64));
+      PETRA_TRY(petra_op_download(list->network->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64));
   return PETRA_OK;
 }
 
@@ -170,17 +165,11 @@ static petra_status join(const tensor_list *list, double **out, int64_t *count) 
   return PETRA_OK;
 }
 
-/* Joins the values of all ranks on rank 0. */
-static petra_status gather(const petra_network *network, tensor_list *list, const double *values, int64_t count) {
-  gathering all = {network, list};
-  return petra_ranks_gather(network->placement->ranks, values, (size_t)count * sizeof *values, take_values, &all);
-}
-
 /* Writes values from the tensors, one at a time, if they are not in the list. */
-static petra_status write_list(const petra_network *network, const tensor_list *list,
-                               const petra_weights_moment *moment, const char *path) {
+static petra_status write_list(const tensor_list *list, const petra_weights_moment *moment, const char *path) {
+  const petra_network *network = list->network;
   char text[PETRA_MODEL_LABEL];
-  tensor_source tensors = {network->backend, list, path};
+  tensor_source tensors = {list, path};
   const petra_weights_source source = {get_values, &tensors};
   for (int i = 0; i < list->count; i++)
     if (list->weights[i].values)
@@ -197,10 +186,10 @@ static bool writes(const petra_network *network) {
 
 petra_status petra_network_copy_weights(const petra_network *network, petra_snapshot *const *snapshots, double **out,
                                         int64_t *count) {
-  tensor_list list = {.snapshots = snapshots, .room = OWN_VALUES};
+  tensor_list list = {.network = network, .snapshots = snapshots, .room = OWN_VALUES};
   petra_status status;
-  PETRA_TRY_GOTO(status, make_list(network, &list), done);
-  PETRA_TRY_GOTO(status, download(network, &list), done);
+  PETRA_TRY_GOTO(status, make_list(&list), done);
+  PETRA_TRY_GOTO(status, download(&list), done);
   status = join(&list, out, count);
 done:
   free_list(&list);
@@ -209,12 +198,14 @@ done:
 
 petra_status petra_network_write_copies(const petra_network *network, const double *values, int64_t count,
                                         const petra_weights_moment *moment, const char *path) {
-  tensor_list list = {.room = writes(network) ? ALL_VALUES : NO_VALUES};
+  tensor_list list = {.network = network, .room = writes(network) ? ALL_VALUES : NO_VALUES};
   petra_status status;
-  PETRA_TRY_GOTO(status, make_list(network, &list), done);
-  PETRA_TRY_GOTO(status, gather(network, &list, values, count), done);
+  PETRA_TRY_GOTO(status, make_list(&list), done);
+  PETRA_TRY_GOTO(
+      status, petra_ranks_gather(network->placement->ranks, values, (size_t)count * sizeof *values, take_values, &list),
+      done);
   if (writes(network))
-    status = write_list(network, &list, moment, path);
+    status = write_list(&list, moment, path);
 done:
   free_list(&list);
   return status;
@@ -222,7 +213,7 @@ done:
 
 petra_status petra_network_write_weights(const petra_network *network, petra_snapshot *const *snapshots,
                                          const petra_weights_moment *moment, const char *path) {
-  tensor_list list = {.snapshots = snapshots};
+  tensor_list list = {.network = network, .snapshots = snapshots};
   double *own;
   int64_t count;
   petra_status status;
@@ -232,17 +223,17 @@ petra_status petra_network_write_weights(const petra_network *network, petra_sna
     petra_free(own);
     return status;
   }
-  status = make_list(network, &list);
+  status = make_list(&list);
   if (status == PETRA_OK)
-    status = write_list(network, &list, moment, path);
+    status = write_list(&list, moment, path);
   free_list(&list);
   return status;
 }
 
 petra_status petra_network_weights_bytes(const petra_network *network, int64_t *out) {
   enum { FILE_BYTES = 16384, TENSOR_BYTES = 1024 }; /* of HDF5: measured 10,000, and 900 to 1,000 per tensor */
-  tensor_list list = {.room = NO_VALUES};
-  petra_status status = make_list(network, &list);
+  tensor_list list = {.network = network, .room = NO_VALUES};
+  petra_status status = make_list(&list);
   *out = FILE_BYTES + (int64_t)list.count * TENSOR_BYTES;
   for (int i = 0; i < list.count; i++)
     *out += list.weights[i].elements * network->backend->element_bytes[PETRA_TENSOR_FILTER];
@@ -252,7 +243,8 @@ petra_status petra_network_weights_bytes(const petra_network *network, int64_t *
 
 /* With model.new_head the head keeps its initial weights. The tensors of blocks are in order, the head's are the
  * last. */
-static void pass_by_head(const petra_network *network, tensor_list *list) {
+static void pass_by_head(tensor_list *list) {
+  const petra_network *network = list->network;
   const petra_block *head = &network->plan->model.blocks[network->plan->model.block_count - 1];
   const int tensors = petra_block_parameter_count(head) + petra_block_statistic_count(head);
   for (int i = list->count - tensors; i < list->count; i++)
@@ -282,11 +274,11 @@ static petra_status check_model(const petra_network *network, const char *path) 
 }
 
 petra_status petra_network_read_weights(petra_network *network, const char *path) {
-  tensor_list list = {.room = ALL_VALUES};
+  tensor_list list = {.network = network, .room = ALL_VALUES};
   petra_status status;
-  PETRA_TRY_GOTO(status, make_list(network, &list), done);
+  PETRA_TRY_GOTO(status, make_list(&list), done);
   if (network->plan->config->model.new_head)
-    pass_by_head(network, &list);
+    pass_by_head(&list);
   for (int i = 0; i < list.count; i++) /* auxiliary heads keep their initial weights */
     list.weights[i].skipped = list.weights[i].skipped || list.weights[i].auxiliary;
   PETRA_TRY_GOTO(status, check_model(network, path), done);

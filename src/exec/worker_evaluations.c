@@ -104,9 +104,8 @@ petra_status petra_worker_stage_evaluate(petra_worker *base, bool *ended) {
   if (!evaluation->evaluator)
     PETRA_TRY(petra_evaluator_create(&what, evaluation->snapshots, &evaluation->evaluator));
   PETRA_TRY(petra_backend_begin(worker->backend, petra_stages_first(&worker->stages), PETRA_ACTION_EVALUATE));
-  petra_status status = petra_evaluator_step(evaluation->evaluator), end = petra_backend_end(worker->backend);
+  petra_status status = petra_evaluator_step(evaluation->evaluator, ended), end = petra_backend_end(worker->backend);
   PETRA_TRY(status != PETRA_OK ? status : end);
-  *ended = petra_evaluator_ended(evaluation->evaluator);
   if (!*ended)
     return PETRA_OK;
   status = petra_evaluator_result(evaluation->evaluator, &result);
