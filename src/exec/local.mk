@@ -5,7 +5,7 @@ libpetra_a_SOURCES += \
 	src/exec/feed.c src/exec/feed.h \
 	src/exec/network.c src/exec/network.h \
 	src/exec/network_weights.c \
-	src/exec/pipeline.c src/exec/pipeline.h \
+	src/exec/pipeline.h \
 	src/exec/probe_row.h \
 	src/exec/replica_losses.c \
 	src/exec/stage_observer.h \

@@ -142,46 +142,8 @@ petra_status petra_task_compute(petra_worker_stage *worker, petra_task *task) {
   return PETRA_INTERNAL;
 }
 
-/* --- conclude --- */
-
-static petra_status conclude_loss(petra_worker_stage *worker, petra_task *task) {
-  petra_feed_drop_labels(&worker->feed, task->action.stage, task->action.microbatch);
-  return petra_losses_report(worker, task);
-}
-
-static petra_status conclude_backward(petra_worker_stage *worker, petra_task *task) {
-  const petra_action *a = &task->action;
-  if (!is_forward(worker, a))
-    PETRA_NOTIFY(petra_stage_observer, worker->options.observers, reconstructed, observer, a->stage, a->microbatch,
-                 &task->out.streams);
-  if (petra_program_sends_down(&worker->plan->program, a->stage))
-    return post(worker, a, false, &task->out);
-  petra_message_release(&task->out);
-  return PETRA_OK;
-}
-
-petra_status petra_task_conclude(petra_worker_stage *worker, petra_task *task) {
-  const petra_action *a = &task->action;
-  if (a->kind == PETRA_ACTION_EVALUATE)
-    return petra_evaluations_reach(worker, a->stage, a->microbatch);
-  if (has_loss(worker, a))
-    PETRA_TRY(conclude_loss(worker, task));
-  if (a->kind == PETRA_ACTION_FORWARD && !petra_worker_stage_is_last(worker, a->stage))
-    PETRA_TRY(post(worker, a, true, &task->out));
-  if (a->kind == PETRA_ACTION_BACKWARD)
-    PETRA_TRY(conclude_backward(worker, task));
-  if (is_forward(worker, a))
-    PETRA_NOTIFY(petra_stage_observer, worker->options.observers, forwarded, observer, a->stage, a->microbatch);
-  return PETRA_OK;
-}
-
-void petra_task_release(petra_task *task) {
-  petra_message_release(&task->in);
-  petra_message_release(&task->out);
-}
-
 /* --- the losses of training microbatches ---
- * The losses of training microbatches. A device may complete one after the action that computes it is over. */
+ * A device may complete one after the action that computes it is over. */
 
 /* Checks the loss of a stage and, in a local program, adds it to the sums of its epoch. */
 static petra_status count_loss(petra_worker_stage *worker, int32_t stage, int64_t m, const petra_loss *loss) {
@@ -222,7 +184,9 @@ petra_status petra_losses_report_late(petra_worker_stage *worker) {
   return report(worker, late.microbatch, &late.loss, late.virtual_ns);
 }
 
-petra_status petra_losses_report(petra_worker_stage *worker, const petra_task *task) {
+/* Notifies the observers of the network's loss, or keeps it if the device still computes it. The loss of a stage below
+ * the last one counts in `local`. */
+static petra_status report_loss(petra_worker_stage *worker, const petra_task *task) {
   const petra_action *action = &task->action;
   if (!petra_worker_stage_is_last(worker, action->stage))
     return count_loss(worker, action->stage, action->microbatch, &task->loss);
@@ -241,4 +205,42 @@ petra_status petra_losses_put_off(petra_worker_stage *worker) {
   worker->late = worker->new_late;
   worker->new_late.loss.images = 0;
   return PETRA_OK;
+}
+
+/* --- conclude --- */
+
+static petra_status conclude_loss(petra_worker_stage *worker, petra_task *task) {
+  petra_feed_drop_labels(&worker->feed, task->action.stage, task->action.microbatch);
+  return report_loss(worker, task);
+}
+
+static petra_status conclude_backward(petra_worker_stage *worker, petra_task *task) {
+  const petra_action *a = &task->action;
+  if (!is_forward(worker, a))
+    PETRA_NOTIFY(petra_stage_observer, worker->options.observers, reconstructed, observer, a->stage, a->microbatch,
+                 &task->out.streams);
+  if (petra_program_sends_down(&worker->plan->program, a->stage))
+    return post(worker, a, false, &task->out);
+  petra_message_release(&task->out);
+  return PETRA_OK;
+}
+
+petra_status petra_task_conclude(petra_worker_stage *worker, petra_task *task) {
+  const petra_action *a = &task->action;
+  if (a->kind == PETRA_ACTION_EVALUATE)
+    return petra_evaluations_reach(worker, a->stage, a->microbatch);
+  if (has_loss(worker, a))
+    PETRA_TRY(conclude_loss(worker, task));
+  if (a->kind == PETRA_ACTION_FORWARD && !petra_worker_stage_is_last(worker, a->stage))
+    PETRA_TRY(post(worker, a, true, &task->out));
+  if (a->kind == PETRA_ACTION_BACKWARD)
+    PETRA_TRY(conclude_backward(worker, task));
+  if (is_forward(worker, a))
+    PETRA_NOTIFY(petra_stage_observer, worker->options.observers, forwarded, observer, a->stage, a->microbatch);
+  return PETRA_OK;
+}
+
+void petra_task_release(petra_task *task) {
+  petra_message_release(&task->in);
+  petra_message_release(&task->out);
 }

@@ -92,10 +92,6 @@ void petra_task_release(petra_task *task);
 
 /* --- worker_action.c: losses --- */
 
-/* Notifies the observers of the network's loss, or keeps it if the device still computes it. The loss of a stage below
- * the last one counts in `local`. */
-petra_status petra_losses_report(petra_worker_stage *worker, const petra_task *task);
-
 /* Reports the loss that waits, if there is one. */
 petra_status petra_losses_report_late(petra_worker_stage *worker);
 

@@ -19,6 +19,15 @@ petra_status petra_compute_like(const petra_compute *compute, const petra_tensor
   return petra_compute_tensor(compute, like->kind, like->shape, category, out);
 }
 
+petra_status petra_compute_copy(const petra_compute *compute, const petra_tensor *tensor,
+                                petra_memory_category category, petra_tensor **out) {
+  PETRA_TRY(petra_compute_like(compute, tensor, category, out));
+  const petra_status status = petra_op_copy(compute->backend, tensor, *out);
+  if (status != PETRA_OK)
+    petra_tensor_release(out);
+  return status;
+}
+
 void petra_streams_release(petra_streams *streams) {
   petra_tensor_release(&streams->tensor[0]);
   petra_tensor_release(&streams->tensor[1]);
@@ -92,14 +101,12 @@ petra_status petra_tensor_set_clone(const petra_compute *compute, const petra_te
                                     petra_memory_category category, petra_tensor_set *out) {
   petra_tensor_set clone = {.count = set->count};
   petra_status status = PETRA_OK;
-  for (int i = 0; i < set->count; i++) {
-    PETRA_TRY_GOTO(status, petra_compute_like(compute, set->tensor[i], category, &clone.tensor[i]), fail);
-    PETRA_TRY_GOTO(status, petra_op_copy(compute->backend, set->tensor[i], clone.tensor[i]), fail);
-  }
-  *out = clone;
-  return PETRA_OK;
-fail:
-  petra_tensor_set_release(&clone);
+  for (int i = 0; i < set->count && status == PETRA_OK; i++)
+    status = petra_compute_copy(compute, set->tensor[i], category, &clone.tensor[i]);
+  if (status != PETRA_OK)
+    petra_tensor_set_release(&clone);
+  else
+    *out = clone;
   return status;
 }
 

@@ -12,11 +12,13 @@ typedef struct petra_compute {
   bool losses_later;      /* the head need not wait for its loss (petra_loss.ticket) */
 } petra_compute;
 
-/* Create a new tensor of the computation, and one of the kind and shape of another. */
+/* Create a new tensor of the computation, one of the kind and shape of another, and a copy of another. */
 petra_status petra_compute_tensor(const petra_compute *compute, petra_tensor_kind kind, const int32_t shape[4],
                                   petra_memory_category category, petra_tensor **out);
 petra_status petra_compute_like(const petra_compute *compute, const petra_tensor *like, petra_memory_category category,
                                 petra_tensor **out);
+petra_status petra_compute_copy(const petra_compute *compute, const petra_tensor *tensor,
+                                petra_memory_category category, petra_tensor **out);
 
 /* One or two tensors that travel together: (x1, x2), or x alone. */
 typedef struct petra_streams {

@@ -11,7 +11,15 @@
 static const petra_gradient pairs[PETRA_PAIRS][2] = {PETRA_PAIR_LIST(PAIR_GRADIENTS)};
 #undef PAIR_GRADIENTS
 
-/* Computes the distance from the difference itself. Computed from the other sums it would be rounding error. */
+/* Computes <x - y, x - y> in `apart` from the difference itself. Computed from the other sums it would be rounding
+ * error. */
+static petra_status distance(petra_backend *backend, const petra_tensor *x, const petra_tensor *y, petra_tensor *apart,
+                             double *out) {
+  PETRA_TRY(petra_op_copy(backend, x, apart));
+  PETRA_TRY(petra_op_axpy(backend, -1, y, apart));
+  return petra_op_dot(backend, apart, apart, out);
+}
+
 petra_status petra_products_compute(const petra_compute *compute, const petra_tensor *const tensors[PETRA_GRADIENTS],
                                     petra_products *out) {
   petra_backend *backend = compute->backend;
@@ -25,9 +33,7 @@ petra_status petra_products_compute(const petra_compute *compute, const petra_te
   for (int p = 0; p < PETRA_PAIRS; p++) {
     const petra_tensor *x = tensors[pairs[p][0]], *y = tensors[pairs[p][1]];
     PETRA_TRY_GOTO(status, petra_op_dot(backend, x, y, &sums.product[p]), done);
-    PETRA_TRY_GOTO(status, petra_op_copy(backend, x, apart), done);
-    PETRA_TRY_GOTO(status, petra_op_axpy(backend, -1, y, apart), done);
-    PETRA_TRY_GOTO(status, petra_op_dot(backend, apart, apart, &sums.distance[p]), done);
+    PETRA_TRY_GOTO(status, distance(backend, x, y, apart, &sums.distance[p]), done);
   }
   *out = sums;
   status = PETRA_OK;
@@ -70,9 +76,7 @@ static petra_status add_squares(const petra_compute *compute, const petra_tensor
   double square = 0, of_truth = 0;
   petra_status status;
   PETRA_TRY(petra_tensor_create(backend, truth->kind, truth->shape, compute->account, PETRA_MEMORY_WORKSPACE, &apart));
-  PETRA_TRY_GOTO(status, petra_op_copy(backend, found, apart), done);
-  PETRA_TRY_GOTO(status, petra_op_axpy(backend, -1, truth, apart), done);
-  PETRA_TRY_GOTO(status, petra_op_dot(backend, apart, apart, &square), done);
+  PETRA_TRY_GOTO(status, distance(backend, found, truth, apart, &square), done);
   PETRA_TRY_GOTO(status, petra_op_dot(backend, truth, truth, &of_truth), done);
   *difference += square;
   *whole += of_truth;

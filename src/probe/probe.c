@@ -98,19 +98,6 @@ static petra_status done(petra_stage_observer *observer) {
 
 /* --- the actions of the stages here --- */
 
-/* Copies the tensor, because the stage owns the bytes of the original. */
-static petra_status copy(petra_probe *probe, const petra_tensor *tensor, petra_tensor **out) {
-  petra_tensor *made;
-  PETRA_TRY(petra_tensor_create(probe->compute.backend, tensor->kind, tensor->shape, &probe->account,
-                                PETRA_MEMORY_INPUT_BUFFER, &made));
-  petra_status status = petra_op_copy(probe->compute.backend, tensor, made);
-  if (status != PETRA_OK)
-    petra_tensor_release(&made);
-  else
-    *out = made;
-  return status;
-}
-
 static petra_status read(petra_stage_observer *observer, int64_t microbatch, const petra_tensor *images,
                          const int32_t *labels, int32_t count) {
   const petra_probe_input *from = (petra_probe_input *)observer;
@@ -122,7 +109,8 @@ static petra_status read(petra_stage_observer *observer, int64_t microbatch, con
   PETRA_TRY(petra_allocate(&part->labels, (size_t)count, sizeof *part->labels));
   part->label_count = count;
   memcpy(part->labels, labels, (size_t)count * sizeof *labels);
-  return copy(probe, images, &part->images);
+  /* The stage owns the bytes of the original. */
+  return petra_compute_copy(&probe->compute, images, PETRA_MEMORY_INPUT_BUFFER, &part->images);
 }
 
 static petra_status input(petra_stage_observer *observer, int32_t stage, int64_t microbatch, const petra_streams *in) {
@@ -135,7 +123,7 @@ static petra_status input(petra_stage_observer *observer, int32_t stage, int64_t
   petra_streams *kept = &petra_probe_slot_of(window, microbatch)->parts[from->index].inputs[stage - 1];
   for (int i = 0; i < 2; i++)
     if (in->tensor[i])
-      PETRA_TRY(copy(probe, in->tensor[i], &kept->tensor[i]));
+      PETRA_TRY(petra_compute_copy(&probe->compute, in->tensor[i], PETRA_MEMORY_INPUT_BUFFER, &kept->tensor[i]));
   return PETRA_OK;
 }
 

@@ -35,6 +35,12 @@ static petra_status count_block(petra_stage *stage, int b) {
   return PETRA_OK;
 }
 
+/* Returns the version that a choice of weights means for the backward of a record. */
+static int64_t choose_version(const petra_stage *stage, petra_weights weights, const petra_record *record) {
+  const petra_version_rule rule = petra_stage_version_rule(stage);
+  return petra_backward_version(&rule, weights, record->microbatch, stage->updates, record->version);
+}
+
 /* Computes the backward of block `b` from its graph with the weights of `version`; *gradients becomes the gradient of
  * its input. */
 static petra_status block_backward(petra_stage *stage, int b, int64_t version, petra_block_graph *graph,
@@ -58,8 +64,8 @@ static petra_status invert(petra_stage *stage, int b, const petra_record *record
                            petra_block_graph *graph, petra_streams *in) {
   const petra_stage_rule *rule = &stage->options.rule;
   const petra_block *block = petra_stage_block(stage, b);
-  int64_t inverting = petra_stage_choose(stage, rule->invert_weights, record);
-  int64_t differentiated = petra_stage_choose(stage, rule->backward_weights, record);
+  int64_t inverting = choose_version(stage, rule->invert_weights, record);
+  int64_t differentiated = choose_version(stage, rule->backward_weights, record);
   const petra_tensor_set *parameters, *other;
   PETRA_TRY(petra_stage_weights(stage, rule->invert_weights, inverting, b, &parameters));
   PETRA_TRY(petra_stage_weights(stage, rule->backward_weights, differentiated, b, &other));
@@ -80,7 +86,7 @@ static petra_status recompute(petra_stage *stage, int b, const petra_record *rec
                               petra_block_graph *graph) {
   const petra_block *block = petra_stage_block(stage, b);
   const petra_tensor_set *parameters;
-  int64_t version = petra_stage_choose(stage, stage->options.rule.backward_weights, record);
+  int64_t version = choose_version(stage, stage->options.rule.backward_weights, record);
   PETRA_TRY(petra_stage_weights(stage, stage->options.rule.backward_weights, version, b, &parameters));
   const petra_target target = {record->labels, NULL};
   return petra_block_forward(&stage->compute, block, parameters->tensor, in, &target, graph, NULL);
@@ -145,7 +151,7 @@ static petra_status check_begun(const petra_stage *stage, const petra_record *re
 static petra_status backward(petra_stage *stage, petra_record *record, bool rebuild, const petra_message *in,
                              petra_message *out) {
   PETRA_TRY(check_begun(stage, record));
-  int64_t version = petra_stage_choose(stage, stage->options.rule.backward_weights, record);
+  int64_t version = choose_version(stage, stage->options.rule.backward_weights, record);
   petra_streams streams = petra_streams_retain(&in->streams), gradients = petra_streams_retain(&in->gradients);
   petra_status status = PETRA_OK;
   for (int b = stage->blocks - 1; b >= 0; b--) {

@@ -16,11 +16,24 @@ static bool stashes(const petra_stage_rule *rule) {
          (rule->keep == PETRA_KEEP_NOTHING && rule->invert_weights == PETRA_WEIGHTS_STASHED);
 }
 
+/* Returns the version that F of a microbatch reads, and refreshes F's copy when that is due. */
+static petra_status choose_version(petra_stage *stage, int64_t microbatch, int64_t *version) {
+  const petra_version_rule rule = petra_stage_version_rule(stage);
+  int64_t copy = stage->copy;
+  PETRA_TRY(petra_forward_version(&rule, stage->options.number, microbatch, stage->updates, &copy, version));
+  if (copy != stage->copy) {
+    petra_versions_hold(&stage->versions, copy, stage->updates);
+    petra_versions_release(&stage->versions, stage->copy, stage->updates);
+    stage->copy = copy;
+  }
+  return PETRA_OK;
+}
+
 /* Creates a record of the microbatch. It becomes a holder of the version that F reads if B will read it again. */
 static petra_status begin(petra_stage *stage, int64_t microbatch, bool fused, petra_record **out) {
   petra_record *record;
   int64_t version;
-  PETRA_TRY(petra_stage_choose_forward(stage, microbatch, &version));
+  PETRA_TRY(choose_version(stage, microbatch, &version));
   PETRA_TRY(petra_records_add(&stage->records, stage->options.number, microbatch, &record));
   record->version = stage->version_read = stage->version_forward = version;
   if (!fused && stashes(&stage->options.rule)) {

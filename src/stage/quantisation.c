@@ -51,17 +51,6 @@ void petra_message_parts(petra_message *message, petra_tensor **parts[PETRA_MESS
   }
 }
 
-/* Copies a tensor of a message, and releases the message's reference to the original. */
-static petra_status copy(petra_stage *stage, petra_tensor **part) {
-  petra_tensor *own;
-  PETRA_TRY(petra_compute_like(&stage->compute, *part, PETRA_MEMORY_MESSAGES, &own));
-  petra_status status = petra_op_copy(stage->compute.backend, *part, own);
-  petra_tensor_release(status == PETRA_OK ? part : &own);
-  if (status == PETRA_OK)
-    *part = own;
-  return status;
-}
-
 /* A stage with an auxiliary head keeps its output for its B, which may come before or after the passes of the stage
  * above. It sends a copy, so that what a stage holds does not depend on the others. */
 petra_status petra_stage_send(petra_stage *stage, bool up, int64_t microbatch, petra_message *message) {
@@ -73,16 +62,14 @@ petra_status petra_stage_send(petra_stage *stage, bool up, int64_t microbatch, p
     return PETRA_OK;
   for (int i = 0; i < PETRA_MESSAGE_PARTS; i++) {
     const petra_draws draws = draws_of(stage, block, (up ? PLACE_UP : PLACE_DOWN) + i, microbatch);
-    petra_tensor *quantised;
+    petra_tensor *sent;
     if (!*parts[i])
       continue;
-    if (format == PETRA_FORMAT_NATIVE) {
-      PETRA_TRY(copy(stage, parts[i]));
-      continue;
-    }
-    PETRA_TRY(quantise(stage, *parts[i], format, &draws, PETRA_MEMORY_MESSAGES, &quantised));
+    PETRA_TRY(format == PETRA_FORMAT_NATIVE
+                  ? petra_compute_copy(&stage->compute, *parts[i], PETRA_MEMORY_MESSAGES, &sent)
+                  : quantise(stage, *parts[i], format, &draws, PETRA_MEMORY_MESSAGES, &sent));
     petra_tensor_release(parts[i]);
-    *parts[i] = quantised;
+    *parts[i] = sent;
   }
   return PETRA_OK;
 }

@@ -47,48 +47,23 @@ petra_tensor *petra_snapshot_tensor(const petra_stage *stage, const petra_snapsh
   return statistics ? sets->statistics.tensor[index] : sets->parameters.tensor[index];
 }
 
-petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snapshot, const petra_streams *in,
-                                  const int32_t *labels, petra_streams *out, petra_loss *loss) {
+/* Passes the blocks of the network with the snapshot's weights. With a `share` it estimates the statistics, in which
+ * the batch has that share, and does not compute the head. */
+static petra_status pass(petra_stage *stage, const petra_snapshot *snapshot, double share, const petra_streams *in,
+                         const petra_target *target, petra_streams *out) {
   const petra_compute compute = {.backend = stage->compute.backend, .account = stage->compute.account};
-  const petra_target target = {labels, loss};
-  petra_streams streams = petra_streams_retain(in), next;
+  petra_streams streams = petra_streams_retain(in);
   petra_status status = PETRA_OK;
-  for (int b = 0; b < petra_stage_network_blocks(stage); b++) {
-    const petra_snapshot_block *sets = &snapshot->block[b];
-    PETRA_TRY_GOTO(status,
-                   petra_block_evaluate(&compute, petra_stage_block(stage, b), sets->parameters.tensor,
-                                        sets->statistics.tensor, &streams, &target, &next),
-                   done);
-    petra_streams_release(&streams);
-    streams = next;
-  }
-  *out = streams;
-  return PETRA_OK;
-done:
-  petra_streams_release(&streams);
-  return status;
-}
-
-/* An estimate starts from 0, whatever the statistics were: they may be infinite. */
-static petra_status clear_statistics(const petra_stage *stage, petra_snapshot *snapshot) {
-  for (int b = 0; b < petra_stage_network_blocks(stage); b++)
-    for (int i = 0; i < snapshot->block[b].statistics.count; i++)
-      PETRA_TRY(petra_op_fill(stage->compute.backend, snapshot->block[b].statistics.tensor[i], 0));
-  return PETRA_OK;
-}
-
-petra_status petra_stage_estimate(petra_stage *stage, petra_snapshot *snapshot, int64_t number, const petra_streams *in,
-                                  petra_streams *out) {
-  const petra_compute compute = {.backend = stage->compute.backend, .account = stage->compute.account};
-  const double share = 1 / (double)(number + 1);
-  petra_streams streams = petra_streams_retain(in), next;
-  petra_status status = number == 0 ? clear_statistics(stage, snapshot) : PETRA_OK;
   for (int b = 0; b < petra_stage_network_blocks(stage) && status == PETRA_OK; b++) {
+    const petra_block *block = petra_stage_block(stage, b);
     const petra_snapshot_block *sets = &snapshot->block[b];
-    next = (petra_streams){{NULL, NULL}};
-    if (!petra_stage_block(stage, b)->ops->is_loss)
-      status = petra_block_estimate(&compute, petra_stage_block(stage, b), sets->parameters.tensor, share,
-                                    sets->statistics.tensor, &streams, &next);
+    petra_streams next = {{NULL, NULL}};
+    if (share == 0)
+      status = petra_block_evaluate(&compute, block, sets->parameters.tensor, sets->statistics.tensor, &streams, target,
+                                    &next);
+    else if (!block->ops->is_loss)
+      status = petra_block_estimate(&compute, block, sets->parameters.tensor, share, sets->statistics.tensor, &streams,
+                                    &next);
     petra_streams_release(&streams);
     streams = next;
   }
@@ -97,6 +72,19 @@ petra_status petra_stage_estimate(petra_stage *stage, petra_snapshot *snapshot, 
   else
     petra_streams_release(&streams);
   return status;
+}
+
+petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snapshot, const petra_streams *in,
+                                  const int32_t *labels, petra_streams *out, petra_loss *loss) {
+  return pass(stage, snapshot, 0, in, &(const petra_target){labels, loss}, out);
+}
+
+petra_status petra_stage_estimate(petra_stage *stage, petra_snapshot *snapshot, int64_t number, const petra_streams *in,
+                                  petra_streams *out) {
+  for (int b = 0; b < petra_stage_network_blocks(stage) && number == 0; b++) /* they may be infinite before */
+    for (int i = 0; i < snapshot->block[b].statistics.count; i++)
+      PETRA_TRY(petra_op_fill(stage->compute.backend, snapshot->block[b].statistics.tensor[i], 0));
+  return pass(stage, snapshot, 1 / (double)(number + 1), in, NULL, out);
 }
 
 /* --- what a probe of gradient fidelity reads --- */

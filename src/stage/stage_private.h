@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/tensor_archive.h"
+#include "schedule/method.h"
 #include "stage/stage.h"
 #include "nn/block.h"
 
@@ -131,11 +132,11 @@ petra_status petra_snapshot_create(const petra_stage *stage, petra_snapshot **ou
 /* Returns true if gradients are summed before an update. */
 bool petra_stage_sums(const petra_stage *stage);
 
-/* Returns the version that F of a microbatch reads, and refreshes F's copy when that is due. */
-petra_status petra_stage_choose_forward(petra_stage *stage, int64_t microbatch, int64_t *version);
-
-/* Returns the version that a choice of weights means for the backward of a record. */
-int64_t petra_stage_choose(const petra_stage *stage, petra_weights weights, const petra_record *record);
+/* Returns what decides which version a pass reads. */
+static inline petra_version_rule petra_stage_version_rule(const petra_stage *stage) {
+  const petra_stage_rule *rule = &stage->options.rule;
+  return (petra_version_rule){rule->forward_weights, rule->backward_weights, rule->accumulate, rule->sync_period};
+}
 
 /* Gets the parameters of block `b` in a version, as a choice of weights means it: PETRA_WEIGHTS_LATEST as B reads them,
  * others as F read them (they differ only with a mitigation; F itself uses STASHED). Errors: PETRA_INTERNAL, logged, if

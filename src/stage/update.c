@@ -2,35 +2,12 @@
 /* U of a stage, and the version of its weights that every pass reads. */
 #include "backend/backend.h"
 #include "base/log.h"
-#include "schedule/method.h"
 #include "stage/stage_private.h"
 
 #include <math.h>
 
 bool petra_stage_sums(const petra_stage *stage) {
   return stage->options.rule.accumulate > 1 || stage->options.rule.split_backward;
-}
-
-static petra_version_rule version_rule(const petra_stage *stage) {
-  const petra_stage_rule *rule = &stage->options.rule;
-  return (petra_version_rule){rule->forward_weights, rule->backward_weights, rule->accumulate, rule->sync_period};
-}
-
-petra_status petra_stage_choose_forward(petra_stage *stage, int64_t microbatch, int64_t *version) {
-  const petra_version_rule rule = version_rule(stage);
-  int64_t copy = stage->copy;
-  PETRA_TRY(petra_forward_version(&rule, stage->options.number, microbatch, stage->updates, &copy, version));
-  if (copy != stage->copy) {
-    petra_versions_hold(&stage->versions, copy, stage->updates);
-    petra_versions_release(&stage->versions, stage->copy, stage->updates);
-    stage->copy = copy;
-  }
-  return PETRA_OK;
-}
-
-int64_t petra_stage_choose(const petra_stage *stage, petra_weights weights, const petra_record *record) {
-  const petra_version_rule rule = version_rule(stage);
-  return petra_backward_version(&rule, weights, record->microbatch, stage->updates, record->version);
 }
 
 /* Returns the latest version as a pass with this choice of weights reads it. LATEST: B reads the newest weights.
