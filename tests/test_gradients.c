@@ -235,7 +235,7 @@ static void check_local(network *n, const char *what) {
   tally result = {0};
   n->stage = n->run.network->stage[0];
   must(training_batch(&n->run, 0, &n->images, n->labels));
-  must(petra_stage_forward_loss(n->stage, 0, &n->images, n->labels, labels, &out, &loss));
+  must(petra_stage_forward(n->stage, 0, &n->images, n->labels, labels, &out, &loss));
   ck_assert_ptr_nonnull(out.streams.tensor[0]);
   must(petra_stage_backward(n->stage, 0, &none, &down));
   n->before = petra_streams_retain(&n->images.streams);

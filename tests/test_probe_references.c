@@ -82,7 +82,7 @@ static void add_gradient_of(training *oracle, int64_t m, const int64_t *versions
   must(training_batch(oracle, m, &message, labels));
   for (int32_t j = 0; j < stages; j++) {
     if (j < stages - 1)
-      must(petra_stage_forward(oracle->network->stage[j], m, &message, &next));
+      must(petra_stage_forward(oracle->network->stage[j], m, &message, NULL, 0, &next, NULL));
     else
       must(petra_stage_loss(oracle->network->stage[j], m, &message, labels, &next, &loss));
     petra_message_release(&message);

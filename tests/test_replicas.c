@@ -50,7 +50,7 @@ static void pass(hand *h, int replica, int64_t m) {
   cut_batch(h, m, replica, &message.streams.tensor[0], labels);
   for (int j = 0; j < stages; j++) {
     petra_message out = {{{NULL, NULL}}, {{NULL, NULL}}};
-    must(j < stages - 1 ? petra_stage_forward(stage[j], m, &message, &out)
+    must(j < stages - 1 ? petra_stage_forward(stage[j], m, &message, NULL, 0, &out, NULL)
                         : petra_stage_loss(stage[j], m, &message, labels, &out, &loss));
     petra_message_release(&message);
     message = out;

@@ -91,8 +91,8 @@ static void hand_close(hand *h) {
 /* F of the first two stages on microbatch `m`, which holds batch `batch` of the data. */
 static void hand_forward(hand *h, int64_t m, int64_t batch) {
   must(training_batch(&h->run, batch, &h->up[0], h->labels));
-  must(petra_stage_forward(h->stage[0], m, &h->up[0], &h->up[1]));
-  must(petra_stage_forward(h->stage[1], m, &h->up[1], &h->up[2]));
+  must(petra_stage_forward(h->stage[0], m, &h->up[0], NULL, 0, &h->up[1], NULL));
+  must(petra_stage_forward(h->stage[1], m, &h->up[1], NULL, 0, &h->up[2], NULL));
 }
 
 static void hand_loss(hand *h, int64_t m) {

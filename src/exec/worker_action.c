@@ -98,16 +98,14 @@ petra_status petra_task_prepare(petra_worker_stage *worker, petra_task *task) {
 static petra_status compute_pass(petra_worker_stage *worker, petra_task *task) {
   const petra_action *a = &task->action;
   petra_stage *stage = petra_worker_stage_of(worker, a->stage);
-  const bool forward = a->kind == PETRA_ACTION_FORWARD;
   petra_status status;
-  if (!has_loss(worker, a))
-    status = forward ? petra_stage_forward(stage, a->microbatch, &task->in, &task->out)
-                     : petra_stage_backward(stage, a->microbatch, &task->in, &task->out);
-  else if (forward)
-    status = petra_stage_forward_loss(stage, a->microbatch, &task->in, task->labels.labels, task->labels.count,
-                                      &task->out, &task->loss);
-  else
+  if (a->kind == PETRA_ACTION_FORWARD)
+    status = petra_stage_forward(stage, a->microbatch, &task->in, task->labels.labels, task->labels.count, &task->out,
+                                 &task->loss);
+  else if (has_loss(worker, a))
     status = petra_stage_loss(stage, a->microbatch, &task->in, task->labels.labels, &task->out, &task->loss);
+  else
+    status = petra_stage_backward(stage, a->microbatch, &task->in, &task->out);
   petra_message_release(&task->in);
   task->result.version_read = petra_stage_version_read(stage);
   return status;

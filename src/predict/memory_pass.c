@@ -231,9 +231,8 @@ static petra_status pass_forward(passage *p, int stage) {
   PETRA_TRY(petra_stage_receive(p->network.stage[stage], true, &p->forward[stage]));
   const bool head = petra_program_has_loss(p->program, stage + 1), last = stage == p->program->stages - 1;
   petra_loss loss;
-  petra_status status = head ? petra_stage_forward_loss(p->network.stage[stage], 0, &p->forward[stage], p->labels,
-                                                        p->label_count, &out, &loss)
-                             : petra_stage_forward(p->network.stage[stage], 0, &p->forward[stage], &out);
+  petra_status status = petra_stage_forward(p->network.stage[stage], 0, &p->forward[stage], head ? p->labels : NULL,
+                                            p->label_count, &out, &loss);
   petra_message_release(&p->forward[stage]);
   PETRA_TRY(status);
   if (!last)

@@ -43,7 +43,7 @@ static petra_status forward(petra_profile_pipeline *p, int j) {
   if (!waits(&here->up))
     return PETRA_OK;
   PETRA_TRY(petra_stage_receive(here->stage, true, &here->up));
-  PETRA_TRY(petra_stage_forward(here->stage, here->forward, &here->up, &p->places[j + 1].up));
+  PETRA_TRY(petra_stage_forward(here->stage, here->forward, &here->up, NULL, 0, &p->places[j + 1].up, NULL));
   PETRA_TRY(petra_stage_send(here->stage, true, here->forward++, &p->places[j + 1].up));
   p->times[j].forward = clock_s(p) - start_s;
   petra_message_release(&here->up);

@@ -85,14 +85,6 @@ petra_status petra_stage_run(petra_stage *stage, int64_t microbatch, bool fused,
   return status;
 }
 
-petra_status petra_stage_forward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out) {
-  petra_record *record;
-  petra_streams streams;
-  PETRA_TRY(petra_stage_run(stage, microbatch, false, in, NULL, &record, &streams));
-  *out = (petra_message){.streams = streams};
-  return PETRA_OK;
-}
-
 /* Copies the labels of a microbatch. */
 static petra_status set_labels(petra_record *record, const int32_t *labels, int32_t count) {
   PETRA_TRY(petra_allocate(&record->labels, (size_t)count, sizeof *record->labels));
@@ -101,14 +93,13 @@ static petra_status set_labels(petra_record *record, const int32_t *labels, int3
   return PETRA_OK;
 }
 
-petra_status petra_stage_forward_loss(petra_stage *stage, int64_t microbatch, const petra_message *in,
-                                      const int32_t *labels, int32_t label_count, petra_message *out,
-                                      petra_loss *loss) {
+petra_status petra_stage_forward(petra_stage *stage, int64_t microbatch, const petra_message *in, const int32_t *labels,
+                                 int32_t label_count, petra_message *out, petra_loss *loss) {
   const petra_target target = {labels, loss};
   petra_record *record;
   petra_streams streams;
-  PETRA_TRY(petra_stage_run(stage, microbatch, false, in, &target, &record, &streams));
-  petra_status status = set_labels(record, labels, label_count);
+  PETRA_TRY(petra_stage_run(stage, microbatch, false, in, labels ? &target : NULL, &record, &streams));
+  petra_status status = labels ? set_labels(record, labels, label_count) : PETRA_OK;
   if (status != PETRA_OK) {
     petra_streams_release(&streams);
     petra_stage_drop(stage, record);

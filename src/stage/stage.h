@@ -85,14 +85,11 @@ int64_t petra_stage_version_read(const petra_stage *stage);
  * written only by upload and download. */
 petra_tensor *petra_stage_tensor(petra_stage *stage, int block, bool statistics, int index);
 
-/* F: out->streams = blocks(in->streams), with batch statistics; running statistics stay. The caller keeps `in`. Not for
- * a stage that has a head, auxiliary or the network's. */
-petra_status petra_stage_forward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out);
-
-/* F of a stage that has a head, if its B is another action; `labels` are all labels of the microbatch. `out` is empty
- * at the network's head. */
-petra_status petra_stage_forward_loss(petra_stage *stage, int64_t microbatch, const petra_message *in,
-                                      const int32_t *labels, int32_t label_count, petra_message *out, petra_loss *loss);
+/* F: out->streams = blocks(in->streams), with batch statistics; running statistics stay. The caller keeps `in`. For a
+ * stage that has a head, auxiliary or the network's, if its B is another action, `labels` are all labels of the
+ * microbatch, and its loss is computed; NULL for others. `out` is empty at the network's head. */
+petra_status petra_stage_forward(petra_stage *stage, int64_t microbatch, const petra_message *in, const int32_t *labels,
+                                 int32_t label_count, petra_message *out, petra_loss *loss);
 
 /* B: from in->gradients (and in->streams if the method inverts; an empty message for a stage that has a head)
  * computes the gradients of the stage's parameters, counted towards the next update, and `out` for the stage below

@@ -58,8 +58,7 @@ static petra_status pass(petra_stage *dry, bool backward, bool fused) {
   if (fused)
     status = petra_stage_loss(dry, 0, &in, labels, &out, &loss);
   else
-    status = head ? petra_stage_forward_loss(dry, 0, &in, labels, count, &out, &loss)
-                  : petra_stage_forward(dry, 0, &in, &out);
+    status = petra_stage_forward(dry, 0, &in, head ? labels : NULL, count, &out, &loss);
   if (status != PETRA_OK || fused || !backward)
     goto done;
   for (int i = 0; i < 2 && !head; i++)
