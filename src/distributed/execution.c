@@ -62,36 +62,9 @@ void petra_execution_destroy(petra_execution *e) {
   if (!e)
     return;
   petra_worker_cost_destroy(e->counting);
-  petra_rank_links_fini(&e->links);
+  petra_rank_links_fini(e);
   petra_loss_relay_destroy(e->relay);
   petra_free(e);
-}
-
-/* --- before the run --- */
-
-/* Warns if the profile was measured on another number of hosts. */
-static petra_status check_hosts(petra_execution *e) {
-  const petra_profile *profile = e->plan->profile;
-  int32_t hosts;
-  if (!profile)
-    return PETRA_OK;
-  PETRA_TRY(petra_ranks_hosts(e->ranks, &hosts));
-  if (profile->hosts > 0 && profile->hosts != hosts)
-    petra_log(PETRA_LOG_WARNING,
-              "%s: was measured on %d host%s, but this run uses %d: its predictions assume other messages and another "
-              "sharing of memory; expected a profile of as many hosts",
-              e->plan->config->cluster.cost.profile, (int)profile->hosts, profile->hosts == 1 ? "" : "s", (int)hosts);
-  return PETRA_OK;
-}
-
-petra_status petra_execution_connect(petra_execution *e, const petra_network *network) {
-  PETRA_TRY(check_hosts(e));
-  return petra_rank_links_init(&e->links, e->placement, e->plan, network->backend,
-                               petra_channel_id(e->plan->stages, PETRA_CHANNEL_LINKS));
-}
-
-const char *petra_execution_link_name(const petra_execution *e) {
-  return e->links.name;
 }
 
 /* --- the end --- */
@@ -112,7 +85,7 @@ petra_status petra_execution_finish(petra_execution *e, petra_status (*drain)(vo
   this_rank->waiting_ns = counts.wait_ns - e->counts_before.wait_ns;
   this_rank->messages = counts.messages_sent - e->counts_before.messages_sent + e->direct_messages;
   this_rank->bytes = counts.bytes_sent - e->counts_before.bytes_sent + e->direct_bytes;
-  return petra_rank_links_close(&e->links);
+  return petra_rank_links_close(e);
 }
 
 int64_t petra_execution_clock_ns(const petra_execution *e) {

@@ -17,8 +17,9 @@ petra_status petra_execution_create(const petra_placement *placement, const petr
                                     petra_execution **out);
 void petra_execution_destroy(petra_execution *execution); /* NULL is allowed */
 
-/* Call this on all ranks, after they agreed and before anything is written. It chooses how messages are sent, and opens
- * the connections for it. */
+/* Call this on all ranks, after they agreed and before anything is written. Rank 0 chooses by cluster.transport how
+ * messages are sent, the same for all, and neighbours connect. PETRA_CONFIG or a failure on all ranks, with one
+ * line. */
 petra_status petra_execution_connect(petra_execution *execution, const petra_network *network);
 const char *petra_execution_link_name(const petra_execution *execution); /* "NCCL 2.28.9" */
 

@@ -17,8 +17,6 @@ typedef enum petra_link_kind {
 } petra_link_kind;
 
 typedef struct petra_rank_links {
-  petra_ranks *ranks; /* borrowed, as the backend is */
-  petra_backend *backend;
   petra_link_kind kind;
   int id;                       /* with MPI_DEVICES: of the channel */
   struct petra_parcel *parcels; /* with MPI_DEVICES: tensors on their way */
@@ -27,27 +25,21 @@ typedef struct petra_rank_links {
   char name[48];                           /* "NCCL 2.28.9", "MPI"; on a GPU "MPI, through host memory" */
 } petra_rank_links;
 
-/* All ranks call this together, after they agreed. Rank 0 chooses by cluster.transport, the same for all, and
- * neighbours connect. `id` is the id of a channel of the progress thread that nobody else uses. PETRA_CONFIG or a
- * failure on all ranks, with one line. Call petra_rank_links_fini even on failure. */
-petra_status petra_rank_links_init(petra_rank_links *links, const petra_placement *placement, const petra_plan *plan,
-                                   petra_backend *backend, int id);
-
 /* Sends and receives tensors from device to device, as in backend/peers.h; the tensors are released when it returns.
  * Not for HOSTS. */
-petra_status petra_rank_links_exchange(petra_rank_links *links, const petra_peer_operation *operations, int count);
+petra_status petra_rank_links_exchange(petra_execution *execution, const petra_peer_operation *operations, int count);
 
 /* Call this before a received tensor is used. `what` names it in messages. */
-petra_status petra_rank_links_await(petra_rank_links *links, petra_tensor *tensor, const char *what);
+petra_status petra_rank_links_await(petra_execution *execution, petra_tensor *tensor, const char *what);
 
 /* Waits for all that is under way, unless the device waits itself. */
-petra_status petra_rank_links_drain(petra_rank_links *links);
+petra_status petra_rank_links_drain(petra_execution *execution);
 
 /* Waits for what is under way. Call this after the training, on all ranks. */
-petra_status petra_rank_links_close(petra_rank_links *links);
+petra_status petra_rank_links_close(petra_execution *execution);
 
 /* Cancels what was not closed. */
-void petra_rank_links_fini(petra_rank_links *links);
+void petra_rank_links_fini(petra_execution *execution);
 
 /* --- transport_peers.c: the part that sends from device to device ---
  * Used (backend/peers.h) if all ranks have such a backend. Every rank goes through the one schedule of all stages, so

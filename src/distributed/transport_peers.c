@@ -31,7 +31,7 @@ static petra_status name(petra_transport_peers *p, int connection, petra_message
 petra_status petra_transport_peers_flush(petra_transport_peers *p) {
   petra_status status = PETRA_OK;
   if (p->count > 0)
-    status = petra_rank_links_exchange(&p->execution->links, p->operations, (int)p->count);
+    status = petra_rank_links_exchange(p->execution, p->operations, (int)p->count);
   p->count = 0;
   while (p->leaving_count > 0)
     petra_message_release(&p->leaving[--p->leaving_count]);
@@ -122,7 +122,7 @@ static petra_status await(const petra_transport_peers *p, const petra_address *a
   petra_address_describe(at, what);
   for (int i = 0; i < PARTS; i++)
     if (*parts[i])
-      PETRA_TRY(petra_rank_links_await(&p->execution->links, *parts[i], what));
+      PETRA_TRY(petra_rank_links_await(p->execution, *parts[i], what));
   return PETRA_OK;
 }
 
@@ -139,7 +139,7 @@ petra_status petra_transport_peers_take(petra_transport_peers *p, const petra_ad
 
 petra_status petra_transport_peers_drain(petra_transport_peers *p) {
   PETRA_TRY(petra_transport_peers_flush(p));
-  return petra_rank_links_drain(&p->execution->links);
+  return petra_rank_links_drain(p->execution);
 }
 
 petra_status petra_transport_peers_create(petra_execution *e, petra_transport *local, petra_transport_peers **out) {

@@ -280,7 +280,6 @@ petra_status petra_execution_transport(petra_execution *e, const petra_network *
   transport_ranks *t;
   petra_status status;
   e->stages = petra_network_stages(network);
-  e->backend = network->backend;
   e->evaluation_images = evaluation ? evaluation->count : 0;
   PETRA_TRY(petra_ranks_clock_origin(e->ranks, &e->origin_ns));
   PETRA_TRY(petra_allocate(&t, 1, sizeof *t));
