@@ -15,7 +15,7 @@ typedef struct petra_execution petra_execution;
  * actions of this rank. The arguments are borrowed. */
 petra_status petra_execution_create(const petra_placement *placement, const petra_plan *plan, petra_rank_times *times,
                                     petra_execution **out);
-void petra_execution_destroy(petra_execution *execution); /* NULL is allowed */
+void petra_execution_destroy(petra_execution *execution); /* after its transport; NULL is allowed */
 
 /* Call this on all ranks, after they agreed and before anything is written. Rank 0 chooses by cluster.transport how
  * messages are sent, the same for all, and neighbours connect. PETRA_CONFIG or a failure on all ranks, with one

@@ -49,26 +49,21 @@ void petra_rank_links_fini(petra_execution *execution);
  * schedule. No rank waits for ever, no host waits for a message, and a rank stores what the schedule requires and
  * nothing more: docs/adr/0018. */
 
-typedef struct petra_transport_peers petra_transport_peers;
-
-/* `local` receives what arrives; borrowed. */
-petra_status petra_transport_peers_create(petra_execution *execution, petra_transport *local,
-                                          petra_transport_peers **out);
-void petra_transport_peers_destroy(petra_transport_peers *peers); /* NULL is allowed */
-
 /* Work as in transport.h: `to` is elsewhere; `at` is here, and its message comes from elsewhere. */
-petra_status petra_transport_peers_post(petra_transport_peers *peers, const petra_address *to, petra_message *message);
-petra_status petra_transport_peers_take(petra_transport_peers *peers, const petra_address *at, petra_message *out);
+petra_status petra_transport_peers_post(petra_execution *execution, const petra_address *to, petra_message *message);
+petra_status petra_transport_peers_take(petra_execution *execution, const petra_address *at, petra_message *out);
 
 /* Call this when the schedule reaches the position at which a stage elsewhere sends this message, of a microbatch, to a
  * stage that is here. */
-petra_status petra_transport_peers_coming(petra_transport_peers *peers, const petra_address *to);
+petra_status petra_transport_peers_coming(petra_execution *execution, const petra_address *to);
 
 /* Passes all operations that were named since to the device, as one group. */
-petra_status petra_transport_peers_flush(petra_transport_peers *peers);
+petra_status petra_transport_peers_flush(petra_execution *execution);
 
 /* Waits until all tensors named so far have arrived: a checkpoint then reads them from the mailboxes. */
-petra_status petra_transport_peers_drain(petra_transport_peers *peers);
+petra_status petra_transport_peers_drain(petra_execution *execution);
+
+void petra_transport_peers_fini(petra_execution *execution);
 
 /* --- transport_ranks.c ---
  * The transport between the ranks of a run. A message for a stage that is here goes by the local transport, any other
@@ -86,7 +81,7 @@ petra_status petra_transport_peers_drain(petra_transport_peers *peers);
  * By arrival there is no such schedule: the executor (executor_ranks.c) looks for messages and for room, and sends
  * only then.
  *
- * With `peers` messages are sent from device to device instead (transport_peers.c). */
+ * With links between devices messages are sent from device to device instead (transport_peers.c). */
 
 /* Counts the messages that an action of any stage takes and sends by the schedule. Call this for every action of all
  * stages, in the order that is the same on all ranks. `before`: the action was done before this transport existed; its
@@ -148,6 +143,12 @@ struct petra_execution {
   unsigned delay_seed, delay_max_us; /* random delays; 0: none */
   petra_executor *executor;          /* of `arrival`, borrowed; else NULL */
   petra_transport *transport;        /* borrowed */
+  petra_transport *local;            /* of the stages that are here; owned by `transport` */
+  /* transport_peers.c: operations that are named, not passed to the device yet; messages of operations that send */
+  petra_peer_operation *operations;
+  int64_t operation_count, operation_capacity;
+  petra_message *leaving;
+  int64_t leaving_count, leaving_capacity;
   int64_t origin_ns;
   petra_progress_thread_counts counts_before; /* before the training */
   petra_execution_times took;

@@ -26,10 +26,9 @@ typedef struct boundary {
 typedef struct transport_ranks {
   petra_transport base;
   petra_execution *execution;
-  petra_transport *local;
-  petra_transport_peers *peers; /* NULL: by channels of the progress thread */
-  bool by_arrival;              /* no order of the actions is known beforehand */
-  boundary *at;                 /* by receiving stage (from 1) and kind of message */
+  bool direct;     /* from device to device; else by channels of the progress thread */
+  bool by_arrival; /* no order of the actions is known beforehand */
+  boundary *at;    /* by receiving stage (from 1) and kind of message */
 } transport_ranks;
 
 static boundary *boundary_of(transport_ranks *t, int32_t stage, petra_message_kind kind) {
@@ -107,9 +106,9 @@ static petra_status send_away(transport_ranks *t, const petra_address *to, petra
 static petra_status post(petra_transport *base, const petra_address *to, petra_message *message) {
   transport_ranks *t = (transport_ranks *)base;
   if (petra_stages_has(&t->execution->stages, to->stage))
-    return t->local->ops->post(t->local, to, message);
-  if (t->peers)
-    return petra_transport_peers_post(t->peers, to, message);
+    return t->execution->local->ops->post(t->execution->local, to, message);
+  if (t->direct)
+    return petra_transport_peers_post(t->execution, to, message);
   petra_status status = send_away(t, to, message);
   petra_message_release(message);
   return status;
@@ -165,10 +164,10 @@ static petra_status take(petra_transport *base, const petra_address *from, petra
   char what[PETRA_ADDRESS_TEXT];
   const void *data;
   size_t size;
-  if (t->peers && !petra_stages_has(&t->execution->stages, sender_of(from)))
-    return petra_transport_peers_take(t->peers, from, out);
-  if (!channel || petra_transport_local_has(t->local, from))
-    return t->local->ops->take(t->local, from, out);
+  if (t->direct && !petra_stages_has(&t->execution->stages, sender_of(from)))
+    return petra_transport_peers_take(t->execution, from, out);
+  if (!channel || petra_transport_local_has(t->execution->local, from))
+    return t->execution->local->ops->take(t->execution->local, from, out);
   PETRA_TRY(petra_channel_take(channel, number_of(t, from), petra_address_describe(from, what), &data, &size));
   return receive(t, from, data, size, out);
 }
@@ -176,29 +175,30 @@ static petra_status take(petra_transport *base, const petra_address *from, petra
 /* Receives all messages that were sent to a stage by the schedule into its mailbox. */
 static petra_status gather(transport_ranks *t, int32_t stage, petra_message_kind kind) {
   const boundary *b = boundary_of(t, stage, kind);
-  while (b->channel && petra_transport_local_count(t->local, stage, kind) < b->sent - b->taken) {
+  while (b->channel && petra_transport_local_count(t->execution->local, stage, kind) < b->sent - b->taken) {
     petra_address address = {.stage = stage, .kind = kind};
     petra_message message;
     const void *data;
     size_t size;
     PETRA_TRY(petra_channel_next(b->channel, "a message for a checkpoint", &address.number, &data, &size));
     PETRA_TRY(receive(t, &address, data, size, &message));
-    PETRA_TRY(t->local->ops->post(t->local, &address, &message));
+    PETRA_TRY(t->execution->local->ops->post(t->execution->local, &address, &message));
   }
   return PETRA_OK;
 }
 
 static petra_status archive(petra_transport *base, int32_t stage, petra_tensor_archive *tensors) {
   transport_ranks *t = (transport_ranks *)base;
-  if (t->peers && !tensors->archive->reading)
-    PETRA_TRY(petra_transport_peers_drain(t->peers));
+  if (t->direct && !tensors->archive->reading)
+    PETRA_TRY(petra_transport_peers_drain(t->execution));
   for (int c = 0; c <= PETRA_MESSAGE_BACKWARD && !tensors->archive->reading; c++)
     PETRA_TRY(gather(t, stage, (petra_message_kind)c));
-  return t->local->ops->archive(t->local, stage, tensors);
+  return t->execution->local->ops->archive(t->execution->local, stage, tensors);
 }
 
 static void destroy(petra_transport *base) {
   transport_ranks *t = (transport_ranks *)base;
+  petra_rank_links_fini(t->execution); /* before tensors on their way are released */
   for (int32_t j = 1; t->at && j <= t->execution->stages.count; j++)
     for (int c = 0; c < PETRA_MESSAGE_KINDS; c++) {
       const petra_address to = {.stage = j, .kind = (petra_message_kind)c};
@@ -208,8 +208,8 @@ static void destroy(petra_transport *base) {
         petra_account_add(petra_stage_account(petra_stages_get(&t->execution->stages, here)), PETRA_MEMORY_MESSAGES,
                           -b->charged);
     }
-  petra_transport_peers_destroy(t->peers);
-  petra_transport_destroy(t->local);
+  petra_transport_peers_fini(t->execution);
+  petra_transport_destroy(t->execution->local);
   petra_free(t->at);
   petra_free(t);
 }
@@ -221,10 +221,10 @@ static petra_status count_sent(transport_ranks *t, int32_t from, int32_t to, pet
   const petra_address address = {to, kind, number};
   b->sent++;
   b->before += before;
-  if (before || !t->peers || petra_stages_has(&t->execution->stages, from) ||
+  if (before || !t->direct || petra_stages_has(&t->execution->stages, from) ||
       !petra_stages_has(&t->execution->stages, to))
     return PETRA_OK;
-  return petra_transport_peers_coming(t->peers, &address);
+  return petra_transport_peers_coming(t->execution, &address);
 }
 
 petra_status petra_transport_ranks_count(petra_transport *base, const petra_program_options *program,
@@ -256,7 +256,7 @@ bool petra_transport_ranks_room(petra_transport *base, int32_t stage, petra_mess
 
 petra_status petra_transport_ranks_step(petra_transport *base) {
   const transport_ranks *t = (transport_ranks *)base;
-  return t->peers ? petra_transport_peers_flush(t->peers) : PETRA_OK;
+  return t->direct ? petra_transport_peers_flush(t->execution) : PETRA_OK;
 }
 
 /* Opens the channel of messages from one stage to a neighbour, if exactly one of them is here. */
@@ -266,7 +266,7 @@ static petra_status open_channel(transport_ranks *t, int32_t from, int32_t to, p
   const int id = (int)(b - t->at);
   const size_t capacity = b->capacity = sizeof(petra_message_shapes) + (size_t)bytes;
   const bool out = petra_stages_has(&e->stages, from);
-  if (out == petra_stages_has(&e->stages, to) || t->peers)
+  if (out == petra_stages_has(&e->stages, to) || t->direct)
     return PETRA_OK;
   return out ? petra_channel_open_out(e->ranks->progress, e->placement->rank_of[to - 1], id, capacity, &b->channel)
              : petra_channel_open_in(e->ranks->progress, e->placement->rank_of[from - 1], id, capacity, &b->channel);
@@ -283,10 +283,11 @@ petra_status petra_execution_transport(petra_execution *e, const petra_network *
   e->evaluation_images = evaluation ? evaluation->count : 0;
   PETRA_TRY(petra_ranks_clock_origin(e->ranks, &e->origin_ns));
   PETRA_TRY(petra_allocate(&t, 1, sizeof *t));
-  *t = (transport_ranks){.base.ops = &ops, .execution = e, .by_arrival = e->plan->method.program->arrival};
-  PETRA_TRY_GOTO(status, petra_transport_local_create(&e->stages, &t->local), fail);
-  if (e->links.kind != PETRA_LINKS_HOSTS)
-    PETRA_TRY_GOTO(status, petra_transport_peers_create(e, t->local, &t->peers), fail);
+  *t = (transport_ranks){.base.ops = &ops,
+                         .execution = e,
+                         .direct = e->links.kind != PETRA_LINKS_HOSTS,
+                         .by_arrival = e->plan->method.program->arrival};
+  PETRA_TRY_GOTO(status, petra_transport_local_create(&e->stages, &e->local), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&t->at, (size_t)stages * PETRA_MESSAGE_KINDS, sizeof *t->at), fail);
   for (int32_t j = 1; j < stages; j++) {
     petra_stage_summary below, above;
