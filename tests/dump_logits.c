@@ -4,7 +4,6 @@
  * labels L, classes C; then the samples, the labels (N, L) and the logits (N, L, C). For tests/cli/weights_torch.py. The last stage
  * has to be the head alone. */
 #include "backend/backend.h"
-#include "exec/feed.h"
 #include "exec/network.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "data/loader.h"
 #include "data/data_sets.h"
-#include "exec/feed.h"
+#include "exec/network.h"
 #include "harness.h"
 #include "io/data_file.h"
 

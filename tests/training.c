@@ -4,7 +4,7 @@
 #include "backend/backend.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/feed.h"
+#include "exec/network.h"
 #include "golden_data.h"
 #include "io/weights.h"
 #include "stage/stage_private.h"

@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "backend/tensor.h"
-#include "exec/feed.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
 # src/exec: what runs a schedule on tensors: stages of a network, workers, transports, evaluation.
 libpetra_a_SOURCES += \
 	src/exec/evaluation.c src/exec/evaluation.h \
-	src/exec/feed.c src/exec/feed.h \
+	src/exec/feed.c \
 	src/exec/network.c src/exec/network.h \
 	src/exec/network_weights.c \
 	src/exec/pipeline.h \

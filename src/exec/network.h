@@ -40,6 +40,11 @@ petra_stages petra_network_stages(const petra_network *network);
  * training data, only whole batches, the part of its replica. Microbatches [first, end). */
 petra_loader_options petra_network_loader(const petra_network *network, int64_t first, int64_t end);
 
+/* Creates a tensor with the batch's samples, of the batch's shape: an activation of images, a sequence of tokens. A
+ * batch of bytes needs a backend that takes images. `account` may be NULL. Fails as the backend does. */
+petra_status petra_batch_upload(petra_backend *backend, const petra_batch *batch, petra_account *account,
+                                petra_memory_category category, petra_tensor **out);
+
 /* Creates the backend of the plan's config, with one lane per group of threads (setup/placement.h). `ranks` are the
  * processes of the run; NULL: only this one. */
 petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ranks, petra_backend **out);

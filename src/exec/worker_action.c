@@ -49,10 +49,10 @@ static petra_status report_read(const petra_worker_stage *worker, int64_t m, con
 /* Stage 1 reads the training data. */
 static petra_status read_input(petra_worker_stage *worker, int64_t m, petra_message *out) {
   petra_batch *batch;
-  PETRA_TRY(petra_feed_input(&worker->feed, m, petra_stage_account(petra_worker_stage_of(worker, 1)),
-                             &out->streams.tensor[0], &batch));
+  PETRA_TRY(petra_feed_input(worker, m, petra_stage_account(petra_worker_stage_of(worker, 1)), &out->streams.tensor[0],
+                             &batch));
   petra_status status = report_read(worker, m, out->streams.tensor[0], batch);
-  petra_loader_give_back(worker->feed.loader, batch);
+  petra_loader_give_back(worker->pipeline->loader, batch);
   return status;
 }
 
@@ -68,7 +68,7 @@ static petra_status prepare_forward(petra_worker_stage *worker, petra_task *task
   }
   if (!has_loss(worker, a))
     return PETRA_OK;
-  PETRA_TRY(petra_feed_labels(&worker->feed, a->stage, a->microbatch, &row));
+  PETRA_TRY(petra_feed_labels(worker, a->stage, a->microbatch, &row));
   task->labels = *row;
   return PETRA_OK;
 }
@@ -208,7 +208,7 @@ petra_status petra_losses_put_off(petra_worker_stage *worker) {
 /* --- conclude --- */
 
 static petra_status conclude_loss(petra_worker_stage *worker, petra_task *task) {
-  petra_feed_drop_labels(&worker->feed, task->action.stage, task->action.microbatch);
+  petra_feed_drop_labels(worker, task->action.stage, task->action.microbatch);
   return report_loss(worker, task);
 }
 

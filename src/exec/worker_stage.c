@@ -64,12 +64,6 @@ petra_status petra_worker_stage_create(const petra_pipeline *pipeline, const pet
   worker->backend = network->backend;
   worker->stages = stages;
   worker->plan = network->plan;
-  worker->feed = (petra_feed){.backend = network->backend,
-                              .loader = pipeline->loader,
-                              .classes = network->plan->model.classes,
-                              .input = petra_stages_has(&stages, 1),
-                              .stages = stages,
-                              .local = program->local};
   petra_status status = petra_group_init(worker);
   worker->epochs = (program->microbatches - 1) / program->batches + 1;
   if (status == PETRA_OK && program->local)
@@ -85,7 +79,7 @@ void petra_worker_stage_destroy(petra_worker *base) {
   petra_worker_stage *worker = (petra_worker_stage *)base;
   if (!worker)
     return;
-  petra_feed_fini(&worker->feed);
+  petra_feed_fini(worker);
   petra_evaluations_destroy(worker);
   petra_group_fini(worker);
   petra_free(worker->local);
@@ -117,7 +111,7 @@ static petra_status archive_losses(petra_worker_stage *worker, int32_t stage, pe
 petra_status petra_worker_stage_archive(petra_worker *base, petra_archive *archive, int64_t read) {
   petra_worker_stage *worker = (petra_worker_stage *)base;
   if (archive->reading)
-    worker->feed.read = read;
+    worker->read = read;
   return petra_evaluations_archive(worker, archive);
 }
 
@@ -127,7 +121,7 @@ petra_status petra_worker_stage_archive_stage(petra_worker *base, int32_t stage,
   PETRA_TRY(petra_stage_archive(petra_worker_stage_of(worker, stage), tensors));
   PETRA_TRY(transport->ops->archive(transport, stage, tensors));
   PETRA_TRY(petra_evaluations_archive_stage(worker, stage, tensors));
-  PETRA_TRY(petra_feed_archive(&worker->feed, stage, tensors));
+  PETRA_TRY(petra_feed_archive(worker, stage, tensors));
   return archive_losses(worker, stage, tensors->archive);
 }
 

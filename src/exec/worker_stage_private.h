@@ -4,7 +4,6 @@
 
 #include "base/threads.h"
 #include "backend/tensor.h"
-#include "exec/feed.h"
 #include "exec/pipeline.h"
 
 /* A loss that was not reported yet; images 0: none. It is reported with the next one, so that the host prepares a
@@ -21,6 +20,14 @@ typedef struct petra_pending petra_pending;
 typedef struct petra_stage_losses {
   double loss, top1, labels;
 } petra_stage_losses;
+
+/* The labels of a microbatch, for one stage. */
+typedef struct petra_label_row {
+  int32_t stage;
+  int64_t microbatch;
+  int32_t count;
+  int32_t *labels;
+} petra_label_row;
 
 /* An action in progress. */
 typedef struct petra_task {
@@ -51,7 +58,9 @@ typedef struct petra_worker_stage {
   petra_backend *backend;
   petra_stages stages;
   const petra_plan *plan;
-  petra_feed feed;
+  int64_t read;             /* microbatches read so far by the loader, if there is one */
+  petra_label_row *waiting; /* labels of microbatches that were read and have no loss of the stage yet, in no order */
+  int64_t waiting_count, waiting_capacity;
   petra_pending *evaluations;
   petra_stage_losses *local; /* in a local program: of every stage, from 0, in every epoch; else NULL */
   int64_t epochs;            /* with a training loss */
@@ -74,6 +83,25 @@ static inline petra_stage *petra_worker_stage_of(const petra_worker_stage *worke
 static inline bool petra_worker_stage_is_last(const petra_worker_stage *worker, int32_t stage) {
   return stage == worker->stages.count;
 }
+
+/* --- feed.c --- */
+
+void petra_feed_fini(petra_worker_stage *worker);
+
+/* Reads microbatch `microbatch`, which must be the next one: its samples become a new tensor that counts as a message
+ * of `account`. The caller owns *batch until petra_loader_give_back(worker->pipeline->loader, ...). */
+petra_status petra_feed_input(petra_worker_stage *worker, int64_t microbatch, petra_account *account,
+                              petra_tensor **input, petra_batch **batch);
+
+/* Returns the labels of a microbatch for a stage with a loss, which stay until they are dropped; reads them if stage 1
+ * is elsewhere. PETRA_INTERNAL, logged, if they are not there. */
+petra_status petra_feed_labels(petra_worker_stage *worker, int32_t stage, int64_t microbatch,
+                               const petra_label_row **out);
+void petra_feed_drop_labels(petra_worker_stage *worker, int32_t stage, int64_t microbatch);
+
+/* Reads or writes the labels that wait for a stage, in a checkpoint; does nothing for a stage without a loss.
+ * tensors->read says how far stage 1 has read. */
+petra_status petra_feed_archive(petra_worker_stage *worker, int32_t stage, const petra_tensor_archive *tensors);
 
 /* --- worker_action.c: the parts of an action, in this order --- */
 
