@@ -14,13 +14,6 @@ struct petra_pending {
   petra_snapshot *snapshots[]; /* per stage; NULL: elsewhere, or not there yet */
 };
 
-static void destroy_pending(petra_pending *evaluation, int32_t stages) {
-  for (int32_t j = 0; j < stages; j++)
-    petra_snapshot_destroy(evaluation->snapshots[j]);
-  petra_evaluator_destroy(evaluation->evaluator);
-  petra_free(evaluation);
-}
-
 /* Finds the evaluation at a microbatch, or creates it. */
 static petra_status find_pending(petra_worker_stage *worker, int64_t m, petra_pending ***out) {
   petra_pending **link = &worker->evaluations;
@@ -39,7 +32,10 @@ static petra_status find_pending(petra_worker_stage *worker, int64_t m, petra_pe
 static void drop_evaluation(petra_worker_stage *worker, petra_pending **link) {
   petra_pending *evaluation = *link;
   *link = evaluation->next;
-  destroy_pending(evaluation, worker->stages.count);
+  for (int32_t j = 0; j < worker->stages.count; j++)
+    petra_snapshot_destroy(evaluation->snapshots[j]);
+  petra_evaluator_destroy(evaluation->evaluator);
+  petra_free(evaluation);
 }
 
 static petra_evaluation_options evaluation_of(const petra_worker_stage *worker) {
@@ -113,11 +109,8 @@ petra_status petra_worker_stage_evaluate(petra_worker *base, bool *ended) {
 }
 
 void petra_evaluations_destroy(petra_worker_stage *worker) {
-  while (worker->evaluations) {
-    petra_pending *evaluation = worker->evaluations;
-    worker->evaluations = evaluation->next;
-    destroy_pending(evaluation, worker->stages.count);
-  }
+  while (worker->evaluations)
+    drop_evaluation(worker, &worker->evaluations);
 }
 
 /* --- checkpoints --- */

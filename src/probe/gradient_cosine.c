@@ -26,8 +26,7 @@ petra_status petra_products_compute(const petra_compute *compute, const petra_te
   petra_products sums;
   petra_tensor *apart;
   petra_status status;
-  PETRA_TRY(petra_tensor_create(backend, tensors[0]->kind, tensors[0]->shape, compute->account, PETRA_MEMORY_WORKSPACE,
-                                &apart));
+  PETRA_TRY(petra_compute_like(compute, tensors[0], PETRA_MEMORY_WORKSPACE, &apart));
   for (int g = 0; g < PETRA_GRADIENTS; g++)
     PETRA_TRY_GOTO(status, petra_op_dot(backend, tensors[g], tensors[g], &sums.square[g]), done);
   for (int p = 0; p < PETRA_PAIRS; p++) {
@@ -68,29 +67,24 @@ double petra_products_measure(const petra_products *products, petra_measure meas
   return NAN;
 }
 
-/* Adds the squares of `found - truth` and of `truth`. */
-static petra_status add_squares(const petra_compute *compute, const petra_tensor *found, const petra_tensor *truth,
-                                double *difference, double *whole) {
-  petra_backend *backend = compute->backend;
-  petra_tensor *apart;
-  double square = 0, of_truth = 0;
-  petra_status status;
-  PETRA_TRY(petra_tensor_create(backend, truth->kind, truth->shape, compute->account, PETRA_MEMORY_WORKSPACE, &apart));
-  PETRA_TRY_GOTO(status, distance(backend, found, truth, apart, &square), done);
-  PETRA_TRY_GOTO(status, petra_op_dot(backend, truth, truth, &of_truth), done);
-  *difference += square;
-  *whole += of_truth;
-done:
-  petra_tensor_release(&apart);
-  return status;
-}
-
 petra_status petra_probe_distance(const petra_compute *compute, const petra_streams *found, const petra_streams *truth,
                                   double *out) {
   double difference = 0, whole = 0;
-  for (int i = 0; i < 2; i++)
-    if (truth->tensor[i])
-      PETRA_TRY(add_squares(compute, found->tensor[i], truth->tensor[i], &difference, &whole));
+  for (int i = 0; i < 2; i++) {
+    const petra_tensor *expected = truth->tensor[i];
+    petra_tensor *apart;
+    double square = 0, of_truth = 0;
+    if (!expected)
+      continue;
+    PETRA_TRY(petra_compute_like(compute, expected, PETRA_MEMORY_WORKSPACE, &apart));
+    petra_status status = distance(compute->backend, found->tensor[i], expected, apart, &square);
+    if (status == PETRA_OK)
+      status = petra_op_dot(compute->backend, expected, expected, &of_truth);
+    petra_tensor_release(&apart);
+    PETRA_TRY(status);
+    difference += square;
+    whole += of_truth;
+  }
   *out = sqrt(difference / whole);
   return PETRA_OK;
 }

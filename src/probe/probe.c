@@ -98,14 +98,18 @@ static petra_status done(petra_stage_observer *observer) {
 
 /* --- the actions of the stages here --- */
 
+/* Returns the data of a microbatch for the replica that reports; NULL if the microbatch is not probed. */
+static petra_probe_part *part_of(const petra_probe_input *from, int64_t microbatch) {
+  petra_probe_window *window = petra_probe_find(from->probe, microbatch);
+  return window ? &petra_probe_slot_of(window, microbatch)->parts[from->index] : NULL;
+}
+
 static petra_status read(petra_stage_observer *observer, int64_t microbatch, const petra_tensor *images,
                          const int32_t *labels, int32_t count) {
-  const petra_probe_input *from = (petra_probe_input *)observer;
-  petra_probe *probe = from->probe;
-  petra_probe_window *window = petra_probe_find(probe, microbatch);
-  if (!window)
+  petra_probe *probe = ((petra_probe_input *)observer)->probe;
+  petra_probe_part *part = part_of((petra_probe_input *)observer, microbatch);
+  if (!part)
     return PETRA_OK;
-  petra_probe_part *part = &petra_probe_slot_of(window, microbatch)->parts[from->index];
   PETRA_TRY(petra_allocate(&part->labels, (size_t)count, sizeof *part->labels));
   part->label_count = count;
   memcpy(part->labels, labels, (size_t)count * sizeof *labels);
@@ -114,13 +118,12 @@ static petra_status read(petra_stage_observer *observer, int64_t microbatch, con
 }
 
 static petra_status input(petra_stage_observer *observer, int32_t stage, int64_t microbatch, const petra_streams *in) {
-  const petra_probe_input *from = (petra_probe_input *)observer;
-  petra_probe *probe = from->probe;
-  petra_probe_window *window = petra_probe_find(probe, microbatch);
-  if (!window || petra_program_fused(&probe->plan->program, stage) ||
+  petra_probe *probe = ((petra_probe_input *)observer)->probe;
+  petra_probe_part *part = part_of((petra_probe_input *)observer, microbatch);
+  if (!part || petra_program_fused(&probe->plan->program, stage) ||
       !petra_stage_reconstructs(petra_stages_get(&probe->stages_here, stage)))
     return PETRA_OK;
-  petra_streams *kept = &petra_probe_slot_of(window, microbatch)->parts[from->index].inputs[stage - 1];
+  petra_streams *kept = &part->inputs[stage - 1];
   for (int i = 0; i < 2; i++)
     if (in->tensor[i])
       PETRA_TRY(petra_compute_copy(&probe->compute, in->tensor[i], PETRA_MEMORY_INPUT_BUFFER, &kept->tensor[i]));
@@ -148,7 +151,7 @@ static petra_status reconstructed(petra_stage_observer *observer, int32_t stage,
   petra_probe_window *window = petra_probe_find(probe, microbatch);
   if (!window)
     return PETRA_OK;
-  petra_streams *truth = &petra_probe_slot_of(window, microbatch)->parts[from->index].inputs[stage - 1];
+  petra_streams *truth = &part_of(from, microbatch)->inputs[stage - 1];
   double error;
   if (!truth->tensor[0])
     return PETRA_OK;

@@ -319,27 +319,10 @@ static petra_status archive_versions(petra_stage *stage, petra_tensor_archive *t
   return PETRA_OK;
 }
 
-/* When reading: checks that a record has what its rule keeps, and nothing else. `forms`: before and after its B. */
-static petra_status check_record(const petra_stage *stage, petra_tensor_archive *tensors, petra_record *record,
-                                 const record_forms forms[2]) {
-  const record_forms *form = &forms[record->backward];
-  petra_archive *archive = tensors->archive;
-  if (!form->block)
-    return petra_archive_refuse(archive, "about", "its B was %sdone", record->backward ? "" : "not ");
-  for (int b = 0; b < stage->blocks; b++) {
-    petra_tensor **members[PETRA_RECORD_TENSORS];
-    char name[32];
-    snprintf(name, sizeof name, "block-%02d", b + 1);
-    petra_record_members(record, b, members);
-    PETRA_TRY(petra_tensor_archive_check(tensors, name, members, form->block[b], PETRA_RECORD_TENSORS));
-  }
-  if (record->holds != form->holds)
-    return petra_archive_refuse(archive, "about", "it holds %s version", record->holds ? "a" : "no");
-  return petra_archive_within(archive, "about", "labels", record->label_count, form->labels * (int64_t)tensors->images,
-                              form->labels * (int64_t)tensors->images);
-}
-
-static petra_status archive_record(const petra_stage *stage, petra_tensor_archive *tensors, petra_record *record) {
+/* When reading, also checks that the record has what its rule keeps, and nothing else. `forms`: before and after its
+ * B. */
+static petra_status archive_record(const petra_stage *stage, petra_tensor_archive *tensors, petra_record *record,
+                                   const record_forms forms[2]) {
   int64_t about[5] = {record->microbatch, record->version, record->holds, record->backward, record->label_count};
   petra_archive *archive = tensors->archive;
   PETRA_TRY(petra_archive_integers(archive, "about", about, 5));
@@ -358,25 +341,25 @@ static petra_status archive_record(const petra_stage *stage, petra_tensor_archiv
   if (record->label_count > 0)
     PETRA_TRY(
         petra_labels_archive(archive, "labels", stage->options.model->classes, record->label_count, &record->labels));
+  const record_forms *form = &forms[record->backward];
+  if (archive->reading && !form->block)
+    return petra_archive_refuse(archive, "about", "its B was %sdone", record->backward ? "" : "not ");
   for (int b = 0; b < stage->blocks; b++) {
     petra_tensor **members[PETRA_RECORD_TENSORS];
     char name[32];
     snprintf(name, sizeof name, "block-%02d", b + 1);
     petra_record_members(record, b, members);
     PETRA_TRY(petra_tensor_archive_references(tensors, name, members, PETRA_RECORD_TENSORS));
+    if (archive->reading)
+      PETRA_TRY(petra_tensor_archive_check(tensors, name, members, form->block[b], PETRA_RECORD_TENSORS));
     record->block[b].graph.defer = record->backward;
   }
-  return PETRA_OK;
-}
-
-/* Reads or writes the records, each in its group; `forms` is used when reading. */
-static petra_status archive_record_group(const petra_stage *stage, petra_tensor_archive *tensors, int64_t number,
-                                         petra_record *record, const record_forms forms[2]) {
-  PETRA_TRY(petra_archive_enter(tensors->archive, "microbatch-%lld", (long long)number));
-  petra_status status = archive_record(stage, tensors, record);
-  if (status == PETRA_OK && tensors->archive->reading)
-    status = check_record(stage, tensors, record, forms);
-  return petra_archive_leave(tensors->archive, status);
+  if (!archive->reading)
+    return PETRA_OK;
+  if (record->holds != form->holds)
+    return petra_archive_refuse(archive, "about", "it holds %s version", record->holds ? "a" : "no");
+  const int64_t labels = form->labels * (int64_t)tensors->images;
+  return petra_archive_within(archive, "about", "labels", record->label_count, labels, labels);
 }
 
 /* Gets what records may hold before and after their B: the last stage's B is usually one action with F, and if B is
@@ -405,7 +388,8 @@ static petra_status archive_records(petra_stage *stage, petra_tensor_archive *te
       PETRA_TRY_GOTO(status, petra_records_add(records, stage->options.number, -1 - r, &record), done);
     else
       record = records->live[r];
-    PETRA_TRY_GOTO(status, archive_record_group(stage, tensors, r, record, forms), done);
+    PETRA_TRY_GOTO(status, petra_archive_enter(archive, "microbatch-%lld", (long long)r), done);
+    PETRA_TRY_GOTO(status, petra_archive_leave(archive, archive_record(stage, tensors, record, forms)), done);
   }
   records->count_max = (int)counts[1];
   if (archive->reading)

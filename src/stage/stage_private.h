@@ -80,8 +80,8 @@ petra_status petra_versions_keep(petra_versions *versions, const petra_compute *
 /* Adds an old version with empty sets at the end of the list, for a checkpoint to fill. */
 petra_status petra_versions_add(petra_versions *versions, int64_t number, int holders);
 
-/* Returns the sets of an old version, one per block; NULL if it is not kept. */
-const petra_tensor_set *petra_versions_find(const petra_versions *versions, int64_t number);
+/* Returns an old version; NULL if it is not kept. */
+petra_version *petra_versions_find(const petra_versions *versions, int64_t number);
 
 /* --- the stage --- */
 

@@ -13,7 +13,7 @@ static void release_sets(const petra_versions *versions, petra_tensor_set *sets)
   petra_free(sets);
 }
 
-static petra_version *find(const petra_versions *versions, int64_t number) {
+petra_version *petra_versions_find(const petra_versions *versions, int64_t number) {
   for (int i = 0; i < versions->count; i++)
     if (versions->old[i].number == number)
       return &versions->old[i];
@@ -21,7 +21,7 @@ static petra_version *find(const petra_versions *versions, int64_t number) {
 }
 
 void petra_versions_hold(petra_versions *versions, int64_t number, int64_t latest) {
-  petra_version *version = find(versions, number);
+  petra_version *version = petra_versions_find(versions, number);
   assert(number == latest || version);
   if (number == latest)
     versions->latest_holders++;
@@ -30,7 +30,7 @@ void petra_versions_hold(petra_versions *versions, int64_t number, int64_t lates
 }
 
 void petra_versions_release(petra_versions *versions, int64_t number, int64_t latest) {
-  petra_version *version = find(versions, number);
+  petra_version *version = petra_versions_find(versions, number);
   assert(number == latest ? versions->latest_holders > 0 : version != NULL);
   if (number == latest) {
     versions->latest_holders--;
@@ -65,11 +65,6 @@ fail:
   release_sets(versions, copy);
   versions->count--;
   return status;
-}
-
-const petra_tensor_set *petra_versions_find(const petra_versions *versions, int64_t number) {
-  const petra_version *version = find(versions, number);
-  return version ? version->sets : NULL;
 }
 
 /* --- records of microbatches --- */

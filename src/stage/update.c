@@ -24,11 +24,11 @@ static const petra_tensor_set *latest(const petra_stage *stage, petra_weights we
 
 petra_status petra_stage_weights(const petra_stage *stage, petra_weights weights, int64_t version, int b,
                                  const petra_tensor_set **out) {
-  const petra_tensor_set *sets = petra_versions_find(&stage->versions, version);
-  if (version != stage->updates && !sets)
+  const petra_version *old = petra_versions_find(&stage->versions, version);
+  if (version != stage->updates && !old)
     return petra_fail(PETRA_INTERNAL, "stage %d: the weights after %lld updates are gone", stage->options.number,
                       (long long)version);
-  *out = version == stage->updates ? latest(stage, weights, b) : &sets[b];
+  *out = version == stage->updates ? latest(stage, weights, b) : &old->sets[b];
   return PETRA_OK;
 }
 
