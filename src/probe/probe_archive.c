@@ -71,7 +71,7 @@ static petra_status archive_windows(petra_probe *probe, petra_tensor_archive *te
                                   (long long)first);
     if (archive->reading) {
       PETRA_TRY(petra_probe_open(probe, first, &window));
-      petra_probe_release_sums(probe, window); /* these are in the parts of the stages */
+      petra_probe_release_sums(window, 0, probe->model->block_count); /* these are in the parts of the stages */
     }
     PETRA_TRY(petra_archive_enter(archive, "window-%lld", (long long)i));
     PETRA_TRY(petra_archive_leave(archive, archive_window(probe, tensors, window)));

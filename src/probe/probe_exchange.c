@@ -28,21 +28,6 @@ typedef struct streams_head {
   int32_t labels;
 } streams_head;
 
-static int keys_of(const petra_probe *probe, petra_probe_message kind) {
-  switch (kind) {
-  case PETRA_PROBE_UP:
-  case PETRA_PROBE_DOWN:
-    return probe->plan->partition.stages;
-  case PETRA_PROBE_MEAN:
-    return probe->replicas;
-  case PETRA_PROBE_FOUND:
-    return probe->replicas * probe->network->placement->places;
-  case PETRA_PROBE_MESSAGES:
-    break;
-  }
-  return 0;
-}
-
 /* Every stage has a channel up and one down. The processes with the same stages of all replicas share one number, and
  * so do all processes that send to rank 0. */
 static int channel_of(const petra_probe *probe, petra_probe_message kind, int key) {
@@ -258,10 +243,14 @@ static petra_status open_others(petra_probe *probe) {
 }
 
 petra_status petra_probe_exchange_open(petra_probe *probe) {
+  const int stages = probe->stages, ranks = probe->replicas * probe->network->placement->places;
+  const int keys[] = {[PETRA_PROBE_UP] = stages,
+                      [PETRA_PROBE_DOWN] = stages,
+                      [PETRA_PROBE_MEAN] = probe->replicas,
+                      [PETRA_PROBE_FOUND] = ranks};
   PETRA_TRY(petra_allocate(&probe->exchange, 1, sizeof *probe->exchange));
   for (int c = 0; c < PETRA_PROBE_MESSAGES; c++)
-    PETRA_TRY(petra_allocate(&probe->exchange->ends[c], (size_t)keys_of(probe, (petra_probe_message)c),
-                             sizeof *probe->exchange->ends[c]));
+    PETRA_TRY(petra_allocate(&probe->exchange->ends[c], (size_t)keys[c], sizeof *probe->exchange->ends[c]));
   PETRA_TRY(open_boundaries(probe));
   return open_others(probe);
 }

@@ -150,9 +150,9 @@ bool petra_probe_slot_is_complete(const petra_probe *probe, const petra_probe_sl
 bool petra_probe_is_complete(const petra_probe *probe, const petra_probe_window *window, int32_t stage);
 petra_status petra_probe_open(petra_probe *probe, int64_t first, petra_probe_window **out);
 
-/* Releases the sums of gradients of a window and keeps their arrays. A window that is read gets its remaining sums from
- * the parts of its stages, so a resumed run needs no more memory than the run before. */
-void petra_probe_release_sums(const petra_probe *probe, petra_probe_window *window);
+/* Releases the sums of gradients of blocks of a window and keeps their arrays. A window that is read gets its remaining
+ * sums from the parts of its stages, so a resumed run needs no more memory than the run before. */
+void petra_probe_release_sums(petra_probe_window *window, int first, int end);
 void petra_probe_close(petra_probe *probe, petra_probe_window *window);
 /* Releases what only the references of a microbatch need. */
 void petra_probe_slot_release(const petra_probe *probe, petra_probe_slot *slot);

@@ -56,12 +56,6 @@ static petra_status compare(petra_probe *probe, petra_probe_window *window, int3
   return PETRA_OK;
 }
 
-static void release_sums(const petra_probe *probe, petra_probe_window *window, int32_t j) {
-  for (int g = 0; g < PETRA_GRADIENTS; g++)
-    for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++)
-      petra_tensor_set_release(&window->sums[g][b]);
-}
-
 /* A process without the stage marks it as compared as soon as it is complete. */
 static petra_status compare_due(petra_probe *probe, petra_probe_window *window) {
   if (petra_probe_waves_have(probe, window))
@@ -74,7 +68,7 @@ static petra_status compare_due(petra_probe *probe, petra_probe_window *window) 
       continue;
     PETRA_TRY(compare(probe, window, j));
     if (!probe->plan->config->probe.gradients)
-      release_sums(probe, window, j);
+      petra_probe_release_sums(window, petra_probe_first(probe, j), petra_probe_end(probe, j));
   }
   return PETRA_OK;
 }

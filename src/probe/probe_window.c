@@ -46,16 +46,16 @@ static void free_slot(const petra_probe *probe, petra_probe_slot *slot) {
   petra_free(slot->end_to_end);
 }
 
-void petra_probe_release_sums(const petra_probe *probe, petra_probe_window *window) {
+void petra_probe_release_sums(petra_probe_window *window, int first, int end) {
   for (int g = 0; g < PETRA_GRADIENTS; g++)
-    for (int b = 0; window->sums[g] && b < probe->model->block_count; b++)
+    for (int b = first; window->sums[g] && b < end; b++)
       petra_tensor_set_release(&window->sums[g][b]);
 }
 
 static void free_window(petra_probe *probe, petra_probe_window *window) {
   for (int64_t s = 0; window->slots && s < probe->accumulate; s++)
     free_slot(probe, &window->slots[s]);
-  petra_probe_release_sums(probe, window);
+  petra_probe_release_sums(window, 0, probe->model->block_count);
   for (int g = 0; g < PETRA_GRADIENTS; g++)
     petra_free(window->sums[g]);
   petra_free(window->errors);
