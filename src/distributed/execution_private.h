@@ -57,11 +57,9 @@ petra_status petra_transport_peers_take(petra_execution *execution, const petra_
  * stage that is here. */
 petra_status petra_transport_peers_coming(petra_execution *execution, const petra_address *to);
 
-/* Passes all operations that were named since to the device, as one group. */
+/* Passes all operations that were named since, if there are any, to the device, as one group. Call this when all
+ * actions of a group are done. */
 petra_status petra_transport_peers_flush(petra_execution *execution);
-
-/* Waits until all tensors named so far have arrived: a checkpoint then reads them from the mailboxes. */
-petra_status petra_transport_peers_drain(petra_execution *execution);
 
 void petra_transport_peers_fini(petra_execution *execution);
 
@@ -86,20 +84,16 @@ void petra_transport_peers_fini(petra_execution *execution);
 /* Counts the messages that an action of any stage takes and sends by the schedule. Call this for every action of all
  * stages, in the order that is the same on all ranks. `before`: the action was done before this transport existed; its
  * messages are in the checkpoint that the receiver reads. */
-petra_status petra_transport_ranks_count(petra_transport *transport, const petra_program_options *program,
-                                         const petra_action *action, bool before);
-
-/* Call this when all actions of a group are done. */
-petra_status petra_transport_ranks_step(petra_transport *transport);
+petra_status petra_transport_ranks_count(petra_execution *execution, const petra_action *action, bool before);
 
 /* By arrival: returns the first message from another rank that waits for a stage here, as of the last
  * petra_progress_thread_look, and the time of its arrival (base/clock.h); false if there is none. */
-bool petra_transport_ranks_first(petra_transport *transport, int32_t stage, petra_message_kind kind, int64_t *number,
+bool petra_transport_ranks_first(petra_execution *execution, int32_t stage, petra_message_kind kind, int64_t *number,
                                  int64_t *came_ns);
 
 /* By arrival: returns true if `post` to a stage elsewhere would not wait. A backward message waits only for one of the
  * two buffers of its channel. */
-bool petra_transport_ranks_room(petra_transport *transport, int32_t stage, petra_message_kind kind);
+bool petra_transport_ranks_room(petra_execution *execution, int32_t stage, petra_message_kind kind);
 
 /* --- loss_relay.c ---
  * Sends the losses and evaluations of a run from the process with the last stage (of each replica) to the observers of
@@ -142,8 +136,10 @@ struct petra_execution {
   petra_observer *actions;
   unsigned delay_seed, delay_max_us; /* random delays; 0: none */
   petra_executor *executor;          /* of `arrival`, borrowed; else NULL */
-  petra_transport *transport;        /* borrowed */
-  petra_transport *local;            /* of the stages that are here; owned by `transport` */
+  petra_transport transport;         /* transport_ranks.c; of the pipeline, which destroys it */
+  bool direct;                       /* it sends from device to device, not by channels of the progress thread */
+  struct petra_boundary *boundaries; /* by receiving stage (from 1) and kind of message */
+  petra_transport *local;            /* of the stages that are here; destroyed with `transport` */
   /* transport_peers.c: operations that are named, not passed to the device yet; messages of operations that send */
   petra_peer_operation *operations;
   int64_t operation_count, operation_capacity;

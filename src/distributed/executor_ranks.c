@@ -110,7 +110,7 @@ static arrived first_message(const executor_arrival *x, int32_t stage, bool back
     return x->source.offered < x->limit && !x->awaits_position && petra_arrival_offers(&x->source, x->program)
                ? (arrived){x->source.offered, x->free_since_ns}
                : found;
-  petra_transport_ranks_first(x->execution->transport, stage, backward ? PETRA_MESSAGE_BACKWARD : PETRA_MESSAGE_FORWARD,
+  petra_transport_ranks_first(x->execution, stage, backward ? PETRA_MESSAGE_BACKWARD : PETRA_MESSAGE_FORWARD,
                               &found.number, &found.came_ns);
   return found;
 }
@@ -122,8 +122,7 @@ static bool has_room(const executor_arrival *x, int32_t stage, bool backward) {
     return true;
   if (here(x, to))
     return backward || state_of(x, to)->forward.count <= PETRA_TRANSPORT_AHEAD;
-  return petra_transport_ranks_room(x->execution->transport, to,
-                                    backward ? PETRA_MESSAGE_BACKWARD : PETRA_MESSAGE_FORWARD);
+  return petra_transport_ranks_room(x->execution, to, backward ? PETRA_MESSAGE_BACKWARD : PETRA_MESSAGE_FORWARD);
 }
 
 /* Replaces *best by a pass if its message arrived earlier. */
@@ -142,12 +141,10 @@ static void consider_batch(const executor_arrival *x, candidate *best) {
   int64_t number, came_ns = x->evaluation_since_ns;
   if (!petra_worker_stage_evaluates(x->evaluating))
     return;
-  if (x->first > 1 &&
-      !petra_transport_ranks_first(x->execution->transport, x->first, PETRA_MESSAGE_EVALUATION, &number, &came_ns))
+  if (x->first > 1 && !petra_transport_ranks_first(x->execution, x->first, PETRA_MESSAGE_EVALUATION, &number, &came_ns))
     return;
-  if (came_ns < best->came_ns &&
-      (x->last == x->program->stages ||
-       petra_transport_ranks_room(x->execution->transport, x->last + 1, PETRA_MESSAGE_EVALUATION)))
+  if (came_ns < best->came_ns && (x->last == x->program->stages ||
+                                  petra_transport_ranks_room(x->execution, x->last + 1, PETRA_MESSAGE_EVALUATION)))
     *best = (candidate){.batch = true, .came_ns = came_ns};
 }
 

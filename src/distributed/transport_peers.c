@@ -128,11 +128,6 @@ petra_status petra_transport_peers_take(petra_execution *e, const petra_address 
   return status;
 }
 
-petra_status petra_transport_peers_drain(petra_execution *e) {
-  PETRA_TRY(petra_transport_peers_flush(e));
-  return petra_rank_links_drain(e);
-}
-
 void petra_transport_peers_fini(petra_execution *e) {
   while (e->leaving_count > 0)
     petra_message_release(&e->leaving[--e->leaving_count]);

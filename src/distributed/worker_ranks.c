@@ -53,14 +53,14 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   petra_execution *e = (petra_execution *)base;
   PETRA_NOTIFY(petra_stage_observer, e->groups, begins, observer, virtual_ns, actions, count);
   for (int i = 0; i < count; i++) {
-    PETRA_TRY(petra_transport_ranks_count(e->transport, &e->plan->program, &actions[i], false));
+    PETRA_TRY(petra_transport_ranks_count(e, &actions[i], false));
     const bool here = petra_stages_has(&e->stages, actions[i].stage);
     if (here || actions[i].kind == PETRA_ACTION_EVALUATE)
       PETRA_TRY(perform_here(e, virtual_ns, &actions[i], &results[i]));
     if (!here)
       PETRA_TRY(e->counting->ops->perform(e->counting, virtual_ns, &actions[i], 1, &results[i]));
   }
-  PETRA_TRY(petra_transport_ranks_step(e->transport));
+  PETRA_TRY(petra_transport_peers_flush(e));
   PETRA_NOTIFY(petra_stage_observer, e->groups, done, observer);
   return petra_loss_relay_poll(e->relay);
 }
@@ -69,7 +69,7 @@ static petra_status perform_before(petra_worker *base, int64_t virtual_ns, const
                                    petra_action_result *results) {
   petra_execution *e = (petra_execution *)((char *)base - offsetof(petra_execution, before));
   for (int i = 0; i < count; i++)
-    PETRA_TRY(petra_transport_ranks_count(e->transport, &e->plan->program, &actions[i], true));
+    PETRA_TRY(petra_transport_ranks_count(e, &actions[i], true));
   return e->counting->ops->perform(e->counting, virtual_ns, actions, count, results);
 }
 
