@@ -18,7 +18,8 @@ typedef struct tensor_list {
   /* Length of the list without values, of the stages here, of all stages. */
   enum { NO_VALUES, OWN_VALUES, ALL_VALUES } room;
   petra_weight *weights;
-  petra_tensor **tensors;
+  petra_tensor **tensors; /* NULL: elsewhere */
+  int *stages;            /* of each tensor, from 0 */
 } tensor_list;
 
 /* The number in the name is the number of the block or, for an auxiliary head, of stage `j` + 1. */
@@ -35,6 +36,7 @@ static petra_status add_tensor(tensor_list *list, int j, const petra_block *bloc
     weight->elements *= spec->shape[i];
   if (list->room == ALL_VALUES || (list->room == OWN_VALUES && tensor))
     PETRA_TRY(petra_allocate(&weight->values, (size_t)weight->elements, sizeof *weight->values));
+  list->stages[list->count] = j;
   list->tensors[list->count++] = tensor;
   return PETRA_OK;
 }
@@ -67,6 +69,7 @@ static void free_list(tensor_list *list) {
     petra_free(list->weights[i].values);
   petra_free(list->weights);
   petra_free(list->tensors);
+  petra_free(list->stages);
 }
 
 /* Call free_list even on failure; `list` has network, snapshots and room. */
@@ -76,6 +79,7 @@ static petra_status make_list(tensor_list *list) {
       (size_t)(plan->model.block_count + plan->model.auxiliary_count) * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
   PETRA_TRY(petra_allocate(&list->weights, maximum, sizeof *list->weights));
   PETRA_TRY(petra_allocate(&list->tensors, maximum, sizeof *list->tensors));
+  PETRA_TRY(petra_allocate(&list->stages, maximum, sizeof *list->stages));
   for (int j = 0; j < plan->stages; j++)
     for (int i = 0; i < petra_plan_stage_blocks(plan, j); i++)
       PETRA_TRY(add_block(list, j, petra_plan_stage_block(plan, j, i)));
@@ -120,24 +124,17 @@ static petra_status get_values(void *context, int index, double *values) {
 /* The values of one rank, in the order of the list. */
 static petra_status take_values(void *context, int rank, const void *data, size_t size) {
   const tensor_list *list = context;
-  const petra_plan *plan = list->network->plan;
-  petra_weight *weight = list->weights;
   const char *at = data, *end = at + size;
-  for (int j = 0; j < plan->stages; j++)
-    for (int i = 0; i < petra_plan_stage_blocks(plan, j); i++) {
-      const petra_block *block = &plan->model.blocks[petra_plan_stage_block(plan, j, i)];
-      const int count = petra_block_parameter_count(block) + petra_block_statistic_count(block);
-      for (const petra_weight *next = weight + count; weight < next; weight++) {
-        const size_t bytes = (size_t)weight->elements * sizeof *weight->values;
-        if (list->network->placement->rank_of[j] != rank)
-          continue;
-        if (bytes > (size_t)(end - at))
-          return petra_fail(PETRA_INTERNAL, "rank %d has sent %zu bytes of weights, too few for its stages", rank,
-                            size);
-        memcpy(weight->values, at, bytes);
-        at += bytes;
-      }
-    }
+  for (int i = 0; i < list->count; i++) {
+    const petra_weight *weight = &list->weights[i];
+    const size_t bytes = (size_t)weight->elements * sizeof *weight->values;
+    if (list->network->placement->rank_of[list->stages[i]] != rank)
+      continue;
+    if (bytes > (size_t)(end - at))
+      return petra_fail(PETRA_INTERNAL, "rank %d has sent %zu bytes of weights, too few for its stages", rank, size);
+    memcpy(weight->values, at, bytes);
+    at += bytes;
+  }
   return PETRA_OK;
 }
 

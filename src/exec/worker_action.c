@@ -73,11 +73,6 @@ static petra_status prepare_forward(petra_worker_stage *worker, petra_task *task
   return PETRA_OK;
 }
 
-static petra_status prepare_backward(petra_worker_stage *worker, petra_task *task) {
-  const petra_action *a = &task->action;
-  return petra_program_has_loss(&worker->plan->program, a->stage) ? PETRA_OK : take(worker, a, false, &task->in);
-}
-
 petra_status petra_task_prepare(petra_worker_stage *worker, petra_task *task) {
   const petra_action *a = &task->action;
   if (!petra_worker_stage_of(worker, a->stage))
@@ -86,8 +81,8 @@ petra_status petra_task_prepare(petra_worker_stage *worker, petra_task *task) {
                : petra_fail(PETRA_INTERNAL, "an action of stage %d, which is not in this process", a->stage);
   if (is_forward(worker, a))
     return prepare_forward(worker, task);
-  if (a->kind == PETRA_ACTION_BACKWARD)
-    return prepare_backward(worker, task);
+  if (a->kind == PETRA_ACTION_BACKWARD && !petra_program_has_loss(&worker->plan->program, a->stage))
+    return take(worker, a, false, &task->in);
   if (a->kind == PETRA_ACTION_UPDATE)
     PETRA_NOTIFY(petra_stage_observer, worker->options.observers, updating, observer, a->stage, a->microbatch);
   return PETRA_OK;

@@ -156,7 +156,8 @@ static petra_status reconstructed(petra_stage_observer *observer, int32_t stage,
   if (!truth->tensor[0])
     return PETRA_OK;
   PETRA_TRY(petra_probe_distance(&probe->compute, found, truth, &error));
-  petra_probe_add_error(probe, window, probe->first + from->index, stage - 1, error);
+  const int64_t at = (probe->first + from->index) * probe->stages + stage - 1;
+  window->errors[at * probe->accumulate + window->error_count[at]++] = error;
   petra_streams_release(truth);
   return PETRA_OK;
 }

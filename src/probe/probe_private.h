@@ -133,13 +133,6 @@ static inline size_t petra_probe_numbers(const petra_probe *probe) {
   return (measures + PETRA_PAIRS + 1) * stages + measures * (size_t)probe->parameters;
 }
 
-/* Adds the reconstruction error of one more microbatch at a stage of a replica. */
-static inline void petra_probe_add_error(const petra_probe *probe, petra_probe_window *window, int replica,
-                                         int32_t stage, double error) {
-  const int64_t at = replica * probe->stages + stage;
-  window->errors[at * probe->accumulate + window->error_count[at]++] = error;
-}
-
 /* --- probe_window.c --- */
 
 /* Returns the window of `microbatch`; NULL if it is not probed, or not any more. */

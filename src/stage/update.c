@@ -102,10 +102,9 @@ petra_status petra_stage_age(petra_stage *stage) {
 }
 
 petra_status petra_stage_update(petra_stage *stage, double lr) {
-  int accumulate = stage->options.rule.accumulate;
-  if (stage->counted != accumulate || stage->begun != accumulate)
+  if (!petra_stage_gradient_complete(stage))
     return petra_fail(PETRA_INTERNAL, "stage %d: update after %d backward passes; expected %d", stage->options.number,
-                      stage->counted, accumulate);
+                      stage->counted, stage->options.rule.accumulate);
   PETRA_TRY(keep_version(stage));
   PETRA_TRY(petra_stage_step_alone(stage, lr));
   stage->begun = stage->counted = 0;
