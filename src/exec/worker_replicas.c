@@ -16,13 +16,11 @@ typedef enum step { STEP_PIECE, STEP_MEAN, STEPS } step;
 typedef struct exchange {
   petra_shared_size size;
   bool begun, summed; /* the pieces of this process are sent; the piece that it owns is the mean, and is sent */
+  /* The shared values of each replica that is here, one after the other. Without a progress thread exchanges do not
+   * overlap, and the room of the first serves all. */
+  unsigned char *copies;
+  size_t room; /* bytes */
 } exchange;
-
-/* The shared values of each replica that is here, one after the other. */
-typedef struct room {
-  unsigned char *bytes;
-  size_t size;
-} room;
 
 typedef struct one_replica {
   petra_worker *worker; /* NULL: in another process */
@@ -33,14 +31,13 @@ typedef struct one_replica {
 typedef struct worker_replicas {
   petra_worker base;
   petra_progress_thread *progress;
-  int replicas, first_here; /* the first replica that is here */
-  int32_t stages;           /* J */
-  exchange *exchanges;      /* of each stage */
-  room *rooms;        /* of each stage; without a progress thread exchanges do not overlap, and the first serves all */
-  const void **parts; /* of each replica, during the sum */
-  int open;           /* exchanges that are begun and not summed */
-  int32_t largest;    /* the stage, from 1, with the largest piece */
-  int64_t charged;    /* size of the channels' buffers, in the account of that stage */
+  int replicas, first_here;     /* the first replica that is here */
+  int32_t stages;               /* J */
+  exchange *exchanges;          /* of each stage */
+  const void **parts;           /* of each replica, during the sum */
+  int open;                     /* exchanges that are begun and not summed */
+  int32_t largest;              /* the stage, from 1, with the largest piece */
+  int64_t charged;              /* size of the channels' buffers, in the account of that stage */
   petra_action_result *results; /* of a group: of one replica, then the durations that the executor expects */
   int64_t results_capacity;
   one_replica replica[];
@@ -108,13 +105,13 @@ static size_t bytes_of(const exchange *e) {
   return (size_t)e->size.elements * e->size.element_bytes;
 }
 
-static room *room_of(const worker_replicas *w, int32_t stage) {
-  return &w->rooms[w->progress ? stage - 1 : 0];
+static exchange *room_of(const worker_replicas *w, int32_t stage) {
+  return &w->exchanges[w->progress ? stage - 1 : 0];
 }
 
 /* Returns the copy of a replica that is here. */
 static unsigned char *copy_of(const worker_replicas *w, int32_t stage, int replica) {
-  return room_of(w, stage)->bytes + (size_t)(replica - w->first_here) * bytes_of(&w->exchanges[stage - 1]);
+  return room_of(w, stage)->copies + (size_t)(replica - w->first_here) * bytes_of(&w->exchanges[stage - 1]);
 }
 
 /* Returns the first element of the piece that a replica owns; for piece `replicas` the end. */
@@ -138,14 +135,15 @@ static void charge(const worker_replicas *w, int32_t stage, int64_t bytes) {
 
 /* Reserves the room, which stays; without a progress thread it grows. */
 static petra_status make_room(worker_replicas *w, int32_t stage) {
-  room *r = room_of(w, stage);
+  exchange *r = room_of(w, stage);
   const size_t size = bytes_of(&w->exchanges[stage - 1]) * (w->progress ? 1 : (size_t)w->replicas);
-  if (r->size >= size)
+  if (r->room >= size)
     return PETRA_OK;
-  petra_free(r->bytes);
-  *r = (room){NULL, 0};
-  PETRA_TRY(petra_allocate_raw(&r->bytes, size, 1));
-  r->size = size;
+  petra_free(r->copies);
+  r->copies = NULL;
+  r->room = 0;
+  PETRA_TRY(petra_allocate_raw(&r->copies, size, 1));
+  r->room = size;
   charge(w, stage, (int64_t)size);
   return PETRA_OK;
 }
@@ -376,7 +374,6 @@ petra_status petra_worker_replicas_create(petra_pipeline *const *pipelines, cons
   w->stages = w->replica[w->first_here].stages.count;
   PETRA_TRY_GOTO(status, petra_allocate(&w->parts, replicas, sizeof *w->parts), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&w->exchanges, (size_t)w->stages, sizeof *w->exchanges), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&w->rooms, (size_t)w->stages, sizeof *w->rooms), fail);
   if (w->progress)
     PETRA_TRY_GOTO(status, open_channels(w, placement), fail);
   *out = &w->base;
@@ -390,15 +387,14 @@ void petra_worker_replicas_destroy(petra_worker *base) {
   worker_replicas *w = (worker_replicas *)base;
   if (!w)
     return;
-  for (int32_t stage = 1; stage <= w->stages && w->rooms; stage++) {
-    if (w->rooms[stage - 1].bytes)
-      charge(w, stage, -(int64_t)w->rooms[stage - 1].size);
-    petra_free(w->rooms[stage - 1].bytes);
+  for (int32_t stage = 1; stage <= w->stages && w->exchanges; stage++) {
+    if (w->exchanges[stage - 1].copies)
+      charge(w, stage, -(int64_t)w->exchanges[stage - 1].room);
+    petra_free(w->exchanges[stage - 1].copies);
   }
   if (w->charged > 0)
     charge(w, w->largest, -w->charged);
   petra_free(w->results);
-  petra_free(w->rooms);
   petra_free(w->exchanges);
   petra_free(w->parts);
   petra_free(w);
