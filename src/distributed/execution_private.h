@@ -130,8 +130,8 @@ struct petra_execution {
   int64_t evaluation_images; /* of the evaluation split; 0: no evaluations */
   petra_rank_links links;
   petra_loss_relay *relay;
-  petra_worker *performing;     /* the actions of the stages that are here; borrowed */
-  petra_worker *counting;       /* the actions of other stages */
+  petra_worker *performing;     /* performs the actions of the stages that are here; borrowed */
+  petra_worker *counting;       /* counts the actions of other stages */
   petra_stage_observer *groups; /* as in petra_execution_worker */
   petra_observer *actions;
   unsigned delay_seed, delay_max_us; /* random delays; 0: none */

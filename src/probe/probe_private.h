@@ -216,7 +216,7 @@ void petra_probe_waves_destroy(petra_probe *probe);
 petra_status petra_probe_exchange_open(petra_probe *probe);
 void petra_probe_exchange_close(petra_probe *probe);
 
-/* The messages, and the key of each among those of its kind. */
+/* The kinds of messages, each with its key. */
 typedef enum petra_probe_message {
   PETRA_PROBE_UP,    /* streams and labels from the stage below; by receiving stage, from 0 */
   PETRA_PROBE_DOWN,  /* gradients of its outputs from the stage above; by receiving stage, from 0 */
