@@ -70,24 +70,19 @@ static petra_status create_parts(const petra_execution *e, const petra_address *
 /* Creates the tensors of a message to receive, and names them. */
 static petra_status receive(petra_execution *e, const petra_address *to, int32_t images, petra_message *out) {
   const int32_t sender = to->kind == PETRA_MESSAGE_BACKWARD ? to->stage + 1 : to->stage - 1;
-  *out = (petra_message){0};
-  petra_status status = create_parts(e, to, images, out);
-  if (status == PETRA_OK)
-    status = name(e, e->links.connection_in[e->placement->rank_of[sender - 1]], out);
-  if (status != PETRA_OK)
-    petra_message_release(out);
-  return status;
+  PETRA_TRY(create_parts(e, to, images, out));
+  return name(e, e->links.connection_in[e->placement->rank_of[sender - 1]], out);
 }
 
 /* Makes it a separate action, so that storage and launches repeat in the order of microbatches. */
 petra_status petra_transport_peers_coming(petra_execution *e, const petra_address *to) {
-  petra_backend *backend = e->backend;
-  petra_message message;
-  PETRA_TRY(petra_backend_begin(backend, to->stage, RECEIVING + (int32_t)to->kind));
+  petra_message message = {0};
+  PETRA_TRY(petra_backend_begin(e->backend, to->stage, RECEIVING + (int32_t)to->kind));
   petra_status status = receive(e, to, (int32_t)e->plan->config->data.batch, &message);
-  petra_status end = petra_backend_end(backend);
-  PETRA_TRY(status);
-  status = e->local->ops->post(e->local, to, &message); /* which owns it, also on failure */
+  petra_status end = petra_backend_end(e->backend);
+  if (status == PETRA_OK)
+    status = e->local->ops->post(e->local, to, &message);
+  petra_message_release(&message);
   return status != PETRA_OK ? status : end;
 }
 
@@ -100,10 +95,7 @@ static petra_status take_tensors(petra_execution *e, const petra_address *at, pe
   const int64_t images =
       petra_evaluation_batch(e->evaluation_images, config->data.batch, config->data.recalibrate, at->number);
   PETRA_TRY(receive(e, at, (int32_t)images, out));
-  petra_status status = petra_transport_peers_flush(e);
-  if (status != PETRA_OK)
-    petra_message_release(out);
-  return status;
+  return petra_transport_peers_flush(e);
 }
 
 static petra_status await(petra_execution *e, const petra_address *at, petra_message *message) {
@@ -118,14 +110,8 @@ static petra_status await(petra_execution *e, const petra_address *at, petra_mes
 }
 
 petra_status petra_transport_peers_take(petra_execution *e, const petra_address *at, petra_message *out) {
-  petra_message message;
-  PETRA_TRY(take_tensors(e, at, &message));
-  petra_status status = await(e, at, &message);
-  if (status != PETRA_OK)
-    petra_message_release(&message);
-  else
-    *out = message;
-  return status;
+  PETRA_TRY(take_tensors(e, at, out));
+  return await(e, at, out);
 }
 
 void petra_transport_peers_fini(petra_execution *e) {

@@ -141,18 +141,11 @@ static petra_status unpack(const petra_execution *e, const petra_address *from, 
 static petra_status receive(petra_execution *e, const petra_address *from, const void *data, size_t size,
                             petra_message *out) {
   struct petra_boundary *b = channel_boundary(e, from);
-  petra_message message = {{{NULL, NULL}}, {{NULL, NULL}}};
   charge(e, b, from->stage);
   const int64_t began_ns = e->message_ns = petra_clock_ns();
-  petra_status status = unpack(e, from, data, size, &message);
+  const petra_status status = unpack(e, from, data, size, out);
   e->took.copying_ns += petra_clock_ns() - began_ns;
-  if (status == PETRA_OK)
-    status = petra_channel_done(b->channel, number_of(e, from));
-  if (status != PETRA_OK)
-    petra_message_release(&message);
-  else
-    *out = message;
-  return status;
+  return status == PETRA_OK ? petra_channel_done(b->channel, number_of(e, from)) : status;
 }
 
 static petra_status take(petra_transport *base, const petra_address *from, petra_message *out) {
@@ -174,12 +167,15 @@ static petra_status gather(petra_execution *e, int32_t stage, petra_message_kind
   const struct petra_boundary *b = boundary_of(e, stage, kind);
   while (b->channel && petra_transport_local_count(e->local, stage, kind) < b->sent - b->taken) {
     petra_address address = {.stage = stage, .kind = kind};
-    petra_message message;
+    petra_message message = {0};
     const void *data;
     size_t size;
     PETRA_TRY(petra_channel_next(b->channel, "a message for a checkpoint", &address.number, &data, &size));
-    PETRA_TRY(receive(e, &address, data, size, &message));
-    PETRA_TRY(e->local->ops->post(e->local, &address, &message));
+    petra_status status = receive(e, &address, data, size, &message);
+    if (status == PETRA_OK)
+      status = e->local->ops->post(e->local, &address, &message);
+    petra_message_release(&message);
+    PETRA_TRY(status);
   }
   return PETRA_OK;
 }

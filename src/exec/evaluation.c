@@ -42,12 +42,12 @@ struct petra_evaluator {
 static petra_status input(const petra_evaluator *e, const petra_batch *batch, int32_t j, int64_t number,
                           petra_streams *out) {
   const petra_address here = {j, PETRA_MESSAGE_EVALUATION, number};
-  petra_message message;
+  petra_message message = {0};
   if (j == 1)
     return petra_batch_upload(e->backend, batch, NULL, PETRA_MEMORY_WORKSPACE, &out->tensor[0]);
-  PETRA_TRY(e->options.transport->ops->take(e->options.transport, &here, &message));
+  const petra_status status = e->options.transport->ops->take(e->options.transport, &here, &message);
   *out = message.streams;
-  return PETRA_OK;
+  return status;
 }
 
 /* Sends the streams, which become the message's. */

@@ -32,9 +32,9 @@ typedef struct petra_transport petra_transport;
 typedef struct petra_transport_ops {
   /* Sends the message. It becomes the transport's, also on failure, and is empty afterwards. */
   petra_status (*post)(petra_transport *transport, const petra_address *to, petra_message *message);
-  /* Returns a message that has arrived; the caller releases it. A worker takes a message of a microbatch only when it
-   * has arrived, but waits for one of an evaluation. PETRA_INTERNAL, logged, if the message cannot arrive or the
-   * transport cannot wait. */
+  /* Returns a message that has arrived in *out, which is empty before; the caller releases it, also on failure. A
+   * worker takes a message of a microbatch only when it has arrived, but waits for one of an evaluation. PETRA_INTERNAL,
+   * logged, if the message cannot arrive or the transport cannot wait. */
   petra_status (*take)(petra_transport *transport, const petra_address *at, petra_message *out);
   /* Reads or writes, in a checkpoint, the messages of microbatches that wait for a stage that is here. A transport that
    * is read into must be new. */
