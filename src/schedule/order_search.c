@@ -451,19 +451,14 @@ static petra_status init(order_search *s, const petra_order_search_options *opti
 
 static petra_status write_order(const order_search *s, const petra_action *actions, const char *name,
                                 petra_schedule **out) {
-  petra_schedule_builder builder;
-  petra_status status = petra_schedule_builder_init(&builder);
-  if (status == PETRA_OK)
-    builder.schedule->flush = true;
+  petra_schedule_builder builder = {.schedule.flush = true};
+  petra_status status = PETRA_OK;
   for (int32_t d = 0; d < s->p.devices && status == PETRA_OK; d++) {
     status = petra_schedule_add_device(&builder);
     for (int64_t i = begin_of(&s->p, d); i < begin_of(&s->p, d + 1) && status == PETRA_OK; i++)
       status = petra_schedule_add(&builder, (petra_schedule_entry){.action = actions[i]});
   }
-  if (status == PETRA_OK)
-    status = petra_schedule_finish(&builder, name, out);
-  petra_schedule_builder_fini(&builder);
-  return status;
+  return petra_schedule_finish(&builder, status, name, out);
 }
 
 /* Sets *slower if a run takes longer in the first order than in the second: a run of one flush or, if messages take
@@ -486,16 +481,15 @@ static petra_status write_best(const order_search *s, const petra_order_costs *c
                                petra_schedule **out) {
   petra_schedule *orders[2] = {NULL};
   bool slower = false;
-  petra_status status = write_order(s, s->best, name, &orders[0]);
-  if (status == PETRA_OK && costs->simulate && memcmp(s->best, s->equal, bytes_of(&s->p)) != 0) {
-    status = write_order(s, s->equal, name, &orders[1]);
-    if (status == PETRA_OK)
-      status = compare(s, costs, orders, &slower);
+  petra_status status;
+  PETRA_TRY_GOTO(status, write_order(s, s->best, name, &orders[0]), done);
+  if (costs->simulate && memcmp(s->best, s->equal, bytes_of(&s->p)) != 0) {
+    PETRA_TRY_GOTO(status, write_order(s, s->equal, name, &orders[1]), done);
+    PETRA_TRY_GOTO(status, compare(s, costs, orders, &slower), done);
   }
-  if (status == PETRA_OK) {
-    *out = orders[slower];
-    orders[slower] = NULL;
-  }
+  *out = orders[slower];
+  orders[slower] = NULL;
+done:
   petra_schedule_destroy(orders[0]);
   petra_schedule_destroy(orders[1]);
   return status;

@@ -110,17 +110,13 @@ static petra_status check(const petra_program_ops *program, const petra_program_
 }
 
 const petra_program_ops petra_program_interleaved = {.name = "interleaved",
-                                                     .repeats = true,
-                                                     .moment = PETRA_MOMENT_WINDOW,
-                                                     .split_head = true,
+                                                     PETRA_SYNCHRONOUS_PROGRAM,
                                                      .layout = PETRA_LAYOUT_LOOP,
                                                      .next = next_interleaved,
                                                      .check = check};
 
 const petra_program_ops petra_program_looped_bfs = {.name = "looped-bfs",
-                                                    .repeats = true,
-                                                    .moment = PETRA_MOMENT_WINDOW,
-                                                    .split_head = true,
+                                                    PETRA_SYNCHRONOUS_PROGRAM,
                                                     .layout = PETRA_LAYOUT_LOOP,
                                                     .early_recompute = true,
                                                     .next = next_looped_bfs,
@@ -171,30 +167,19 @@ static petra_status write_zb(const petra_program_options *options, const petra_o
   static const petra_order_rule rules[] = {{6, 2, false, -1}, {2, 5, false, -1}};
   const int32_t devices = petra_program_devices(options), chunks = petra_program_chunks(options);
   const int64_t groups = (options->accumulate + devices - 1) / devices;
-  petra_schedule_builder builder;
-  petra_schedule *seed = NULL;
-  PETRA_TRY(petra_schedule_builder_init(&builder));
+  petra_schedule_builder builder = {0};
+  petra_schedule *seed;
   petra_status status = PETRA_OK;
   for (int32_t d = 0; d < devices && status == PETRA_OK; d++)
     status =
         write_device(&(device_order){&builder, options->accumulate, devices, chunks, d}, groups * devices * chunks);
-  if (status == PETRA_OK)
-    status = petra_schedule_finish(&builder, "interleaved-zb", &seed);
+  PETRA_TRY(petra_schedule_finish(&builder, status, "interleaved-zb", &seed));
   const petra_order_search_options search = {
       .options = options, .limit = options->stages, .rules = rules, .rule_count = 2, .seed = seed};
-  if (status == PETRA_OK)
-    status = petra_order_find(&search, costs, "interleaved-zb", out);
+  status = petra_order_find(&search, costs, "interleaved-zb", out);
   petra_schedule_destroy(seed);
-  petra_schedule_builder_fini(&builder);
   return status;
 }
 
-const petra_program_ops petra_program_interleaved_zb = {.name = "interleaved-zb",
-                                                        .repeats = true,
-                                                        .moment = PETRA_MOMENT_WINDOW,
-                                                        .split_head = true,
-                                                        .split_backward = true,
-                                                        .layout = PETRA_LAYOUT_LOOP,
-                                                        .next = petra_flush_list_next,
-                                                        .write = write_zb,
-                                                        .check = petra_flush_check};
+const petra_program_ops petra_program_interleaved_zb = {
+    .name = "interleaved-zb", PETRA_WRITTEN_PROGRAM, .layout = PETRA_LAYOUT_LOOP, .write = write_zb};

@@ -31,9 +31,7 @@ static bool gpipe_next(const petra_program_options *options, int32_t stage, petr
 }
 
 const petra_program_ops petra_program_gpipe = {.name = "gpipe",
-                                               .repeats = true,
-                                               .moment = PETRA_MOMENT_WINDOW,
-                                               .split_head = true,
+                                               PETRA_SYNCHRONOUS_PROGRAM,
                                                .early_recompute = true,
                                                .next = gpipe_next,
                                                .check = petra_flush_check};
@@ -46,12 +44,8 @@ static bool one_f_one_b_next(const petra_program_options *options, int32_t stage
   return petra_flush_next(options, stage, options->stages - stage, -1, cursor, out, round);
 }
 
-const petra_program_ops petra_program_1f1b = {.name = "1f1b",
-                                              .repeats = true,
-                                              .moment = PETRA_MOMENT_WINDOW,
-                                              .split_head = true,
-                                              .next = one_f_one_b_next,
-                                              .check = petra_flush_check};
+const petra_program_ops petra_program_1f1b = {
+    .name = "1f1b", PETRA_SYNCHRONOUS_PROGRAM, .next = one_f_one_b_next, .check = petra_flush_check};
 
 /* zb-h1: 1f1b with the weight gradient split from B. Stage j's W comes j - 1 microbatches behind its B, so
  * that every stage keeps up to J microbatches and W fills the time in which 1f1b waits (Qi et al., "Zero
@@ -62,13 +56,8 @@ static bool zb_h1_next(const petra_program_options *options, int32_t stage, petr
   return petra_flush_next(options, stage, options->stages - stage, stage - 1, cursor, out, round);
 }
 
-const petra_program_ops petra_program_zb_h1 = {.name = "zb-h1",
-                                               .repeats = true,
-                                               .moment = PETRA_MOMENT_WINDOW,
-                                               .split_head = true,
-                                               .split_backward = true,
-                                               .next = zb_h1_next,
-                                               .check = petra_flush_check};
+const petra_program_ops petra_program_zb_h1 = {
+    .name = "zb-h1", PETRA_SYNCHRONOUS_PROGRAM, .split_backward = true, .next = zb_h1_next, .check = petra_flush_check};
 
 /* zb-h2: one stage a device, W split from B. A device keeps up to 2 D - 1 microbatches, so that the first B come while
  * it still has F to do, and W fill the end (Qi et al., "Zero bubble pipeline parallelism"). */
@@ -81,15 +70,7 @@ static petra_status zb_h2_write(const petra_program_options *options, const petr
   return petra_order_find(&search, costs, "zb-h2", out);
 }
 
-const petra_program_ops petra_program_zb_h2 = {.name = "zb-h2",
-                                               .repeats = true,
-                                               .moment = PETRA_MOMENT_WINDOW,
-                                               .split_head = true,
-                                               .split_backward = true,
-                                               .layout = PETRA_LAYOUT_SINGLE,
-                                               .next = petra_flush_list_next,
-                                               .write = zb_h2_write,
-                                               .check = petra_flush_check};
+const petra_program_ops petra_program_zb_h2 = {.name = "zb-h2", PETRA_WRITTEN_PROGRAM, .write = zb_h2_write};
 
 /* local: every stage learns from a loss of its own (decoupled greedy learning). Stage j does F(m), which sends its
  * output up, then B(m) from its own loss, then U after every k of them. Nothing comes down, so the stage goes on with
@@ -107,12 +88,8 @@ static bool local_next(const petra_program_options *options, int32_t stage, petr
   return false;
 }
 
-const petra_program_ops petra_program_local = {.name = "local",
-                                               .repeats = true,
-                                               .moment = PETRA_MOMENT_WINDOW,
-                                               .split_head = true,
-                                               .local = true,
-                                               .next = local_next};
+const petra_program_ops petra_program_local = {
+    .name = "local", PETRA_SYNCHRONOUS_PROGRAM, .local = true, .next = local_next};
 
 /* 1f1b-async: as 1f1b, but the pipeline never comes to rest: stage j updates after every k of its B
  * (PipeDream). Its F runs J - j microbatches (and extra_delay) ahead of B, which is the delay of its gradients. */

@@ -20,18 +20,6 @@ typedef struct flush_writer {
 /* Writes one device of a V: `above` devices are between it and the top; it has `microbatches`, at least 2 D. */
 typedef petra_status (*v_device)(flush_writer *writer, int64_t microbatches, int32_t devices, int32_t above);
 
-static petra_status init_writer(flush_writer *writer, int64_t limit, int64_t microbatches) {
-  *writer = (flush_writer){.limit = limit};
-  PETRA_TRY(petra_schedule_builder_init(&writer->builder));
-  writer->builder.schedule->flush = true;
-  return petra_allocate(&writer->owed, 2 * (size_t)microbatches, sizeof *writer->owed);
-}
-
-static void fini_writer(flush_writer *writer) {
-  petra_free(writer->owed);
-  petra_schedule_builder_fini(&writer->builder);
-}
-
 static petra_status begin_device(flush_writer *writer, int32_t stage_down, int32_t stage_up) {
   for (int chunk = 0; chunk < 2; chunk++)
     writer->forwards[chunk] = writer->backwards[chunk] = 0;
@@ -92,17 +80,15 @@ static petra_status write_v(const petra_program_options *options, v_device write
                             petra_schedule **out) {
   const int32_t devices = petra_program_devices(options);
   const int64_t microbatches = options->accumulate > 2 * devices ? options->accumulate : 2 * devices;
-  flush_writer w;
-  petra_status status = init_writer(&w, options->accumulate, microbatches);
+  flush_writer w = {.builder.schedule.flush = true, .limit = options->accumulate};
+  petra_status status = petra_allocate(&w.owed, 2 * (size_t)microbatches, sizeof *w.owed);
   for (int32_t d = 0; d < devices && status == PETRA_OK; d++) {
     status = begin_device(&w, d + 1, 2 * devices - d);
     if (status == PETRA_OK)
       status = write_device(&w, microbatches, devices, d);
   }
-  if (status == PETRA_OK)
-    status = petra_schedule_finish(&w.builder, name, out);
-  fini_writer(&w);
-  return status;
+  petra_free(w.owed);
+  return petra_schedule_finish(&w.builder, status, name, out);
 }
 
 /* petra_order_find with the order of `write_device` as the seed. */
@@ -110,11 +96,10 @@ static petra_status order_find_v(const petra_program_options *options, const pet
                                  v_device write_device, int64_t limit, const petra_order_rule *rules, int rule_count,
                                  const char *name, petra_schedule **out) {
   petra_order_search_options search = {.options = options, .limit = limit, .rules = rules, .rule_count = rule_count};
-  petra_schedule *seed = NULL;
-  petra_status status = write_v(options, write_device, name, &seed);
+  petra_schedule *seed;
+  PETRA_TRY(write_v(options, write_device, name, &seed));
   search.seed = seed;
-  if (status == PETRA_OK)
-    status = petra_order_find(&search, costs, name, out);
+  const petra_status status = petra_order_find(&search, costs, name, out);
   petra_schedule_destroy(seed);
   return status;
 }
@@ -164,15 +149,8 @@ static petra_status zb_v_write(const petra_program_options *options, const petra
                       out);
 }
 
-const petra_program_ops petra_program_zb_v = {.name = "zb-v",
-                                              .repeats = true,
-                                              .moment = PETRA_MOMENT_WINDOW,
-                                              .split_head = true,
-                                              .split_backward = true,
-                                              .layout = PETRA_LAYOUT_V,
-                                              .next = petra_flush_list_next,
-                                              .write = zb_v_write,
-                                              .check = petra_flush_check};
+const petra_program_ops petra_program_zb_v = {
+    .name = "zb-v", PETRA_WRITTEN_PROGRAM, .layout = PETRA_LAYOUT_V, .write = zb_v_write};
 
 /* v-half and v-min: two stages a device in a V, W split from B, with about a half and a third of the activations that
  * the first device of 1f1b keeps (Qi et al., "Pipeline parallelism with controllable memory"). The order repeats a
@@ -227,25 +205,11 @@ static petra_status write_min(const petra_program_options *options, const petra_
                       3, "v-min", out);
 }
 
-const petra_program_ops petra_program_v_half = {.name = "v-half",
-                                                .repeats = true,
-                                                .moment = PETRA_MOMENT_WINDOW,
-                                                .split_head = true,
-                                                .split_backward = true,
-                                                .layout = PETRA_LAYOUT_V,
-                                                .next = petra_flush_list_next,
-                                                .write = write_half,
-                                                .check = petra_flush_check};
+const petra_program_ops petra_program_v_half = {
+    .name = "v-half", PETRA_WRITTEN_PROGRAM, .layout = PETRA_LAYOUT_V, .write = write_half};
 
-const petra_program_ops petra_program_v_min = {.name = "v-min",
-                                               .repeats = true,
-                                               .moment = PETRA_MOMENT_WINDOW,
-                                               .split_head = true,
-                                               .split_backward = true,
-                                               .layout = PETRA_LAYOUT_V,
-                                               .next = petra_flush_list_next,
-                                               .write = write_min,
-                                               .check = petra_flush_check};
+const petra_program_ops petra_program_v_min = {
+    .name = "v-min", PETRA_WRITTEN_PROGRAM, .layout = PETRA_LAYOUT_V, .write = write_min};
 
 /* dualpipe-v: two stages a device in a V. In the middle of a flush a device overlaps the F of one of its stages with
  * the backward of the other: they are one step. Towards the end W is split from B and fills the time in which the
@@ -293,12 +257,5 @@ static petra_status dualpipe_v_write(const petra_program_options *options, const
   return write_v(options, dualpipe_v_write_device, "dualpipe-v", out);
 }
 
-const petra_program_ops petra_program_dualpipe_v = {.name = "dualpipe-v",
-                                                    .repeats = true,
-                                                    .moment = PETRA_MOMENT_WINDOW,
-                                                    .split_head = true,
-                                                    .split_backward = true,
-                                                    .layout = PETRA_LAYOUT_V,
-                                                    .next = petra_flush_list_next,
-                                                    .write = dualpipe_v_write,
-                                                    .check = petra_flush_check};
+const petra_program_ops petra_program_dualpipe_v = {
+    .name = "dualpipe-v", PETRA_WRITTEN_PROGRAM, .layout = PETRA_LAYOUT_V, .write = dualpipe_v_write};

@@ -100,35 +100,26 @@ bool petra_flush_list_next(const petra_program_options *options, int32_t device,
 
 /* --- construction --- */
 
-petra_status petra_schedule_builder_init(petra_schedule_builder *b) {
-  *b = (petra_schedule_builder){0};
-  return petra_allocate(&b->schedule, 1, sizeof *b->schedule);
-}
-
-void petra_schedule_builder_fini(petra_schedule_builder *b) {
-  petra_schedule_destroy(b->schedule);
-  b->schedule = NULL;
-}
-
 petra_status petra_schedule_add(petra_schedule_builder *b, petra_schedule_entry entry) {
-  PETRA_TRY(petra_array_reserve(&b->schedule->entries, &b->entries_max, b->entries + 1, sizeof *b->schedule->entries));
-  b->schedule->entries[b->entries++] = entry;
-  b->schedule->first[b->schedule->devices] = b->entries;
+  petra_schedule *s = &b->schedule;
+  PETRA_TRY(petra_array_reserve(&s->entries, &b->entries_max, b->entries + 1, sizeof *s->entries));
+  s->entries[b->entries++] = entry;
+  s->first[s->devices] = b->entries;
   return PETRA_OK;
 }
 
 petra_status petra_schedule_add_device(petra_schedule_builder *b) {
-  PETRA_TRY(petra_array_reserve(&b->schedule->first, &b->devices_max, (int64_t)b->schedule->devices + 2,
-                                sizeof *b->schedule->first));
-  b->schedule->first[b->schedule->devices++] = b->entries;
-  b->schedule->first[b->schedule->devices] = b->entries;
+  petra_schedule *s = &b->schedule;
+  PETRA_TRY(petra_array_reserve(&s->first, &b->devices_max, (int64_t)s->devices + 2, sizeof *s->first));
+  s->first[s->devices++] = b->entries;
+  s->first[s->devices] = b->entries;
   return PETRA_OK;
 }
 
 /* Checks the sizes by which the rest of the program allocates: every microbatch has actions of its own, and so has
  * every stage, unless its own line says that it has none yet. */
 static petra_status check_sizes(const petra_schedule_builder *b, const char *name) {
-  const petra_schedule *s = b->schedule;
+  const petra_schedule *s = &b->schedule;
   if (s->devices == 0)
     return petra_fail(PETRA_SCHEDULE, "%s: no device; expected lines such as '1: 1F0 1B0 1U0'", name);
   if (b->entries == 0)
@@ -171,9 +162,9 @@ static petra_status place_stages(petra_schedule *s, const char *name) {
   return PETRA_OK;
 }
 
-petra_status petra_schedule_finish(petra_schedule_builder *b, const char *name, petra_schedule **out) {
-  petra_schedule *s = b->schedule;
-  *out = NULL;
+/* Sets what follows from the entries. */
+static petra_status complete(petra_schedule_builder *b, const char *name) {
+  petra_schedule *s = &b->schedule;
   if (s->stages < s->devices)
     s->stages = s->devices; /* the last ones may have no action yet if a run ends undrained */
   for (int64_t i = 0; i < b->entries; i++) {
@@ -203,9 +194,27 @@ petra_status petra_schedule_finish(petra_schedule_builder *b, const char *name, 
     s->program.moment = PETRA_MOMENT_WINDOW;
     s->program.check = petra_flush_check;
   }
-  b->schedule = NULL;
-  *out = s;
   return PETRA_OK;
+}
+
+static void free_parts(petra_schedule *schedule) {
+  petra_free(schedule->device_of);
+  petra_free(schedule->first);
+  petra_free(schedule->entries);
+}
+
+petra_status petra_schedule_finish(petra_schedule_builder *b, petra_status status, const char *name,
+                                   petra_schedule **out) {
+  *out = NULL;
+  if (status == PETRA_OK)
+    status = complete(b, name);
+  if (status == PETRA_OK)
+    status = petra_allocate(out, 1, sizeof **out);
+  if (status == PETRA_OK)
+    **out = b->schedule;
+  else
+    free_parts(&b->schedule);
+  return status;
 }
 
 /* A text that is read word by word. */
@@ -269,7 +278,7 @@ static petra_status read_word(reader *r, petra_schedule_builder *b, int64_t *rou
       return petra_fail(PETRA_SCHEDULE, "%s:%lld: both | and ||; expected rounds of the devices or of the network",
                         r->name, (long long)r->line);
     r->bar = length;
-    b->schedule->locked = length == 2;
+    b->schedule.locked = length == 2;
     ++*round;
     r->at += length;
     return PETRA_OK;
@@ -289,7 +298,7 @@ static petra_status read_lines(reader *r, petra_schedule_builder *b) {
   for (; r->at < r->end; r->line++) {
     if (skip_blanks(r)) {
       int64_t round = 0;
-      PETRA_TRY(read_device(r, b->schedule->devices + 1));
+      PETRA_TRY(read_device(r, b->schedule.devices + 1));
       PETRA_TRY(petra_schedule_add_device(b));
       while (skip_blanks(r))
         PETRA_TRY(read_word(r, b, &round));
@@ -316,16 +325,11 @@ petra_status petra_schedule_parse(const char *name, const char *text, size_t siz
   const size_t mark = petra_utf8_mark_bytes(text, size);
   text += mark;
   size -= mark;
-  petra_schedule_builder b;
+  petra_schedule_builder b = {0};
   reader r = {.name = name, .at = text, .end = text + size, .line = 1};
   if (petra_torch_csv_recognise(text, size))
     return petra_torch_csv_parse(name, text, size, out);
-  PETRA_TRY(petra_schedule_builder_init(&b));
-  petra_status status = read_lines(&r, &b);
-  if (status == PETRA_OK)
-    status = petra_schedule_finish(&b, name, out);
-  petra_schedule_builder_fini(&b);
-  return status;
+  return petra_schedule_finish(&b, read_lines(&r, &b), name, out);
 }
 
 static petra_status record_device(petra_schedule_builder *b, const petra_program_ops *program,
@@ -346,27 +350,24 @@ static petra_status record_device(petra_schedule_builder *b, const petra_program
 
 petra_status petra_schedule_record(const petra_program_ops *program, const petra_program_options *options,
                                    petra_schedule **out) {
-  petra_schedule_builder b;
+  /* An undrained run may end before the last stages begin. */
+  petra_schedule_builder b = {.schedule = {.locked = program->locked, .stages = options->stages}};
   petra_status status;
   if (!program->next)
     return petra_fail(PETRA_UNSUPPORTED, "program %s has no order of its own: a stage takes what arrives first",
                       program->name);
   PETRA_TRY(petra_program_check(program, options));
-  PETRA_TRY(petra_schedule_builder_init(&b));
   for (int32_t d = 1; d <= petra_program_devices(options); d++)
     PETRA_TRY_GOTO(status, record_device(&b, program, options, d), done);
-  b.schedule->locked = program->locked;
-  b.schedule->stages = options->stages; /* an undrained run may end before the last ones begin */
-  PETRA_TRY_GOTO(status, petra_allocate(&b.schedule->device_of, (size_t)options->stages, sizeof(int32_t)), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&b.schedule.device_of, (size_t)options->stages, sizeof(int32_t)), done);
   for (int32_t j = 0; j < options->stages; j++)
-    b.schedule->device_of[j] = petra_program_device(options, j + 1);
-  PETRA_TRY_GOTO(status, petra_schedule_finish(&b, program->name, out), done);
+    b.schedule.device_of[j] = petra_program_device(options, j + 1);
+done:
+  PETRA_TRY(petra_schedule_finish(&b, status, program->name, out));
   (*out)->split_head = options->split_head;
   (*out)->local = options->local;
   (*out)->program.name = program->name;
-done:
-  petra_schedule_builder_fini(&b);
-  return status;
+  return PETRA_OK;
 }
 
 petra_status petra_schedule_print(const petra_schedule *schedule, FILE *out) {
@@ -445,10 +446,7 @@ petra_program_options petra_schedule_options(const petra_schedule *schedule) {
 }
 
 void petra_schedule_destroy(petra_schedule *schedule) {
-  if (!schedule)
-    return;
-  petra_free(schedule->device_of);
-  petra_free(schedule->first);
-  petra_free(schedule->entries);
+  if (schedule)
+    free_parts(schedule);
   petra_free(schedule);
 }

@@ -59,19 +59,20 @@ petra_status petra_schedule_record(const petra_program_ops *program, const petra
 /* Prints one line per device. Errors: PETRA_IO if `out` cannot be written. */
 petra_status petra_schedule_print(const petra_schedule *schedule, FILE *out);
 
-/* A schedule under construction: its devices in order, with their entries. */
+/* A schedule under construction: its devices in order, with their entries. Initialise it with zeros, except for what the
+ * entries do not say, such as `flush`, and end with petra_schedule_finish. */
 typedef struct petra_schedule_builder {
-  petra_schedule *schedule;
+  petra_schedule schedule;
   int64_t entries, entries_max, devices_max;
 } petra_schedule_builder;
 
-petra_status petra_schedule_builder_init(petra_schedule_builder *builder);
 petra_status petra_schedule_add_device(petra_schedule_builder *builder);
 petra_status petra_schedule_add(petra_schedule_builder *builder, petra_schedule_entry entry);
-/* Sets what follows from the entries. *out is the schedule, or NULL after an error: PETRA_SCHEDULE, logged, for numbers
- * with gaps. `name` stands for the file in error lines and is the name of the program. */
-petra_status petra_schedule_finish(petra_schedule_builder *builder, const char *name, petra_schedule **out);
-void petra_schedule_builder_fini(petra_schedule_builder *builder);
+/* Sets what follows from the entries, unless `status` says that one could not be added, and returns the first failure.
+ * *out is the schedule, or NULL after an error: PETRA_SCHEDULE, logged, for numbers with gaps. `name` stands for the
+ * file in error lines and is the name of the program. */
+petra_status petra_schedule_finish(petra_schedule_builder *builder, petra_status status, const char *name,
+                                   petra_schedule **out);
 
 /* The CSV of PyTorch, in torch_csv.c. A line is a rank, a cell an action such as 0F0, 0I0, 0W0, 0B0, or a pair
  * (0F0;1B1)OVERLAP_F_B; empty cells and communication are skipped. Stages and ranks count from 0. */

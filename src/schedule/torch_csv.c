@@ -128,8 +128,8 @@ static petra_status read_lines(reader *r, petra_schedule_builder *b) {
       if (c.length > 0)
         PETRA_TRY(add_action(r, b, &a, false));
     }
-    const int32_t d = b->schedule->devices;
-    if (b->schedule->first[d] == b->schedule->first[d - 1])
+    const int32_t d = b->schedule.devices;
+    if (b->schedule.first[d] == b->schedule.first[d - 1])
       return petra_fail(PETRA_SCHEDULE, "%s:%lld: rank %d has no F, B, I or W", r->name, (long long)r->line, d - 1);
   }
   return PETRA_OK;
@@ -156,17 +156,11 @@ bool petra_torch_csv_recognise(const char *text, size_t size) {
 }
 
 petra_status petra_torch_csv_parse(const char *name, const char *text, size_t size, petra_schedule **out) {
-  petra_schedule_builder b;
+  petra_schedule_builder b = {.schedule = {.flush = true, .torch = true}};
   reader r = {.name = name, .at = text, .end = text + size, .split = has_split(text, text + size)};
-  PETRA_TRY(petra_schedule_builder_init(&b));
-  b.schedule->flush = b.schedule->torch = true;
   while (r.end > text && isspace((unsigned char)r.end[-1])) /* a blank line is no rank at the end */
     r.end--;
-  petra_status status = read_lines(&r, &b);
-  if (status == PETRA_OK)
-    status = petra_schedule_finish(&b, name, out);
-  petra_schedule_builder_fini(&b);
-  return status;
+  return petra_schedule_finish(&b, read_lines(&r, &b), name, out);
 }
 
 /* --- writing --- */
