@@ -38,13 +38,6 @@ typedef struct search {
 
 /* --- the Pareto set --- */
 
-static void free_points(petra_point_set *set) {
-  for (int64_t i = 0; i < set->count; i++)
-    petra_free(set->point[i].blocks);
-  petra_free(set->point);
-  *set = (petra_point_set){0};
-}
-
 /* Returns true if a point covers these figures. */
 static bool covers(const petra_point_set *set, double seconds, int64_t bytes, int64_t lag) {
   for (int64_t i = 0; i < set->count; i++) {
@@ -96,7 +89,9 @@ static int compare_points(const void *a, const void *b) {
 }
 
 void petra_search_fini(petra_search_result *result) {
-  free_points(&result->points);
+  for (int64_t i = 0; i < result->points.count; i++)
+    petra_free(result->points.point[i].blocks);
+  petra_free(result->points.point);
   *result = (petra_search_result){0};
 }
 
@@ -280,22 +275,23 @@ static double samples_of(const search *s, const family *f) {
   return config->cluster.stages > 0 ? 1 : (double)(f->candidate.batch * config->cluster.replicas);
 }
 
-static petra_status simulate(search *s, family *f, const int64_t *blocks, petra_point *point) {
-  *point = (petra_point){.candidate = f->candidate, .exact = is_exact(&f->candidate.method)};
-  point->candidate.blocks = blocks;
-  PETRA_TRY(petra_candidate_simulate(s->c, &point->candidate, &point->found, f->runs ? NULL : f->kept));
-  point->seconds = point->found.time_per_microbatch_s / samples_of(s, f);
+static petra_status simulate(search *s, family *f, const int64_t *blocks) {
+  petra_point point = {.candidate = f->candidate, .exact = is_exact(&f->candidate.method)};
+  const petra_candidate_figures *found = &point.found;
+  point.candidate.blocks = blocks;
+  PETRA_TRY(petra_candidate_simulate(s->c, &point.candidate, &point.found, f->runs ? NULL : f->kept));
+  point.seconds = found->time_per_microbatch_s / samples_of(s, f);
   s->out->simulated++;
-  if (*point->found.reason && !*s->reason)
-    memcpy(s->reason, point->found.reason, sizeof s->reason);
-  if (*point->found.reason || isnan(point->seconds))
+  if (*found->reason && !*s->reason)
+    memcpy(s->reason, found->reason, sizeof s->reason);
+  if (*found->reason || isnan(point.seconds))
     return PETRA_OK;
   s->ran++;
   if (!f->runs)
-    PETRA_TRY(learn(s, f, &point->found));
+    PETRA_TRY(learn(s, f, found));
   const int64_t lag = s->options->lag_max;
-  if (point->found.peak_bytes <= limit_of(s) && (lag < 0 || point->found.lag_max <= lag))
-    return insert(&s->out->points, point);
+  if (found->peak_bytes <= limit_of(s) && (lag < 0 || found->lag_max <= lag))
+    return insert(&s->out->points, &point);
   return PETRA_OK;
 }
 
@@ -324,18 +320,15 @@ static bool is_excluded(const search *s, const family *f, const int64_t *blocks)
   return bound.bytes > limit_of(s) || covers(&s->out->points, bound.time_s / samples_of(s, f), bound.bytes, f->lag_min);
 }
 
-/* Simulates a cut unless it was tried or is excluded. `found` is without a time then. */
-static petra_status try_cut(search *s, family *f, const int64_t *blocks, petra_point *found) {
-  found->found.time_per_microbatch_s = NAN;
-  found->seconds = NAN;
+/* Simulates a cut unless it was tried or is excluded. */
+static petra_status try_cut(search *s, family *f, const int64_t *blocks) {
   if (was_tried(f, blocks))
     return PETRA_OK;
   PETRA_TRY(remember(f, blocks));
-  if (is_excluded(s, f, blocks)) {
-    s->out->excluded++;
-    return PETRA_OK;
-  }
-  return simulate(s, f, blocks, found);
+  if (!is_excluded(s, f, blocks))
+    return simulate(s, f, blocks);
+  s->out->excluded++;
+  return PETRA_OK;
 }
 
 /* Returns true if further cuts of the family may be points. */
@@ -344,21 +337,17 @@ static bool has_hope(const search *s, const family *f) {
   return f->cuts && f->runs && (lag < 0 || f->lag_min <= lag);
 }
 
-static bool has_few_cuts(const family *f) {
-  return petra_cuts_count(f->prices->blocks, f->candidate.stages, PETRA_SEARCH_CUTS + 1) <= PETRA_SEARCH_CUTS;
-}
-
 /* Simulates all cuts of a family, if they are few. */
 static petra_status try_all(search *s, family *f) {
-  petra_point found;
   int64_t *cut;
   petra_status status;
-  if (!has_hope(s, f) || !has_few_cuts(f))
+  if (!has_hope(s, f) ||
+      petra_cuts_count(f->prices->blocks, f->candidate.stages, PETRA_SEARCH_CUTS + 1) > PETRA_SEARCH_CUTS)
     return PETRA_OK;
   PETRA_TRY(petra_allocate(&cut, (size_t)f->candidate.stages, sizeof *cut));
   petra_cuts_first(f->prices->blocks, f->candidate.stages, cut);
   do
-    status = try_cut(s, f, cut, &found);
+    status = try_cut(s, f, cut);
   while (status == PETRA_OK && petra_cuts_next(f->candidate.stages, cut));
   petra_free(cut);
   return status;
@@ -380,14 +369,11 @@ static petra_status try_trade(search *s, family *f) {
     return PETRA_OK;
   PETRA_TRY(petra_cuts_trade(&f->rule, &cuts, &count));
   petra_status status = PETRA_OK;
-  for (int64_t i = 0; i < count && status == PETRA_OK; i++) {
-    petra_point found;
-    status = try_cut(s, f, &cuts[(size_t)(i * f->candidate.stages)], &found);
-  }
+  for (int64_t i = 0; i < count && status == PETRA_OK; i++)
+    status = try_cut(s, f, &cuts[(size_t)(i * f->candidate.stages)]);
   for (int m = 0; m < 2 && status == PETRA_OK && count > 0 && f->rule.stages > f->rule.devices; m++) {
-    petra_point found;
     petra_cuts_balance(&f->rule, m == 1, cuts);
-    status = try_cut(s, f, cuts, &found);
+    status = try_cut(s, f, cuts);
   }
   petra_free(cuts);
   return status;
@@ -395,16 +381,13 @@ static petra_status try_trade(search *s, family *f) {
 
 /* Simulates one cut of a family: that with the least bottleneck if a device keeps a microbatch at each stage. */
 static petra_status try_first(search *s, family *f) {
-  petra_point found;
-  int64_t *cut;
-  int *first;
-  if (!f->cuts)
-    return simulate(s, f, NULL, &found);
   const size_t stages = (size_t)f->candidate.stages;
   const int blocks = f->prices->blocks;
-  int64_t *work = NULL;
+  int64_t *cut = NULL, *work = NULL;
+  int *first = NULL;
   petra_status status;
-  cut = NULL, first = NULL;
+  if (!f->cuts)
+    return simulate(s, f, NULL);
   PETRA_TRY_GOTO(status, petra_allocate(&cut, stages, sizeof *cut), done);
   PETRA_TRY_GOTO(status, petra_allocate(&first, stages + 1, sizeof *first), done);
   PETRA_TRY_GOTO(status, petra_allocate(&work, (size_t)blocks, sizeof *work), done);
@@ -414,7 +397,7 @@ static petra_status try_first(search *s, family *f) {
   PETRA_TRY_GOTO(status, petra_balanced_cut(work, blocks, (int)stages, first), done);
   for (size_t j = 0; j < stages; j++)
     cut[j] = first[j + 1] - first[j];
-  status = try_cut(s, f, cut, &found);
+  status = try_cut(s, f, cut);
 done:
   petra_free(cut);
   petra_free(first);
@@ -453,10 +436,9 @@ static petra_status expand(search *s) {
     memcpy(at, p->blocks, stages * sizeof *at);
     petra_status status = PETRA_OK;
     for (int m = 0; m < 2 * ((int)stages - 1) && status == PETRA_OK; m++) {
-      petra_point found;
       memcpy(cut, at, stages * sizeof *cut);
       if (move_boundary(cut, m))
-        status = try_cut(s, f, cut, &found);
+        status = try_cut(s, f, cut);
     }
     petra_free(at);
     PETRA_TRY(status);
