@@ -97,7 +97,7 @@ void petra_engine_state(petra_executor_virtual *executor, const petra_engine *en
 }
 
 static void give_device(petra_executor_virtual *executor, int32_t d, petra_cycle *cycle) {
-  petra_device_counts *counts = &executor->counts[d];
+  petra_device_counts *counts = &executor->totals.counts[d];
   for (int e = 0; e < executor->settings.engines; e++)
     petra_engine_state(executor, &executor->device[d].engines[e], d, cycle);
   petra_cycle_value(cycle, executor->device[d].in_flight);
@@ -130,7 +130,7 @@ static void give_state(petra_executor_virtual *executor, petra_worker *worker, p
     give_device(executor, d, cycle);
   if (!cycle->alike)
     return;
-  petra_cycle_total(cycle, executor->actions, &executor->actions);
+  petra_cycle_total(cycle, executor->totals.actions, &executor->totals.actions);
   for (int32_t j = 0; j < executor->options->stages && cycle->alike; j++) {
     petra_microbatch_set_state(&executor->forward[j], cycle);
     petra_microbatch_set_state(&executor->backward[j], cycle);
@@ -204,7 +204,7 @@ static void skip(petra_executor_virtual *executor, petra_worker *worker, int64_t
   petra_cycle_begin(cycle, PETRA_CYCLE_SKIP, executor->now_ns, executor->returned);
   give_state(executor, worker, cycle);
   executor->skipped_ns += cycle->skipped_ns;
-  executor->skipped_microbatches += cycle->skipped_microbatches;
+  executor->totals.skipped_microbatches += cycle->skipped_microbatches;
   search->options.microbatches -= cycle->skipped_microbatches;
   search->options.skipped += cycle->skipped_microbatches;
 }

@@ -133,7 +133,7 @@ static petra_status occupy(petra_executor_virtual *executor, const petra_action 
   for (int i = 0; i < count; i++)
     *(i == 0 ? &engine->running : &executor->device[device].joined[i - 1]) =
         (petra_trace_row){actions[i], executor->now_ns, end_ns, results[i], .shared_ns = duration_ns - part_ns[i]};
-  executor->counts[device].busy_ns += duration_ns;
+  executor->totals.counts[device].busy_ns += duration_ns;
   const petra_event event = {
       .time_ns = end_ns, .priority = 2, .kind = PETRA_EVENT_END, .stage = device, .detail = index};
   return petra_event_queue_push(executor->events, &event);
@@ -144,14 +144,14 @@ static void count_forward(petra_executor_virtual *executor, int32_t device, cons
   bool fused = action->kind == PETRA_ACTION_BACKWARD && petra_program_fused(executor->options, action->stage);
   if (action->kind != PETRA_ACTION_FORWARD && !fused)
     return;
-  if (++dev->in_flight > executor->counts[device].in_flight_max)
-    executor->counts[device].in_flight_max = dev->in_flight;
-  if (++dev->kept > executor->counts[device].kept_max)
-    executor->counts[device].kept_max = dev->kept;
+  if (++dev->in_flight > executor->totals.counts[device].in_flight_max)
+    executor->totals.counts[device].in_flight_max = dev->in_flight;
+  if (++dev->kept > executor->totals.counts[device].kept_max)
+    executor->totals.counts[device].kept_max = dev->kept;
   /* A microbatch is in flight from its forward at stage 1 to its backward there. */
   int64_t maximum = 2 * (2 * (int64_t)executor->options->stages - 1);
-  if (executor->program->arrival && action->stage == 1 && dev->in_flight > maximum && executor->runaway < 0)
-    executor->runaway = action->microbatch + executor->skipped_microbatches;
+  if (executor->program->arrival && action->stage == 1 && dev->in_flight > maximum && executor->totals.runaway < 0)
+    executor->totals.runaway = action->microbatch + executor->totals.skipped_microbatches;
 }
 
 /* Starts everything that can start now on the devices at which something happened. */
@@ -255,8 +255,8 @@ static petra_status send_results(petra_executor_virtual *executor, const petra_a
 static petra_status end_action(petra_executor_virtual *executor, int32_t device, const petra_trace_row *row) {
   petra_device *dev = &executor->device[device];
   dev->done++;
-  executor->actions++;
-  executor->counts[device].actions++;
+  executor->totals.actions++;
+  executor->totals.counts[device].actions++;
   if (row->action.kind == PETRA_ACTION_UPDATE)
     dev->updates++;
   else if (row->action.kind != PETRA_ACTION_EVALUATE)
@@ -354,19 +354,17 @@ static petra_status begin_run(petra_executor_virtual *executor) {
   if (executor->settings.cost_count != 1 && executor->settings.cost_count != executor->options->stages)
     return petra_fail(PETRA_SCHEDULE, "costs of %d stages for a program of %d", executor->settings.cost_count,
                       executor->options->stages);
-  petra_free(executor->counts);
-  executor->counts = NULL;
+  petra_free(executor->totals.counts);
+  executor->totals = (petra_virtual_totals){.runaway = -1};
   fabric.devices = executor->devices;
   fabric.device_of = executor->options->device_of;
   fabric.stages = executor->options->stages;
   fabric.event_kind = PETRA_EVENT_NETWORK;
   fabric.replicas = executor->settings.replicas > 1;
-  executor->now_ns = executor->last_end_ns = executor->actions = 0;
-  executor->skipped_ns = executor->skipped_microbatches = executor->returned = 0;
-  executor->runaway = -1;
+  executor->now_ns = executor->last_end_ns = executor->skipped_ns = executor->returned = 0;
   PETRA_TRY(petra_event_queue_create(&executor->events));
   PETRA_TRY(petra_fabric_create(&fabric, executor->events, &executor->fabric));
-  PETRA_TRY(petra_allocate(&executor->counts, devices, sizeof *executor->counts));
+  PETRA_TRY(petra_allocate(&executor->totals.counts, devices, sizeof *executor->totals.counts));
   PETRA_TRY(petra_allocate(&executor->device, devices, sizeof *executor->device));
   PETRA_TRY(petra_allocate(&executor->forward, stages, sizeof *executor->forward));
   PETRA_TRY(petra_allocate(&executor->backward, stages, sizeof *executor->backward));
@@ -421,12 +419,8 @@ static void end_run(petra_executor_virtual *executor) {
   *executor = (petra_executor_virtual){.base = executor->base,
                                        .settings = executor->settings,
                                        .now_ns = executor->now_ns,
-                                       .actions = executor->actions,
                                        .skipped_ns = executor->skipped_ns,
-                                       .skipped_microbatches = executor->skipped_microbatches,
-                                       .runaway = executor->runaway,
-                                       .host_ns = executor->host_ns,
-                                       .counts = executor->counts};
+                                       .totals = executor->totals};
 }
 
 static petra_status run(petra_executor *base, const petra_program_ops *program, const petra_program_options *options,
@@ -441,7 +435,7 @@ static petra_status run(petra_executor *base, const petra_program_ops *program, 
     status = petra_cycle_search_create(executor, worker);
   if (status == PETRA_OK)
     status = run_events(executor, worker);
-  executor->host_ns = executor->hosts ? petra_hosts_busy_ns(executor->hosts) : 0;
+  executor->totals.host_ns = executor->hosts ? petra_hosts_busy_ns(executor->hosts) : 0;
   end_run(executor);
   return status;
 }
@@ -453,7 +447,7 @@ static int64_t now_ns(const petra_executor *base) {
 
 static void destroy(petra_executor *base) {
   petra_executor_virtual *executor = (petra_executor_virtual *)base;
-  petra_free(executor->counts);
+  petra_free(executor->totals.counts);
   petra_free(executor);
 }
 
@@ -469,22 +463,6 @@ petra_status petra_executor_virtual_create(const petra_executor_virtual_options 
   return PETRA_OK;
 }
 
-int64_t petra_executor_virtual_actions(const petra_executor *executor) {
-  return ((const petra_executor_virtual *)executor)->actions;
-}
-
-const petra_device_counts *petra_executor_virtual_counts(const petra_executor *executor) {
-  return ((const petra_executor_virtual *)executor)->counts;
-}
-
-int64_t petra_executor_virtual_runaway(const petra_executor *executor) {
-  return ((const petra_executor_virtual *)executor)->runaway;
-}
-
-int64_t petra_executor_virtual_host_ns(const petra_executor *executor) {
-  return ((const petra_executor_virtual *)executor)->host_ns;
-}
-
-int64_t petra_executor_virtual_skipped(const petra_executor *executor) {
-  return ((const petra_executor_virtual *)executor)->skipped_microbatches;
+const petra_virtual_totals *petra_executor_virtual_totals(const petra_executor *executor) {
+  return &((const petra_executor_virtual *)executor)->totals;
 }

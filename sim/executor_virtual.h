@@ -87,14 +87,15 @@ typedef struct petra_device_counts {
 /* Creates the executor, which copies the costs and the rest of `options`. */
 petra_status petra_executor_virtual_create(const petra_executor_virtual_options *options, petra_executor **out);
 
-/* After a run: the number of actions, the counts of every device, and the first microbatch of an `arrival` run whose
- * forward raised the number in flight above 2 (2 J - 1) (-1: none). */
-int64_t petra_executor_virtual_actions(const petra_executor *executor);
-const petra_device_counts *petra_executor_virtual_counts(const petra_executor *executor);
-int64_t petra_executor_virtual_runaway(const petra_executor *executor);
+/* What the executor has counted in a run. */
+typedef struct petra_virtual_totals {
+  int64_t actions;
+  /* The first microbatch of an `arrival` run whose forward raised the number in flight above 2 (2 J - 1); -1: none. */
+  int64_t runaway;
+  int64_t skipped_microbatches; /* in the periods that the run skipped (executor_cycle.c) */
+  int64_t host_ns;              /* how long the busiest host issued actions; 0 without hosts */
+  petra_device_counts *counts;  /* per device */
+} petra_virtual_totals;
 
-/* Returns the number of microbatches in the periods that the run skipped (executor_cycle.c). */
-int64_t petra_executor_virtual_skipped(const petra_executor *executor);
-
-/* Returns how long the busiest host issued actions; 0 without hosts. */
-int64_t petra_executor_virtual_host_ns(const petra_executor *executor);
+/* Returns the totals of the last run. */
+const petra_virtual_totals *petra_executor_virtual_totals(const petra_executor *executor);

@@ -68,10 +68,9 @@ typedef struct petra_executor_virtual {
   petra_executor base;
   petra_executor_virtual_options settings;
   int64_t now_ns, last_end_ns; /* without the time of skipped periods; last_end_ns: the last end of an action */
-  int64_t actions, runaway, host_ns;
-  int64_t skipped_ns, skipped_microbatches; /* in periods */
-  int64_t returned;                         /* B of stage 1 that have ended, without those in skipped periods */
-  petra_device_counts *counts;              /* per device; valid after a run */
+  int64_t skipped_ns;          /* in periods */
+  int64_t returned;            /* B of stage 1 that have ended, without those in skipped periods */
+  petra_virtual_totals totals;
   /* The members below belong to the current run. */
   const petra_program_ops *program;
   const petra_program_options *options;

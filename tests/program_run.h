@@ -72,7 +72,7 @@ static inline petra_status run_program(const petra_program_ops *program, const p
   for (int32_t j = 1; j <= options->stages; j++)
     counts[j] = petra_worker_cost_counts(worker)[j - 1];
   for (int32_t d = 1; status == PETRA_OK && d <= petra_program_devices(options); d++)
-    device_counts[d] = petra_executor_virtual_counts(executor)[d - 1];
+    device_counts[d] = petra_executor_virtual_totals(executor)->counts[d - 1];
   petra_worker_cost_destroy(worker);
   executor->ops->destroy(executor);
   return status;

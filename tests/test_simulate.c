@@ -136,9 +136,9 @@ static void arrive(int64_t microbatches, int64_t credit, int64_t *runaway, int64
   ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
   ck_assert_int_eq(petra_executor_virtual_create(&cluster, &executor), PETRA_OK);
   ck_assert_int_eq(executor->ops->run(executor, &petra_program_arrival, &options, worker, NULL), PETRA_OK);
-  *runaway = petra_executor_virtual_runaway(executor);
-  *in_flight = petra_executor_virtual_counts(executor)[0].in_flight_max;
-  *actions = petra_executor_virtual_actions(executor);
+  *runaway = petra_executor_virtual_totals(executor)->runaway;
+  *in_flight = petra_executor_virtual_totals(executor)->counts[0].in_flight_max;
+  *actions = petra_executor_virtual_totals(executor)->actions;
   const petra_stage_counts *counts = petra_worker_cost_counts(worker);
   for (int j = 0; j < 10; j++)
     ck_assert_int_eq(counts[j].backwards, microbatches);

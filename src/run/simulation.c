@@ -276,6 +276,7 @@ static petra_status measure(petra_run *run) {
   petra_simulation *s = run->simulation;
   petra_simulated *result = &s->result;
   petra_run_h5_simulation *figures = &result->figures;
+  const petra_virtual_totals *totals = petra_executor_virtual_totals(run->executor);
   const int64_t makespan_ns = petra_run_now_ns(run);
   const double available_ns = (double)run->clock->engines * (double)makespan_ns;
   double busy_ns = 0;
@@ -284,8 +285,8 @@ static petra_status measure(petra_run *run) {
     busy_ns += (double)petra_rank_times_busy_ns(&s->times[PETRA_PROFILE_MEAN], j + 1);
   figures->makespan_ns = makespan_ns;
   figures->makespan_s = 1e-9 * (double)makespan_ns;
-  figures->actions = petra_executor_virtual_actions(run->executor);
-  result->devices = petra_executor_virtual_counts(run->executor);
+  figures->actions = totals->actions;
+  result->devices = totals->counts;
   result->device_count = petra_program_devices(run->program_options);
   figures->microbatches = run->plan.program.microbatches;
   figures->time_per_microbatch_s = time_per_microbatch_s(run, makespan_ns);
@@ -298,11 +299,10 @@ static petra_status measure(petra_run *run) {
   PETRA_TRY(quartile_s(run, PETRA_PROFILE_QUARTILE3, &figures->high_s));
   figures->high_s = petra_rank_simulation_high_s(s->ranks, figures->time_per_microbatch_s, figures->high_s);
   result->measured_link = petra_rank_simulation_measured_link(run->simulation->over_ranks);
-  result->skipped = petra_executor_virtual_skipped(run->executor);
-  result->runaway = petra_executor_virtual_runaway(run->executor);
-  result->host_busy = run->cluster.executor.host.devices > 0 && makespan_ns > 0
-                          ? (double)petra_executor_virtual_host_ns(run->executor) / (double)makespan_ns
-                          : NAN;
+  result->skipped = totals->skipped_microbatches;
+  result->runaway = totals->runaway;
+  result->host_busy =
+      run->cluster.executor.host.devices > 0 && makespan_ns > 0 ? (double)totals->host_ns / (double)makespan_ns : NAN;
   return s->critical ? measure_critical_path(s) : PETRA_OK;
 }
 
