@@ -114,18 +114,18 @@ static void set_rates(petra_fair *fair) {
   fair->number++;
 }
 
-petra_status petra_fair_start(petra_fair *fair, int64_t now_ns, const petra_fair_path *path, double bytes,
-                              int64_t latency_ns, const petra_packet *packet) {
+petra_status petra_fair_start(petra_fair *fair, int64_t now_ns, const petra_route *route, double bytes,
+                              const petra_packet *packet) {
   PETRA_TRY(petra_array_reserve(&fair->flows, &fair->capacity, (int64_t)fair->count + 1, sizeof *fair->flows));
   advance(fair, now_ns);
   flow *f = &fair->flows[fair->count++];
   *f = (flow){.bytes_left = bytes,
-              .link_Bps = path->link_Bps > 0 ? path->link_Bps : INFINITY,
-              .latency_ns = latency_ns,
+              .link_Bps = route->link_Bps > 0 ? route->link_Bps : INFINITY,
+              .latency_ns = route->latency_ns,
               .packet = *packet};
-  f->resource[0] = path->link;
+  f->resource[0] = route->link;
   for (int c = 0; c < 2; c++)
-    f->resource[c + 1] = path->cards[c] < 0 ? -1 : fair->links + path->cards[c];
+    f->resource[c + 1] = route->cards[c] < 0 ? -1 : fair->links + route->cards[c];
   set_rates(fair);
   return PETRA_OK;
 }

@@ -18,17 +18,16 @@ int64_t petra_transmission_ns(double bytes, double Bps);
 petra_status petra_fair_create(int32_t links, int32_t cards, double card_Bps, petra_fair **out);
 void petra_fair_destroy(petra_fair *fair);
 
-/* The link and the cards (at most two; -1: none) of a transmission. All transmissions on a link state the same
- * bandwidth of it; 0: infinite. */
-typedef struct petra_fair_path {
-  int32_t link;
-  double link_Bps;
-  int32_t cards[2];
-} petra_fair_path;
+/* The resources of a transmission: its link, and the cards at both ends (-1: no finite card). */
+typedef struct petra_route {
+  int32_t link, cards[2];
+  double link_Bps; /* the same for all transmissions on a link; 0: infinite */
+  int64_t latency_ns;
+} petra_route;
 
-/* Starts a transmission. `latency_ns` is kept for petra_fair_take_ended. */
-petra_status petra_fair_start(petra_fair *fair, int64_t now_ns, const petra_fair_path *path, double bytes,
-                              int64_t latency_ns, const petra_packet *packet);
+/* Starts a transmission. */
+petra_status petra_fair_start(petra_fair *fair, int64_t now_ns, const petra_route *route, double bytes,
+                              const petra_packet *packet);
 
 /* Gets the time at which the next transmission ends at the current rates, and a number that identifies the current
  * state (petra_fair_is_current); returns false if there is no transmission. */

@@ -146,8 +146,12 @@ static int32_t link_of(const petra_fabric *fabric, int32_t from, int32_t to) {
   return 2 * pair_of(fabric, from, to) + (to > from);
 }
 
+static int32_t pair_count(const petra_fabric *fabric) {
+  return fabric->options.devices + fabric->far_count;
+}
+
 static int32_t link_of_replicas(const petra_fabric *fabric, int32_t device) {
-  return 2 * (fabric->options.devices + fabric->far_count) + device;
+  return 2 * pair_count(fabric) + device;
 }
 
 static int32_t node_of(const petra_fabric_options *options, int32_t device) {
@@ -162,27 +166,28 @@ petra_status petra_fabric_create(const petra_fabric_options *options, petra_even
   PETRA_TRY(petra_allocate(&fabric, 1, sizeof *fabric));
   fabric->options = *options;
   fabric->nodes = nodes;
-  petra_status status = find_far_pairs(fabric);
-  const int32_t pairs = options->devices + fabric->far_count;
-  const size_t links = 2 * (size_t)pairs + (options->replicas ? (size_t)options->devices : 0);
-  if (status == PETRA_OK)
-    status = petra_allocate(&fabric->link_free_ns, links + 2 * (size_t)nodes, sizeof *fabric->link_free_ns);
+  fabric->events = events;
+  petra_status status;
+  PETRA_TRY_GOTO(status, find_far_pairs(fabric), fail);
+  const size_t pairs = (size_t)pair_count(fabric);
+  const size_t links = 2 * pairs + (options->replicas ? (size_t)options->devices : 0);
+  PETRA_TRY_GOTO(status, petra_allocate(&fabric->link_free_ns, links + 2 * (size_t)nodes, sizeof *fabric->link_free_ns),
+                 fail);
+  fabric->card_free_ns = fabric->link_free_ns + links;
   if (options->times) {
     fabric->options.latency_ns = options->times->ns[0];
     fabric->options.sharing = PETRA_LINK_FIFO;
     fabric->options.bandwidth_Bps = fabric->options.card_Bps = 0;
     fabric->options.has_node_link = false;
   }
-  fabric->events = events;
-  fabric->card_free_ns = fabric->link_free_ns + links;
-  if (status == PETRA_OK && fabric->options.sharing == PETRA_LINK_FAIR)
-    status = petra_fair_create((int32_t)links, 2 * nodes, options->card_Bps, &fabric->fair);
-  if (status == PETRA_OK && options->times && options->shared)
-    status = petra_allocate(&fabric->duplex, (size_t)pairs, sizeof *fabric->duplex);
-  if (status != PETRA_OK)
-    petra_fabric_destroy(fabric);
-  else
-    *out = fabric;
+  if (fabric->options.sharing == PETRA_LINK_FAIR)
+    PETRA_TRY_GOTO(status, petra_fair_create((int32_t)links, 2 * nodes, options->card_Bps, &fabric->fair), fail);
+  if (options->times && options->shared)
+    PETRA_TRY_GOTO(status, petra_allocate(&fabric->duplex, pairs, sizeof *fabric->duplex), fail);
+  *out = fabric;
+  return PETRA_OK;
+fail:
+  petra_fabric_destroy(fabric);
   return status;
 }
 
@@ -190,7 +195,7 @@ void petra_fabric_destroy(petra_fabric *fabric) {
   if (!fabric)
     return;
   petra_fair_destroy(fabric->fair);
-  for (int32_t i = 0; fabric->duplex && i < fabric->options.devices + fabric->far_count; i++)
+  for (int32_t i = 0; fabric->duplex && i < pair_count(fabric); i++)
     for (int d = 0; d < 2; d++)
       petra_free(fabric->duplex[i].line[d].messages);
   petra_free(fabric->duplex);
@@ -214,13 +219,10 @@ static int64_t later(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
-/* The resources that a message uses. */
-typedef struct route {
-  int32_t link;
-  int32_t card_out, card_in; /* nodes; -1: no finite card */
-  double link_Bps;           /* bandwidth of the link; 0: infinite */
-  int64_t latency_ns;
-} route;
+/* Numbers the cards of the nodes: each has one out and one in. */
+static int32_t card_of(const petra_fabric_options *options, int32_t device, bool in) {
+  return 2 * node_of(options, device) + in;
+}
 
 static bool uses_cards(const petra_fabric_options *options, int32_t from, int32_t to) {
   return options->card_Bps > 0 && node_of(options, from) != node_of(options, to);
@@ -241,23 +243,25 @@ int64_t petra_fabric_latency_ns(const petra_fabric_options *options, int32_t fro
   return uses_node_link(options, from, to) ? options->node_latency_ns : options->latency_ns;
 }
 
-static route route_between(const petra_fabric *fabric, int32_t from, int32_t to) {
+static petra_route route_between(const petra_fabric *fabric, int32_t from, int32_t to) {
   const petra_fabric_options *options = &fabric->options;
-  route way = {link_of(fabric, from, to), -1, -1, link_bandwidth_Bps(options, from, to),
-               petra_fabric_latency_ns(options, from, to)};
+  petra_route way = {link_of(fabric, from, to),
+                     {-1, -1},
+                     link_bandwidth_Bps(options, from, to),
+                     petra_fabric_latency_ns(options, from, to)};
   if (uses_cards(options, from, to)) {
-    way.card_out = node_of(options, from);
-    way.card_in = node_of(options, to);
+    way.cards[0] = card_of(options, from, false);
+    way.cards[1] = card_of(options, to, true);
   }
   return way;
 }
 
 /* The nodes of the replicas do the same as this one: as much leaves here as arrives there, and the reverse. */
-static route route_to_replicas(const petra_fabric *fabric, int32_t device) {
+static petra_route route_to_replicas(const petra_fabric *fabric, int32_t device) {
   const petra_fabric_options *options = &fabric->options;
-  route way = {link_of_replicas(fabric, device), -1, -1, options->bandwidth_Bps, 2 * options->latency_ns};
-  if (options->card_Bps > 0)
-    way.card_out = way.card_in = node_of(options, device);
+  petra_route way = {link_of_replicas(fabric, device), {-1, -1}, options->bandwidth_Bps, 2 * options->latency_ns};
+  for (int c = 0; c < 2 && options->card_Bps > 0; c++)
+    way.cards[c] = card_of(options, device, c == 1);
   return way;
 }
 
@@ -299,12 +303,12 @@ int64_t petra_fabric_exchange_alone_ns(const petra_fabric_options *options, int6
   return shared_ns(options, bytes, alone_ns(options, options->bandwidth_Bps, true, bytes));
 }
 
-static petra_status send_fifo(petra_fabric *fabric, int64_t now_ns, const route *way, int64_t bytes,
+static petra_status send_fifo(petra_fabric *fabric, int64_t now_ns, const petra_route *way, int64_t bytes,
                               const petra_packet *packet, bool *arrived) {
-  const bool cards = way->card_out >= 0;
+  const bool cards = way->cards[0] >= 0;
   int64_t *link = &fabric->link_free_ns[way->link];
-  int64_t *out = cards ? &fabric->card_free_ns[2 * way->card_out] : link;
-  int64_t *in = cards ? &fabric->card_free_ns[2 * way->card_in + 1] : link;
+  int64_t *out = cards ? &fabric->card_free_ns[way->cards[0]] : link;
+  int64_t *in = cards ? &fabric->card_free_ns[way->cards[1]] : link;
   const int64_t start_ns = later(later(now_ns, *link), later(*out, *in));
   const int64_t end_ns = start_ns + (packet->exchange ? petra_fabric_exchange_alone_ns(&fabric->options, bytes)
                                                       : alone_ns(&fabric->options, way->link_Bps, cards, bytes));
@@ -318,42 +322,26 @@ static petra_status send_fifo(petra_fabric *fabric, int64_t now_ns, const route 
   return *arrived ? PETRA_OK : push_arrival(fabric, end_ns + way->latency_ns, packet);
 }
 
-/* Pushes one event at the next moment when a transmission ends at the current rates; older events are recognised by
- * their number. */
-static petra_status push_rates(petra_fabric *fabric) {
-  int64_t time_ns, number;
-  if (!petra_fair_next_end(fabric->fair, &time_ns, &number))
-    return PETRA_OK;
+/* Pushes an event at the next moment when a transmission ends at the current rates, in a pair of devices or (0) anywhere;
+ * older events are recognised by their number. */
+static petra_status push_change(petra_fabric *fabric, int64_t time_ns, int32_t pair, int64_t number) {
   const petra_event event = {.time_ns = time_ns,
-                             .priority = 0,
                              .kind = fabric->options.event_kind,
+                             .stage = pair,
                              .detail = DETAIL_RATES,
                              .microbatch = number};
   return petra_event_queue_push(fabric->events, &event);
 }
 
-static petra_status send_fair(petra_fabric *fabric, int64_t now_ns, const route *way, int64_t bytes,
-                              const petra_packet *packet) {
-  petra_fair_path path = {.link = way->link, .link_Bps = way->link_Bps, .cards = {-1, -1}};
-  if (way->card_out >= 0) {
-    path.cards[0] = 2 * way->card_out;
-    path.cards[1] = 2 * way->card_in + 1;
-  }
-  PETRA_TRY(petra_fair_start(fabric->fair, now_ns, &path, (double)bytes, way->latency_ns, packet));
-  return push_rates(fabric);
+static petra_status push_rates(petra_fabric *fabric) {
+  int64_t time_ns, number;
+  return petra_fair_next_end(fabric->fair, &time_ns, &number) ? push_change(fabric, time_ns, 0, number) : PETRA_OK;
 }
 
-/* Pushes an event at the next moment when a message of the pair ends at the current rates. */
 static petra_status push_end(petra_fabric *fabric, int32_t pair) {
   const duplex_pair *p = &fabric->duplex[pair];
-  const int64_t up_ns = end_ns(p, 0), down_ns = end_ns(p, 1);
-  const petra_event event = {.time_ns = up_ns < down_ns ? up_ns : down_ns,
-                             .priority = 0,
-                             .kind = fabric->options.event_kind,
-                             .stage = pair,
-                             .detail = DETAIL_RATES,
-                             .microbatch = p->number};
-  return event.time_ns < INT64_MAX ? petra_event_queue_push(fabric->events, &event) : PETRA_OK;
+  const int64_t up_ns = end_ns(p, 0), down_ns = end_ns(p, 1), first_ns = up_ns < down_ns ? up_ns : down_ns;
+  return first_ns < INT64_MAX ? push_change(fabric, first_ns, pair, p->number) : PETRA_OK;
 }
 
 static petra_status send_duplex(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
@@ -366,14 +354,15 @@ static petra_status send_duplex(petra_fabric *fabric, int64_t now_ns, int32_t fr
   return push_end(fabric, pair);
 }
 
-static petra_status send(petra_fabric *fabric, int64_t now_ns, const route *way, int64_t bytes,
+static petra_status send(petra_fabric *fabric, int64_t now_ns, const petra_route *way, int64_t bytes,
                          const petra_packet *packet, bool *arrived) {
   const petra_fabric_options *options = &fabric->options;
   *arrived = false;
   if (options->sharing == PETRA_LINK_FIFO || bytes == 0 ||
-      bandwidth_Bps(options, way->link_Bps, way->card_out >= 0) <= 0)
+      bandwidth_Bps(options, way->link_Bps, way->cards[0] >= 0) <= 0)
     return send_fifo(fabric, now_ns, way, bytes, packet, arrived);
-  return send_fair(fabric, now_ns, way, bytes, packet);
+  PETRA_TRY(petra_fair_start(fabric->fair, now_ns, way, (double)bytes, packet));
+  return push_rates(fabric);
 }
 
 petra_status petra_fabric_send(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
@@ -383,13 +372,13 @@ petra_status petra_fabric_send(petra_fabric *fabric, int64_t now_ns, int32_t fro
     return PETRA_OK;
   if (fabric->duplex)
     return send_duplex(fabric, now_ns, from, to, bytes, packet);
-  const route way = route_between(fabric, from, to);
+  const petra_route way = route_between(fabric, from, to);
   return send(fabric, now_ns, &way, bytes, packet, arrived);
 }
 
 petra_status petra_fabric_exchange(petra_fabric *fabric, int64_t now_ns, int32_t device, int64_t bytes,
                                    const petra_packet *packet, bool *arrived) {
-  const route way = route_to_replicas(fabric, device);
+  const petra_route way = route_to_replicas(fabric, device);
   return send(fabric, now_ns, &way, bytes, packet, arrived);
 }
 
@@ -421,10 +410,6 @@ petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, 
 }
 
 /* --- cycles --- */
-
-static int32_t pair_count(const petra_fabric *fabric) {
-  return fabric->options.devices + fabric->far_count;
-}
 
 static void give_pair(const duplex_pair *p, petra_cycle *cycle) {
   const bool idle = p->line[0].count == 0 && p->line[1].count == 0;
