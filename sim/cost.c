@@ -4,8 +4,6 @@
 #include "base/log.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 int64_t petra_nanoseconds(double seconds) {
   return llround(seconds * 1e9);
@@ -45,7 +43,7 @@ void petra_cost_durations(const petra_stage_cost *cost, const petra_cost_rule *r
 #define A100_80 "NVIDIA A100 80GB SXM, data sheet of June 2021"
 #define SPARSE "half of the figures with sparsity"
 
-/* FLOP/s, B/s and bytes. */
+/* FLOP/s, B/s and bytes; in the order of the choices of cluster.cost.device. */
 static const petra_device_peaks devices[] = {
     {"a100", {19.5e12, 156e12, 312e12}, 19.5e12, 2.039e12, 80e9, A100_80},
     {"a100-40", {19.5e12, 156e12, 312e12}, 19.5e12, 1.555e12, 40e9, "NVIDIA A100 40GB SXM, data sheet of June 2021"},
@@ -113,25 +111,9 @@ const petra_device_peaks *petra_device_peaks_at(int index) {
   return index < (int)(sizeof devices / sizeof *devices) ? &devices[index] : NULL;
 }
 
-petra_status petra_device_peaks_find(const char *name, const petra_device_peaks **out) {
-  for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
-    if (strcmp(name, devices[i].name) == 0) {
-      *out = &devices[i];
-      return PETRA_OK;
-    }
-  char names[256] = "";
-  const int count = sizeof devices / sizeof *devices;
-  for (int i = 0; i < count; i++)
-    snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s",
-             i == 0           ? ""
-             : i == count - 1 ? " or "
-                              : ", ",
-             devices[i].name);
-  return petra_fail(PETRA_CONFIG, "roofline: unknown device '%s'; expected %s", name, names);
-}
-
-petra_status petra_roofline_kernel(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
-                                   const petra_kernel *kernel, double *seconds) {
+/* Computes max(FLOPs / peak, bytes / bandwidth). Elementwise kernels ignore the arithmetic. */
+static petra_status work_seconds(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
+                                 const petra_kernel *kernel, double *seconds) {
   double peak = kernel->matrix ? device->matrix_flops[arithmetic] : device->vector_flops;
   if (!(kernel->flops >= 0 && kernel->bytes >= 0 && isfinite(kernel->flops) && isfinite(kernel->bytes)))
     return petra_fail(PETRA_CONFIG,
@@ -150,13 +132,13 @@ petra_status petra_roofline_kernel(const petra_device_peaks *device, petra_cost_
   return PETRA_OK;
 }
 
-petra_status petra_kernel_seconds(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
-                                  const petra_kernel_rates *rates, const petra_kernel *kernel, double *seconds) {
+static petra_status kernel_seconds(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
+                                   const petra_kernel_rates *rates, const petra_kernel *kernel, double *seconds) {
   petra_kernel slower = *kernel;
   double work_s = 0;
   slower.flops /= kernel->matrix ? rates->matrix_flops : 1;
   slower.bytes /= kernel->matrix ? rates->matrix_bytes : rates->elementwise_bytes;
-  PETRA_TRY(petra_roofline_kernel(device, arithmetic, &slower, &work_s));
+  PETRA_TRY(work_seconds(device, arithmetic, &slower, &work_s));
   *seconds = rates->launch_s + work_s;
   return PETRA_OK;
 }
@@ -186,7 +168,7 @@ petra_status petra_roofline_add(const petra_device_peaks *device, petra_cost_ari
   petra_roofline_seconds more = {0};
   for (int i = 0; i < count; i++) {
     double seconds = 0;
-    PETRA_TRY(petra_kernel_seconds(device, arithmetic, rates, &kernels[i], &seconds));
+    PETRA_TRY(kernel_seconds(device, arithmetic, rates, &kernels[i], &seconds));
     add_part(&kernels[i], seconds, &more);
   }
   add_all(&more, sum);

@@ -70,17 +70,8 @@ typedef struct petra_device_peaks {
   const char *source;
 } petra_device_peaks;
 
-/* Returns a device of cluster.cost.device, from 0; NULL if there is none with that number. */
+/* Returns a device of cluster.cost.device (petra_cost_device); NULL if there is none with that number. */
 const petra_device_peaks *petra_device_peaks_at(int index);
-
-/* Finds the device with this name. Errors: PETRA_CONFIG with the list of names. */
-petra_status petra_device_peaks_find(const char *name, const petra_device_peaks **out);
-
-/* Computes max(FLOPs / peak, bytes / bandwidth) in seconds. Elementwise kernels ignore the arithmetic. Errors:
- * PETRA_CONFIG if the device has no units for the arithmetic, a count is negative or not finite, or bytes flow over no
- * bandwidth. */
-petra_status petra_roofline_kernel(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
-                                   const petra_kernel *kernel, double *seconds);
 
 /* The shares of a device's peaks that kernels reach, and their launch time. */
 typedef struct petra_kernel_rates {
@@ -93,11 +84,6 @@ typedef struct petra_kernel_rates {
 /* The rates of the lower bound: no launch time, the peaks themselves. */
 #define PETRA_KERNEL_RATES_BOUND ((petra_kernel_rates){0, 1, 1, 1})
 
-/* Computes launch + max(FLOPs / (share * peak), bytes / (share * bandwidth)), otherwise like petra_roofline_kernel, to
- * which it is equal to the bit for PETRA_KERNEL_RATES_BOUND. */
-petra_status petra_kernel_seconds(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
-                                  const petra_kernel_rates *rates, const petra_kernel *kernel, double *seconds);
-
 typedef struct petra_roofline_seconds {
   double forward;         /* F */
   double backward;        /* B without reconstruction */
@@ -106,7 +92,9 @@ typedef struct petra_roofline_seconds {
   double update;          /* U */
 } petra_roofline_seconds;
 
-/* Adds the times of `count` kernels to *sum, which stays unchanged after a failure (as above). */
+/* Adds the times of `count` kernels to *sum: launch + max(FLOPs / (share * peak), bytes / (share * bandwidth)) each.
+ * PETRA_CONFIG if the device has no units for the arithmetic, a count is negative or not finite, or bytes flow over no
+ * bandwidth; *sum then stays unchanged. */
 petra_status petra_roofline_add(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
                                 const petra_kernel_rates *rates, const petra_kernel *kernels, int count,
                                 petra_roofline_seconds *sum);

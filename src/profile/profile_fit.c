@@ -178,12 +178,10 @@ const char *petra_fit_rate_name(int rate) {
 petra_status petra_profile_fit(const petra_plan *plan, const petra_profile *profile, petra_kernel_fit *out) {
   const petra_config *config = plan->config;
   const bool gpu = config->device.backend == PETRA_BACKEND_CUDA;
-  const char *device =
-      gpu ? petra_config_choice_name("cluster.cost.device", (int)config->cluster.cost.device) : "cpu-core";
-  fitting f = {.plan = plan, .profile = profile, .fit = out};
+  const petra_cost_device device = gpu ? config->cluster.cost.device : PETRA_COST_CPU_CORE;
+  fitting f = {.plan = plan, .profile = profile, .peaks = petra_device_peaks_at((int)device), .fit = out};
   double found[PETRA_FIT_RATES], x[PETRA_FIT_RATES], best;
   *out = (petra_kernel_fit){.device = NULL};
-  PETRA_TRY(petra_device_peaks_find(device, &f.peaks));
   if (config->device.precision == PETRA_PRECISION_FP64)
     return PETRA_OK;
   f.arithmetic = config->device.precision == PETRA_PRECISION_TF32   ? PETRA_COST_TF32

@@ -117,13 +117,10 @@ static petra_kernel_rates rates_of(const petra_config *config) {
 /* Sets the durations of stage `stage` (from 0) from the kernels of its blocks. */
 static petra_status kernel_cost(const petra_plan *plan, int stage, petra_stage_cost *out) {
   const petra_config *config = plan->config;
-  const char *device = petra_config_choice_name("cluster.cost.device", (int)config->cluster.cost.device);
-  const petra_device_peaks *peaks;
-  petra_kernel_rates rates = PETRA_KERNEL_RATES_BOUND;
+  const petra_device_peaks *peaks = petra_device_peaks_at((int)config->cluster.cost.device);
+  const petra_kernel_rates rates =
+      config->cluster.cost.model == PETRA_COST_KERNELS ? rates_of(config) : PETRA_KERNEL_RATES_BOUND;
   petra_roofline_seconds sum = {0};
-  PETRA_TRY(petra_device_peaks_find(device, &peaks));
-  if (config->cluster.cost.model == PETRA_COST_KERNELS)
-    rates = rates_of(config);
   for (int i = 0; i < petra_plan_stage_blocks(plan, stage); i++) {
     petra_kernel_list list;
     petra_plan_kernels(plan, petra_plan_stage_block(plan, stage, i), &list);
