@@ -17,9 +17,7 @@ void petra_cycle_begin(petra_cycle *cycle, petra_cycle_pass pass, int64_t now_ns
 }
 
 void petra_cycle_fini(petra_cycle *cycle) {
-  petra_free(cycle->state.number);
-  petra_free(cycle->totals.number);
-  petra_free(cycle->events);
+  PETRA_FREE_ALL(cycle->state.number, cycle->totals.number, cycle->events);
   *cycle = (petra_cycle){0};
 }
 

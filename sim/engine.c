@@ -66,9 +66,7 @@ petra_status petra_event_queue_create(petra_event_queue **out) {
 void petra_event_queue_destroy(petra_event_queue *queue) {
   if (!queue)
     return;
-  petra_free(queue->nodes);
-  petra_free(queue->storage);
-  petra_free(queue);
+  PETRA_FREE_ALL(queue->nodes, queue->storage, queue);
 }
 
 static petra_status grow(petra_event_queue *queue) {

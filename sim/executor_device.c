@@ -279,12 +279,7 @@ int64_t petra_hosts_busy_ns(const petra_hosts *hosts) {
 void petra_hosts_destroy(petra_hosts *hosts) {
   if (!hosts)
     return;
-  petra_free(hosts->ns);
-  petra_free(hosts->lines);
-  petra_free(hosts->hosts);
-  petra_free(hosts->asking);
-  petra_free(hosts->lanes);
-  petra_free(hosts);
+  PETRA_FREE_ALL(hosts->ns, hosts->lines, hosts->hosts, hosts->asking, hosts->lanes, hosts);
 }
 
 void petra_hosts_state(petra_executor_virtual *executor, petra_cycle *cycle) {

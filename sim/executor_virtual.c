@@ -403,15 +403,8 @@ static void end_run(petra_executor_virtual *executor) {
   petra_arrival_destroy(executor->arrival);
   petra_hosts_destroy(executor->hosts);
   petra_jitter_quantiles_destroy(executor->quantiles);
-  petra_free(executor->duration_ns);
-  petra_free(executor->prices_ns);
-  petra_free(executor->results);
-  petra_free(executor->group);
-  petra_free(executor->dirty);
-  petra_free(executor->exchanges);
-  petra_free(executor->backward);
-  petra_free(executor->forward);
-  petra_free(executor->device);
+  PETRA_FREE_ALL(executor->duration_ns, executor->prices_ns, executor->results, executor->group, executor->dirty,
+                 executor->exchanges, executor->backward, executor->forward, executor->device);
   petra_event_queue_destroy(executor->parked);
   petra_fabric_destroy(executor->fabric);
   petra_event_queue_destroy(executor->events);

@@ -199,9 +199,7 @@ void petra_fabric_destroy(petra_fabric *fabric) {
     for (int d = 0; d < 2; d++)
       petra_free(fabric->duplex[i].line[d].messages);
   petra_free(fabric->duplex);
-  petra_free(fabric->link_free_ns);
-  petra_free(fabric->far);
-  petra_free(fabric);
+  PETRA_FREE_ALL(fabric->link_free_ns, fabric->far, fabric);
 }
 
 static petra_status push_arrival(petra_fabric *fabric, int64_t time_ns, const petra_packet *packet) {

@@ -280,9 +280,7 @@ void petra_memory_observer_destroy(petra_observer *base) {
   for (int32_t j = 0; j < observer->options.stages; j++)
     for (int until = 0; until < PETRA_MEMORY_UNTILS; until++)
       petra_microbatch_set_fini(&observer->stage[j].done[until]);
-  petra_free(observer->devices);
-  petra_free(observer->accounts);
-  petra_free(observer);
+  PETRA_FREE_ALL(observer->devices, observer->accounts, observer);
 }
 
 const petra_account *petra_memory_observer_accounts(const petra_observer *observer) {
@@ -321,9 +319,7 @@ fail:
 void petra_time_bins_destroy(petra_time_bins *samples) {
   if (!samples)
     return;
-  petra_free(samples->values);
-  petra_free(samples->last);
-  petra_free(samples);
+  PETRA_FREE_ALL(samples->values, samples->last, samples);
 }
 
 static int64_t *value_at(petra_time_bins *samples, int32_t bin, int32_t row) {

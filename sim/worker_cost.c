@@ -299,9 +299,7 @@ void petra_worker_cost_destroy(petra_worker *base) {
     petra_free(worker->kept[s].versions.ring);
     petra_free(worker->kept[s].users.ring);
   }
-  petra_free(worker->skipped);
-  petra_free(worker->counts);
-  petra_free(worker);
+  PETRA_FREE_ALL(worker->skipped, worker->counts, worker);
 }
 
 const petra_stage_counts *petra_worker_cost_counts(const petra_worker *worker) {

@@ -81,6 +81,11 @@ void petra_free(void *memory) {
   free(memory);
 }
 
+void petra_free_list(void *const *memory, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    petra_free(memory[i]);
+}
+
 petra_status petra_array_reserve(void *array, int64_t *capacity, int64_t need, size_t size) {
   void *old, *larger;
   int64_t doubled = *capacity > INT64_MAX / 2 ? INT64_MAX : 2 * *capacity;

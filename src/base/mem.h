@@ -35,6 +35,11 @@ petra_status petra_array_reserve(void *array, int64_t *capacity, int64_t need, s
 /* Frees memory from the functions above; NULL is allowed. */
 void petra_free(void *memory);
 
+/* Frees each of its arguments, in their order. */
+#define PETRA_FREE_ALL(...)                                                                                            \
+  petra_free_list((void *const[]){__VA_ARGS__}, sizeof((void *const[]){__VA_ARGS__}) / sizeof(void *))
+void petra_free_list(void *const *memory, size_t count);
+
 /* For tests: calls `hook` before every allocation, which fails if the hook returns true. NULL removes the hook. */
 typedef bool (*petra_mem_hook)(void *context, size_t bytes);
 void petra_mem_set_hook(petra_mem_hook hook, void *context);

@@ -344,10 +344,7 @@ done:
     petra_message_release(&p.forward[j]);
   for (int j = 0; p.backward && j < plan->stages; j++)
     petra_message_release(&p.backward[j]);
-  petra_free(p.before);
-  petra_free(p.forward);
-  petra_free(p.backward);
-  petra_free(p.labels);
+  PETRA_FREE_ALL(p.before, p.forward, p.backward, p.labels);
   release_kept(&p.held);
   petra_network_fini(&p.network);
   return status;

@@ -360,12 +360,6 @@ petra_status petra_schedule_check(const petra_schedule *schedule, const char *na
   PETRA_TRY_GOTO(status, find_missing_evaluations(&c), done);
   status = find_missing_passes(&c);
 done:
-  petra_free(c.parked);
-  petra_free(c.left);
-  petra_free(c.stage);
-  petra_free(c.runnable);
-  petra_free(c.next_waiter);
-  petra_free(c.place);
-  petra_free(c.items);
+  PETRA_FREE_ALL(c.parked, c.left, c.stage, c.runnable, c.next_waiter, c.place, c.items);
   return status;
 }

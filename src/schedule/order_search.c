@@ -67,10 +67,7 @@ static void reset_state(const problem *p, state *s) {
 }
 
 static void free_state(state *s) {
-  petra_free(s->forward);
-  petra_free(s->forwards);
-  petra_free(s->now);
-  petra_free(s->heap);
+  PETRA_FREE_ALL(s->forward, s->forwards, s->now, s->heap);
 }
 
 static int64_t cost_of(const problem *p, const petra_action *a) {
@@ -513,10 +510,6 @@ petra_status petra_order_find(const petra_order_search_options *options, const p
     status = s.found ? write_best(&s, costs, name, out) : petra_fail(PETRA_INTERNAL, "program %s finds no order", name);
   }
   free_state(&s.state);
-  petra_free(s.best);
-  petra_free(s.next);
-  petra_free(s.p.first);
-  petra_free(s.p.f);
-  petra_free(device);
+  PETRA_FREE_ALL(s.best, s.next, s.p.first, s.p.f, device);
   return status;
 }

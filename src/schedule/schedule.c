@@ -198,9 +198,7 @@ static petra_status complete(petra_schedule_builder *b, const char *name) {
 }
 
 static void free_parts(petra_schedule *schedule) {
-  petra_free(schedule->device_of);
-  petra_free(schedule->first);
-  petra_free(schedule->entries);
+  PETRA_FREE_ALL(schedule->device_of, schedule->first, schedule->entries);
 }
 
 petra_status petra_schedule_finish(petra_schedule_builder *b, petra_status status, const char *name,

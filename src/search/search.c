@@ -399,9 +399,7 @@ static petra_status try_first(search *s, family *f) {
     cut[j] = first[j + 1] - first[j];
   status = try_cut(s, f, cut);
 done:
-  petra_free(cut);
-  petra_free(first);
-  petra_free(work);
+  PETRA_FREE_ALL(cut, first, work);
   return status;
 }
 

@@ -115,11 +115,7 @@ void petra_block_prices_destroy(petra_block_prices *prices) {
   if (!prices)
     return;
   petra_cluster_fini(&prices->cluster);
-  petra_free(prices->cost);
-  petra_free(prices->base_bytes);
-  petra_free(prices->growth_bytes);
-  petra_free(prices->weight_bytes);
-  petra_free(prices);
+  PETRA_FREE_ALL(prices->cost, prices->base_bytes, prices->growth_bytes, prices->weight_bytes, prices);
 }
 
 /* --- one stage of a cut --- */
@@ -281,10 +277,7 @@ static size_t range_index(const tables *t, int32_t stage, int begin, int end) {
 }
 
 static void tables_fini(tables *t) {
-  petra_free(t->time);
-  petra_free(t->best);
-  petra_free(t->bytes);
-  petra_free(t->from);
+  PETRA_FREE_ALL(t->time, t->best, t->bytes, t->from);
 }
 
 static petra_status tables_init(const petra_cut_rule *rule, tables *t) {

@@ -422,8 +422,5 @@ void petra_rank_simulation_destroy(petra_rank_simulation *p) {
   for (int s = 0; s < STATISTICS; s++)
     petra_free(p->variant[s].costs);
   petra_free(p->orders);
-  petra_free(p->device_of);
-  petra_free(p->rank_of);
-  petra_free(p->shares);
-  petra_free(p);
+  PETRA_FREE_ALL(p->device_of, p->rank_of, p->shares, p);
 }

@@ -258,8 +258,6 @@ petra_status petra_cluster_init(petra_cluster *cluster, const petra_plan *plan) 
 }
 
 void petra_cluster_fini(petra_cluster *cluster) {
-  petra_free(cluster->node);
-  petra_free(cluster->host_costs);
-  petra_free(cluster->costs);
+  PETRA_FREE_ALL(cluster->node, cluster->host_costs, cluster->costs);
   *cluster = (petra_cluster){0};
 }
