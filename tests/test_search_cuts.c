@@ -131,16 +131,16 @@ START_TEST(devices_are_balanced) {
   enum { MANY = 12, STAGES = 8 };
   petra_block_prices prices = random_prices(MANY, 1);
   int64_t kept[STAGES] = {0}, cut[STAGES] = {1, 1, 1, 2, 2, 2, 2, 1}, device[4] = {0};
-  petra_cut_rule rule = {.prices = &prices, .stages = STAGES, .devices = 4, .kept = kept, .layout = PETRA_LAYOUT_V};
+  petra_device_load loads[4];
+  petra_cut_rule rule = {
+      .prices = &prices, .stages = STAGES, .devices = 4, .kept = kept, .layout = PETRA_LAYOUT_V, .loads = loads};
   for (int b = 0; b <= MANY; b++)
     prices.cost[b].forward_ns = 100 * b;
-  ck_assert_int_eq(petra_cut_rule_init(&rule), PETRA_OK);
   petra_cuts_balance(&rule, false, cut);
   for (int s = 0; s < STAGES; s++)
     device[petra_layout_device(PETRA_LAYOUT_V, 4, s + 1) - 1] += cut[s];
   for (int d = 0; d < 4; d++)
     ck_assert_int_eq(device[d], 3);
-  petra_cut_rule_fini(&rule);
   release(&prices);
 }
 END_TEST

@@ -21,14 +21,8 @@ typedef struct holder {
 typedef struct kept_tensors {
   holder *holders;
   int64_t count, capacity;
+  holder noting; /* the stage whose tensors petra_stage_each_kept visits */
 } kept_tensors;
-
-/* The stage whose tensors petra_stage_each_kept visits. */
-typedef struct noting {
-  kept_tensors *held;
-  int stage;
-  petra_memory_until until;
-} noting;
 
 static void release_kept(kept_tensors *held) {
   for (int64_t i = 0; i < held->count; i++)
@@ -38,17 +32,11 @@ static void release_kept(kept_tensors *held) {
 }
 
 static petra_status add(void *context, petra_tensor *tensor) {
-  const noting *n = context;
-  kept_tensors *held = n->held;
+  kept_tensors *held = context;
   PETRA_TRY(petra_array_reserve(&held->holders, &held->capacity, held->count + 1, sizeof *held->holders));
-  held->holders[held->count++] = (holder){.tensor = petra_tensor_retain(tensor), .stage = n->stage, .until = n->until};
+  held->noting.tensor = petra_tensor_retain(tensor);
+  held->holders[held->count++] = held->noting;
   return PETRA_OK;
-}
-
-/* Notes all that stage `number` (from 0) keeps of microbatch 0: for every stage between the last F and the first B (until its B, as far as
- * is known then), and again after the last B, before any W (until its W). */
-static petra_status note_kept(kept_tensors *held, const petra_stage *stage, int number, petra_memory_until until) {
-  return petra_stage_each_kept(stage, 0, add, &(noting){held, number, until});
 }
 
 /* Returns the stage in whose account the tensor is; -1: none. */
@@ -276,9 +264,13 @@ static petra_status pass_update(passage *p, int stage) {
   return end(p, stage, PETRA_ACTION_UPDATE);
 }
 
+/* Notes all that the stages keep of microbatch 0: between the last F and the first B (until their B, as far as is known
+ * then), and again after the last B, before any W (until their W). */
 static petra_status note_held(passage *p, petra_memory_until until) {
-  for (int j = 0; j < p->program->stages && p->how == HELD; j++)
-    PETRA_TRY(note_kept(&p->held, p->network.stage[j], j, until));
+  for (int j = 0; j < p->program->stages && p->how == HELD; j++) {
+    p->held.noting = (holder){.stage = j, .until = until};
+    PETRA_TRY(petra_stage_each_kept(p->network.stage[j], 0, add, &p->held));
+  }
   return PETRA_OK;
 }
 

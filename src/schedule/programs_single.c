@@ -94,14 +94,15 @@ const petra_program_ops petra_program_local = {
 /* 1f1b-async: as 1f1b, but the pipeline never comes to rest: stage j updates after every k of its B
  * (PipeDream). Its F runs J - j microbatches (and extra_delay) ahead of B, which is the delay of its gradients. */
 
-static int64_t async_delay(const petra_program_options *options, int32_t stage) {
+/* Also of forward-locked. */
+static int64_t delay(const petra_program_options *options, int32_t stage) {
   return options->stages - stage + petra_program_extra(options, stage);
 }
 
 /* The cursor's round is the slot (less the warm-up). */
 static bool async_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                        int64_t *round) {
-  const int64_t total = options->microbatches - options->warmup, distance = async_delay(options, stage);
+  const int64_t total = options->microbatches - options->warmup, distance = delay(options, stage);
   const int64_t ahead = distance < total ? distance : total;
   *round = 0;
   while (cursor->round < total + ahead) {
@@ -125,7 +126,7 @@ const petra_program_ops petra_program_1f1b_async = {.name = "1f1b-async",
                                                     .time = PETRA_TIME_STEADY,
                                                     .split_head = true,
                                                     .next = async_next,
-                                                    .delay = async_delay,
+                                                    .delay = delay,
                                                     .descent = async_descent};
 
 /* forward-locked: round m is F(m) through all stages in order, then, side by side, B(m - (J - j)) at every stage j
@@ -134,14 +135,10 @@ const petra_program_ops petra_program_1f1b_async = {.name = "1f1b-async",
  * before has ended anywhere. The last stage's F and B are two actions, or one, named B, with the F of the others.
  * Undrained, the run ends with the round of the last F; drained, rounds go on without F. */
 
-static int64_t forward_locked_delay(const petra_program_options *options, int32_t stage) {
-  return options->stages - stage + petra_program_extra(options, stage);
-}
-
 /* The cursor's round is m (less the warm-up). Its F are round 2m of the network, the rest is round 2m + 1. */
 static bool forward_locked_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor,
                                 petra_action *out, int64_t *round) {
-  const int64_t late = forward_locked_delay(options, stage);
+  const int64_t late = delay(options, stage);
   const petra_action_kind first = petra_program_fused(options, stage) ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD;
   while (cursor->round < options->microbatches - options->warmup + (options->drain ? late : 0)) {
     const int64_t place = cursor->round, m = options->warmup + place;
@@ -167,7 +164,7 @@ const petra_program_ops petra_program_forward_locked = {.name = "forward-locked"
                                                         .locked = true,
                                                         .undrained = true,
                                                         .next = forward_locked_next,
-                                                        .delay = forward_locked_delay,
+                                                        .delay = delay,
                                                         .descent = forward_locked_descent};
 
 /* arrival: no order is fixed; the executor takes what has arrived (sim/virtual_arrival.c). An update has the

@@ -263,7 +263,7 @@ static petra_status learn(const search *s, family *f, const petra_candidate_figu
     bound_makespan(f, found);
   else if (!is_random(config))
     bound_steady_state(config, f, found);
-  return petra_cut_rule_init(&f->rule);
+  return petra_allocate(&f->rule.loads, (size_t)f->rule.devices, sizeof *f->rule.loads);
 }
 
 static int64_t limit_of(const search *s) {
@@ -276,7 +276,7 @@ static double samples_of(const search *s, const family *f) {
 }
 
 static petra_status simulate(search *s, family *f, const int64_t *blocks) {
-  petra_point point = {.candidate = f->candidate, .exact = is_exact(&f->candidate.method)};
+  petra_point point = {.candidate = f->candidate, .exact = is_exact(&f->candidate.method), .family = f - s->families};
   const petra_candidate_figures *found = &point.found;
   point.candidate.blocks = blocks;
   PETRA_TRY(petra_candidate_simulate(s->c, &point.candidate, &point.found, f->runs ? NULL : f->kept));
@@ -405,18 +405,6 @@ done:
 
 /* --- the neighbours of the Pareto set --- */
 
-static family *family_of(search *s, const petra_candidate *candidate) {
-  for (int64_t i = 0; i < s->count; i++) {
-    family *f = &s->families[i];
-    const petra_candidate *a = &f->candidate;
-    if (strcmp(a->method.name, candidate->method.name) == 0 && a->stages == candidate->stages &&
-        a->keep == candidate->keep && a->early_recompute == candidate->early_recompute &&
-        a->accumulate == candidate->accumulate)
-      return f;
-  }
-  return NULL;
-}
-
 /* Tries every cut that differs from one of the points in one boundary, until all points have been expanded. */
 static petra_status expand(search *s) {
   for (int64_t i = 0; i < s->out->points.count;) {
@@ -426,7 +414,7 @@ static petra_status expand(search *s) {
       continue;
     }
     p->expanded = true;
-    family *f = family_of(s, &p->candidate);
+    family *f = &s->families[p->family];
     const size_t stages = (size_t)f->candidate.stages;
     int64_t *at, *cut;
     PETRA_TRY(petra_allocate(&at, 2 * stages, sizeof *at));
@@ -487,9 +475,7 @@ petra_status petra_search(const petra_candidates *c, const petra_search_options 
   *out = (petra_search_result){0};
   const petra_status status = go(&s);
   for (int64_t i = 0; i < s.count; i++) {
-    petra_free(s.families[i].kept);
-    petra_free(s.families[i].tried);
-    petra_cut_rule_fini(&s.families[i].rule);
+    PETRA_FREE_ALL(s.families[i].kept, s.families[i].tried, s.families[i].rule.loads);
   }
   for (int64_t i = 0; i < s.price_count; i++)
     petra_block_prices_destroy(s.prices[i]);

@@ -31,7 +31,8 @@ typedef struct petra_point {
   petra_candidate_figures found;
   double seconds; /* per sample; without a model per microbatch */
   bool exact;     /* its gradients: synchronous; else delayed */
-  bool expanded;  /* for the search */
+  int64_t family; /* for the search, as `expanded` */
+  bool expanded;
 } petra_point;
 
 typedef struct petra_point_set {

@@ -124,12 +124,7 @@ static int32_t device_of(const petra_cut_rule *rule, int32_t stage) {
   return petra_layout_device(rule->layout, rule->devices, stage + 1) - 1;
 }
 
-/* The times of a stage (from 0) for a microbatch, in nanoseconds; `rest` is of W and updates. */
-typedef struct stage_times {
-  double forward, backward, rest;
-} stage_times;
-
-static stage_times times_of(const petra_cut_rule *rule, int32_t stage, int begin, int end) {
+static petra_stage_times times_of(const petra_cut_rule *rule, int32_t stage, int begin, int end) {
   const petra_block_prices *prices = rule->prices;
   const petra_stage_cost *a = &prices->cost[begin], *b = &prices->cost[end];
   const bool last = stage == rule->stages - 1;
@@ -141,7 +136,7 @@ static stage_times times_of(const petra_cut_rule *rule, int32_t stage, int begin
   const double speed = prices->speeds.count > 0 ? prices->speeds.values[device_of(rule, stage)] : 1;
   int64_t ns[PETRA_ACTION_KINDS];
   petra_cost_durations(&cost, &rule->cost, last, ns);
-  return (stage_times){
+  return (petra_stage_times){
       .forward = last && rule->cost.fused_head ? 0 : (double)ns[PETRA_ACTION_FORWARD] / speed,
       .backward = (double)ns[PETRA_ACTION_BACKWARD] / speed,
       .rest = ((double)ns[PETRA_ACTION_WEIGHT_GRADIENT] + rule->updates * (double)ns[PETRA_ACTION_UPDATE]) / speed};
@@ -174,22 +169,6 @@ static int64_t stage_bytes(const petra_cut_rule *rule, int32_t stage, int begin,
 
 /* --- bounds --- */
 
-struct petra_device_load {
-  stage_times sum;          /* of its stages */
-  int64_t base, most_grown; /* bytes: of all its stages, and of the stage that certainly grows most */
-  int64_t bytes;            /* estimate of all its stages at their largest */
-  double fill, drain;       /* the way of a microbatch from stage 1 to the device's first stage, and back */
-};
-
-petra_status petra_cut_rule_init(petra_cut_rule *rule) {
-  return petra_allocate(&rule->loads, (size_t)rule->devices, sizeof *rule->loads);
-}
-
-void petra_cut_rule_fini(petra_cut_rule *rule) {
-  petra_free(rule->loads);
-  rule->loads = NULL;
-}
-
 /* Each part of the cost of a block is rounded to a nanosecond, that of a stage too. */
 static double rounding_ns(const petra_cut_rule *rule) {
   enum { PARTS = 5 };
@@ -200,10 +179,10 @@ static double rounding_ns(const petra_cut_rule *rule) {
 }
 
 /* Adds a stage with the blocks begin .. end - 1 to its device; returns the times that a microbatch spends in it. */
-static stage_times add_stage(const petra_cut_rule *rule, int32_t stage, int begin, int end) {
+static petra_stage_times add_stage(const petra_cut_rule *rule, int32_t stage, int begin, int end) {
   const petra_block_prices *prices = rule->prices;
   petra_device_load *load = &rule->loads[device_of(rule, stage)];
-  const stage_times t = times_of(rule, stage, begin, end);
+  const petra_stage_times t = times_of(rule, stage, begin, end);
   const int64_t kept = rule->kept_is_fixed || rule->kept[stage] < 1 ? rule->kept[stage] : 1;
   const int64_t grown = kept * (prices->growth_bytes[end] - prices->growth_bytes[begin]);
   load->sum.forward += t.forward;
@@ -226,7 +205,7 @@ static double load_devices(const petra_cut_rule *rule, const int64_t *blocks) {
       rule->loads[device_of(rule, s)].fill = up;
       rule->loads[device_of(rule, s)].drain = down;
     }
-    const stage_times t = add_stage(rule, s, begin, end);
+    const petra_stage_times t = add_stage(rule, s, begin, end);
     up += t.forward;
     down += t.backward;
     if (s + 1 < rule->stages) {
@@ -243,7 +222,7 @@ petra_cut_bound petra_cut_bound_of(const petra_cut_rule *rule, const int64_t *bl
   double ns = rule->rounds * load_devices(rule, blocks);
   for (int32_t d = 0; d < rule->devices; d++) {
     const petra_device_load *load = &rule->loads[d];
-    const stage_times *t = &load->sum;
+    const petra_stage_times *t = &load->sum;
     const double window = load->fill + (double)rule->k * engines_ns(rule, t->forward, t->backward) + load->drain;
     ns = fmax(ns, rule->share * engines_ns(rule, t->forward, t->backward + t->rest));
     ns = fmax(ns, rule->windows * window);
@@ -258,7 +237,7 @@ petra_cut_bound petra_cut_bound_of(const petra_cut_rule *rule, const int64_t *bl
 /* --- the trade between bottleneck and memory --- */
 
 static double stage_ns(const petra_cut_rule *rule, int32_t stage, int begin, int end) {
-  const stage_times t = times_of(rule, stage, begin, end);
+  const petra_stage_times t = times_of(rule, stage, begin, end);
   return engines_ns(rule, t.forward, t.backward + t.rest);
 }
 
@@ -374,7 +353,7 @@ static balance balance_of(const petra_cut_rule *rule, bool by_memory, const int6
   balance found = {0};
   load_devices(rule, cut);
   for (int32_t d = 0; d < rule->devices; d++) {
-    const stage_times *t = &rule->loads[d].sum;
+    const petra_stage_times *t = &rule->loads[d].sum;
     const double load = by_memory ? (double)rule->loads[d].bytes : engines_ns(rule, t->forward, t->backward + t->rest);
     found.largest = fmax(found.largest, load);
     found.squares += load * load;

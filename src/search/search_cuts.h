@@ -26,8 +26,18 @@ petra_status petra_block_prices_create(const petra_candidates *c, int64_t batch,
                                        petra_block_prices **out);
 void petra_block_prices_destroy(petra_block_prices *prices);
 
-/* What all cuts of a device's stages have in common; scratch memory of petra_cut_bound_of. */
-typedef struct petra_device_load petra_device_load;
+/* The times of a stage for a microbatch, in nanoseconds; `rest` is of W and updates. */
+typedef struct petra_stage_times {
+  double forward, backward, rest;
+} petra_stage_times;
+
+/* What a device has to do for a cut. */
+typedef struct petra_device_load {
+  petra_stage_times sum;    /* of its stages */
+  int64_t base, most_grown; /* bytes: of all its stages, and of the stage that certainly grows most */
+  int64_t bytes;            /* estimate of all its stages at their largest */
+  double fill, drain;       /* the way of a microbatch from stage 1 to the device's first stage, and back */
+} petra_device_load;
 
 /* What a cut is judged by: the prices, and facts of a candidate without a cut. */
 typedef struct petra_cut_rule {
@@ -45,12 +55,8 @@ typedef struct petra_cut_rule {
    * - `rounds` times the way of a microbatch through all stages and links: the reciprocal of the number in flight. */
   double share, updates, windows, rounds;
   int64_t k;
-  petra_device_load *loads; /* of `devices` devices */
+  petra_device_load *loads; /* scratch memory, of `devices` devices; borrowed */
 } petra_cut_rule;
-
-/* Creates and destroys `loads`. */
-petra_status petra_cut_rule_init(petra_cut_rule *rule);
-void petra_cut_rule_fini(petra_cut_rule *rule);
 
 /* A lower bound of the time per microbatch and of the memory of the fullest device, over all simulations of a cut. */
 typedef struct petra_cut_bound {

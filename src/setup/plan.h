@@ -148,6 +148,9 @@ typedef enum {
   PETRA_PROFILE_ALONE /* while the other ranks waited, if the profile has_alone; at most the mean */
 } petra_profile_statistic;
 
+/* Returns the mean or a quartile of measured times. */
+double petra_spread_at(const petra_spread *spread, petra_profile_statistic statistic);
+
 /* Sets the durations of stage `stage` (from 0) from the profile, which must be loaded; `out`'s message sizes stay.
  * PETRA_CONFIG if the profile has neither one block per stage nor the partition of the plan. */
 petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_profile_statistic statistic,

@@ -132,19 +132,15 @@ static petra_status find_rows(const petra_plan *plan, int stage, int *first, int
   return PETRA_OK;
 }
 
-static double value_of(const petra_profile_stage *stage, int part, petra_profile_statistic statistic) {
-  const petra_spread *spread = &stage->part[part];
-  switch (statistic) {
-  case PETRA_PROFILE_QUARTILE1:
+double petra_spread_at(const petra_spread *spread, petra_profile_statistic statistic) {
+  if (statistic == PETRA_PROFILE_QUARTILE1)
     return spread->quartile1 < spread->mean ? fmax(spread->quartile1, 0) : spread->mean;
-  case PETRA_PROFILE_QUARTILE3:
-    return fmax(spread->quartile3, spread->mean);
-  case PETRA_PROFILE_ALONE:
-    return fmin(stage->alone_s[part], spread->mean);
-  case PETRA_PROFILE_MEAN:
-    break;
-  }
-  return spread->mean;
+  return statistic == PETRA_PROFILE_QUARTILE3 ? fmax(spread->quartile3, spread->mean) : spread->mean;
+}
+
+static double value_of(const petra_profile_stage *stage, int part, petra_profile_statistic statistic) {
+  const double value = petra_spread_at(&stage->part[part], statistic);
+  return statistic == PETRA_PROFILE_ALONE ? fmin(stage->alone_s[part], value) : value;
 }
 
 petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_profile_statistic statistic,

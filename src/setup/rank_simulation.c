@@ -137,12 +137,6 @@ struct petra_rank_simulation {
 
 /* --- costs --- */
 
-static double statistic_of(const petra_spread *spread, petra_profile_statistic statistic) {
-  return statistic == PETRA_PROFILE_QUARTILE1   ? fmin(spread->quartile1, spread->mean)
-         : statistic == PETRA_PROFILE_QUARTILE3 ? fmax(spread->quartile3, spread->mean)
-                                                : spread->mean;
-}
-
 /* Returns the time that a message of `bytes` costs the rank that sends or receives it: packing or unpacking the
  * tensors, and what moving it takes from computing while a share of the others compute (a rank that waits leaves its
  * core). Interpolated as in petra_link_time_ns from the message sizes of the profile. */
@@ -224,8 +218,8 @@ static void set_link(petra_rank_simulation *p, petra_profile_statistic statistic
   variant *v = &p->variant[statistic];
   for (int32_t i = 0; i < profile->messages; i++) {
     const petra_profile_message *m = &profile->message[i];
-    v->shared_ns[i] = petra_nanoseconds(statistic_of(&m->time, statistic));
-    v->ns[i] = profile->has_alone ? petra_nanoseconds(statistic_of(&m->alone, statistic)) : v->shared_ns[i];
+    v->shared_ns[i] = petra_nanoseconds(petra_spread_at(&m->time, statistic));
+    v->ns[i] = profile->has_alone ? petra_nanoseconds(petra_spread_at(&m->alone, statistic)) : v->shared_ns[i];
   }
   v->times = (petra_link_times){profile->messages, p->bytes, v->ns};
   v->shared = (petra_link_times){profile->messages, p->bytes, v->shared_ns};

@@ -126,24 +126,21 @@ petra_status petra_schedule_file_peek(const char *path, petra_schedule_text *out
   return status;
 }
 
-petra_status petra_schedule_file_read(const char *path, petra_schedule **out) {
+/* Reads and checks a schedule. PETRA_IO; PETRA_SCHEDULE, with the line or the action. */
+static petra_status read_schedule(const char *path, petra_schedule **out) {
   const char *name = petra_schedule_file_name(path);
   petra_schedule_text text;
-  petra_schedule *schedule = NULL;
   errno = 0;
   PETRA_TRY(petra_schedule_file_peek(path, &text));
   if (!text.text)
     return petra_fail(PETRA_IO, "%s: cannot be read: %s; expected a schedule", name, strerror(errno));
-  petra_status status = petra_schedule_parse(name, text.text, text.size, &schedule);
+  petra_status status = petra_schedule_parse(name, text.text, text.size, out);
   petra_free(text.text);
-  if (status == PETRA_OK)
-    status = petra_schedule_check(schedule, name);
-  if (status != PETRA_OK) {
-    petra_schedule_destroy(schedule);
-    return status;
-  }
-  *out = schedule;
-  return PETRA_OK;
+  PETRA_TRY(status);
+  status = petra_schedule_check(*out, name);
+  if (status != PETRA_OK)
+    petra_schedule_destroy(*out);
+  return status;
 }
 
 /* --- method.schedule: the order in a file replaces the program of the method, which keeps its weights and its costs --- */
@@ -203,7 +200,7 @@ petra_status petra_plan_read_order(petra_plan *plan) {
   petra_schedule *s;
   if (!*config->method.schedule)
     return PETRA_OK;
-  PETRA_TRY(petra_schedule_file_read(config->method.schedule, &s));
+  PETRA_TRY(read_schedule(config->method.schedule, &s));
   *(s->flush ? &plan->flush : &plan->schedule) = s;
   PETRA_TRY(check_stages(config, s, plan->stages));
   PETRA_TRY(check_length(config, s));

@@ -19,6 +19,3 @@ petra_status petra_schedule_file_peek(const char *path, petra_schedule_text *out
 
 /* Returns the name of the file for error messages. */
 const char *petra_schedule_file_name(const char *path);
-
-/* Reads and checks a schedule. PETRA_IO; PETRA_SCHEDULE, with the line or the action. */
-petra_status petra_schedule_file_read(const char *path, petra_schedule **out);
