@@ -10,16 +10,13 @@ int64_t petra_nanoseconds(double seconds) {
 }
 
 petra_status petra_cost_scale(petra_stage_cost *cost, double speed) {
-  int64_t *const durations[] = {&cost->forward_ns, &cost->backward_ns, &cost->reconstruct_ns, &cost->weight_gradient_ns,
-                                &cost->update_ns};
-  enum { DURATIONS = sizeof durations / sizeof *durations };
-  for (int i = 0; i < DURATIONS; i++) {
-    double scaled_ns = (double)*durations[i] / speed;
+  for (int i = 0; i < PETRA_COST_PARTS; i++) {
+    double scaled_ns = (double)cost->ns[i] / speed;
     if (!(scaled_ns < 9e18))
       return petra_fail(PETRA_CONFIG,
                         "cluster.speeds: an action of %g s at speed %g takes %g s; expected less than 9e9 s",
-                        1e-9 * (double)*durations[i], speed, 1e-9 * scaled_ns);
-    *durations[i] = llround(scaled_ns);
+                        1e-9 * (double)cost->ns[i], speed, 1e-9 * scaled_ns);
+    cost->ns[i] = llround(scaled_ns);
   }
   return PETRA_OK;
 }

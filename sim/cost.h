@@ -10,15 +10,21 @@
 #include <stdint.h>
 
 /* The parts of a stage's work for one microbatch. */
+enum { PETRA_COST_PARTS = 5 };
 typedef struct petra_stage_cost {
-  int64_t forward_ns;         /* F */
-  int64_t backward_ns;        /* B without reconstruction: both gradients */
-  int64_t reconstruct_ns;     /* reconstruction or recomputation inside B */
-  int64_t weight_gradient_ns; /* the part of backward_ns that W does if the program splits it off */
-  int64_t update_ns;          /* U */
-  int64_t forward_bytes;      /* message to the stage above */
-  int64_t backward_bytes;     /* message to the stage below */
-  int64_t gradient_bytes;     /* bytes that its replicas average before an update */
+  union {
+    struct {
+      int64_t forward_ns;         /* F */
+      int64_t backward_ns;        /* B without reconstruction: both gradients */
+      int64_t reconstruct_ns;     /* reconstruction or recomputation inside B */
+      int64_t weight_gradient_ns; /* the part of backward_ns that W does if the program splits it off */
+      int64_t update_ns;          /* U */
+    };
+    int64_t ns[PETRA_COST_PARTS]; /* all of them */
+  };
+  int64_t forward_bytes;  /* message to the stage above */
+  int64_t backward_bytes; /* message to the stage below */
+  int64_t gradient_bytes; /* bytes that its replicas average before an update */
 } petra_stage_cost;
 
 /* Determines how a method combines the parts. */

@@ -15,14 +15,6 @@ static void mark_dirty(petra_executor_virtual *executor, int32_t device) {
   executor->dirty[executor->dirty_count++] = device;
 }
 
-/* Returns the cost of an action: the cost of its stage, or the common cost of all inner stages. */
-static int64_t cost_ns(const petra_executor_virtual *executor, const petra_action *action) {
-  int32_t row = action->stage - 1;
-  if (executor->settings.cost_count == 1)
-    row = action->stage == executor->options->stages;
-  return executor->duration_ns[row][action->kind];
-}
-
 static const petra_stage_cost *stage_cost(const petra_executor_virtual *executor, int32_t stage) {
   return &executor->costs[executor->settings.cost_count == 1 ? 0 : stage - 1];
 }
@@ -74,7 +66,7 @@ static petra_status count_round(petra_executor_virtual *executor, int32_t device
 /* Returns how long an action lasts that starts now, unless its worker measures it. */
 static petra_status price(const petra_executor_virtual *executor, const petra_engine *engine,
                           const petra_action *action, int64_t *out) {
-  int64_t cost = cost_ns(executor, action) - done_early_ns(executor, engine, action);
+  const int64_t cost = executor->duration_ns[action->stage - 1][action->kind] - done_early_ns(executor, engine, action);
   if (executor->settings.jitter)
     return petra_jitter_duration(executor->settings.jitter, executor->quantiles, action->stage, (int)action->kind,
                                  action->microbatch, cost, out);
@@ -340,11 +332,11 @@ static petra_status run_events(petra_executor_virtual *executor, petra_worker *w
 }
 
 static petra_status set_durations(petra_executor_virtual *executor) {
-  int32_t rows = executor->settings.cost_count == 1 ? 2 : executor->options->stages;
-  PETRA_TRY(petra_allocate(&executor->duration_ns, (size_t)rows, sizeof *executor->duration_ns));
-  for (int32_t r = 0; r < rows; r++)
-    petra_cost_durations(stage_cost(executor, r + 1), &executor->settings.rule, r == rows - 1,
-                         executor->duration_ns[r]);
+  const int32_t stages = executor->options->stages;
+  PETRA_TRY(petra_allocate(&executor->duration_ns, (size_t)stages, sizeof *executor->duration_ns));
+  for (int32_t j = 0; j < stages; j++)
+    petra_cost_durations(stage_cost(executor, j + 1), &executor->settings.rule, j == stages - 1,
+                         executor->duration_ns[j]);
   return PETRA_OK;
 }
 

@@ -80,7 +80,7 @@ typedef struct petra_executor_virtual {
   petra_microbatch_set *forward, *backward;   /* per stage, from 0: microbatches whose message has arrived */
   petra_exchange *exchanges;                  /* per stage, from 0; NULL: there are no replicas */
   petra_jitter_quantiles *quantiles;          /* NULL: none are kept */
-  int64_t (*duration_ns)[PETRA_ACTION_KINDS]; /* per stage, or one for all inner stages and one for the last */
+  int64_t (*duration_ns)[PETRA_ACTION_KINDS]; /* per stage */
   petra_event_queue *events;
   petra_fabric *fabric;
   petra_arrival *arrival;

@@ -66,10 +66,6 @@ static void reset_state(const problem *p, state *s) {
   }
 }
 
-static void free_state(state *s) {
-  PETRA_FREE_ALL(s->forward, s->forwards, s->now, s->heap);
-}
-
 static int64_t cost_of(const problem *p, const petra_action *a) {
   const int32_t s = a->stage - 1;
   return a->kind == PETRA_ACTION_FORWARD ? p->f[s] : a->kind == PETRA_ACTION_BACKWARD ? p->b[s] : p->w[s];
@@ -509,7 +505,7 @@ petra_status petra_order_find(const petra_order_search_options *options, const p
       search_orders(&s, (const petra_action *const[]){s.equal, s.seed});
     status = s.found ? write_best(&s, costs, name, out) : petra_fail(PETRA_INTERNAL, "program %s finds no order", name);
   }
-  free_state(&s.state);
+  PETRA_FREE_ALL(s.state.forward, s.state.forwards, s.state.now, s.state.heap);
   PETRA_FREE_ALL(s.best, s.next, s.p.first, s.p.f, device);
   return status;
 }

@@ -99,7 +99,7 @@ int64_t petra_program_delay(const petra_program_ops *program, const petra_progra
 int64_t petra_program_descent(const petra_program_ops *program, const petra_program_options *options, int32_t stage) {
   if (!program->descent)
     return 0;
-  return program->descent(options, stage) + petra_program_extra(options, 1) - petra_program_extra(options, stage);
+  return (stage - 1) / program->descent + petra_program_extra(options, 1) - petra_program_extra(options, stage);
 }
 
 int64_t petra_program_rate_index(const petra_program_ops *program, const petra_program_options *options, int32_t stage,

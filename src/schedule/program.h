@@ -115,6 +115,7 @@ typedef struct petra_program_ops {
    * near the end and at evaluations; the cursor's round is larger by k, or by 1. By arrival: the same holds for the
    * state. */
   bool repeats;
+  int descent;           /* petra_program_descent is (stage - 1) / descent without extra delays; 0: it is 0 */
   bool early_evaluation; /* a stage whose first action comes after the end of an epoch evaluates before it */
   /* A stage finishes all F of a flush before its first B, so that recomputation can begin before the gradient has
    * arrived. */
@@ -130,7 +131,6 @@ typedef struct petra_program_ops {
   int64_t (*rate_index)(const petra_program_options *options, int32_t stage, int64_t microbatch);
   int64_t (*loss_epoch)(const petra_program_options *options, int64_t microbatch);
   int64_t (*delay)(const petra_program_options *options, int32_t stage);
-  int64_t (*descent)(const petra_program_options *options, int32_t stage);
   int64_t (*losses)(const petra_program_options *options);
   /* Additional checks of this program in petra_program_check; may be NULL. */
   petra_status (*check)(const struct petra_program_ops *program, const petra_program_options *options);

@@ -73,12 +73,6 @@ static int64_t losses(const petra_program_options *options) {
   return own(options) > lost ? options->microbatches - lost : options->warmup;
 }
 
-/* B of a microbatch comes to the next stage below in the next tick. */
-static int64_t descent(const petra_program_options *options, int32_t stage) {
-  (void)options;
-  return stage - 1;
-}
-
 const petra_program_ops petra_program_lockstep = {.name = "lockstep",
                                                   .repeats = true,
                                                   .moment = PETRA_MOMENT_ROUND,
@@ -89,5 +83,5 @@ const petra_program_ops petra_program_lockstep = {.name = "lockstep",
                                                   .rate_index = rate_index,
                                                   .loss_epoch = loss_epoch,
                                                   .delay = delay,
-                                                  .descent = descent,
+                                                  .descent = 1 /* to the next stage below in the next tick */,
                                                   .losses = losses};

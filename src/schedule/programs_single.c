@@ -114,12 +114,7 @@ static bool async_next(const petra_program_options *options, int32_t stage, petr
 }
 
 /* Between the B of the stage above and this one, while every stage alternates F and B, there is another B half of the
- * time. */
-static int64_t async_descent(const petra_program_options *options, int32_t stage) {
-  (void)options;
-  return (stage - 1) / 2;
-}
-
+ * time, so the descent is halved. */
 const petra_program_ops petra_program_1f1b_async = {.name = "1f1b-async",
                                                     .repeats = true,
                                                     .moment = PETRA_MOMENT_ROUND,
@@ -127,7 +122,7 @@ const petra_program_ops petra_program_1f1b_async = {.name = "1f1b-async",
                                                     .split_head = true,
                                                     .next = async_next,
                                                     .delay = delay,
-                                                    .descent = async_descent};
+                                                    .descent = 2};
 
 /* forward-locked: round m is F(m) through all stages in order, then, side by side, B(m - (J - j)) at every stage j
  * (with extra_delay e_j B(m - (J - j) - e_j)), U when k backwards have been counted, and E where m ends an epoch to be
@@ -150,12 +145,6 @@ static bool forward_locked_next(const petra_program_options *options, int32_t st
   return false;
 }
 
-/* In the next round. */
-static int64_t forward_locked_descent(const petra_program_options *options, int32_t stage) {
-  (void)options;
-  return stage - 1;
-}
-
 const petra_program_ops petra_program_forward_locked = {.name = "forward-locked",
                                                         .repeats = true,
                                                         .moment = PETRA_MOMENT_ROUND,
@@ -165,7 +154,7 @@ const petra_program_ops petra_program_forward_locked = {.name = "forward-locked"
                                                         .undrained = true,
                                                         .next = forward_locked_next,
                                                         .delay = delay,
-                                                        .descent = forward_locked_descent};
+                                                        .descent = 1};
 
 /* arrival: no order is fixed; the executor takes what has arrived (sim/virtual_arrival.c). An update has the
  * learning rate of the microbatch whose B triggers it. */

@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "setup/plan.h"
 #include "search/search_cuts.h"
 
 #include <math.h>

@@ -26,14 +26,6 @@ static petra_status allocate(petra_block_prices *prices, int blocks) {
   return petra_allocate(&prices->weight_bytes, count, sizeof *prices->weight_bytes);
 }
 
-static void add_cost(petra_stage_cost *sum, const petra_stage_cost *one) {
-  sum->forward_ns += one->forward_ns;
-  sum->backward_ns += one->backward_ns;
-  sum->reconstruct_ns += one->reconstruct_ns;
-  sum->weight_gradient_ns += one->weight_gradient_ns;
-  sum->update_ns += one->update_ns;
-}
-
 static int64_t left_by_forward(const petra_memory_stage *stage) {
   const petra_memory_change *own = &stage->change[PETRA_MEMORY_FIRST][PETRA_ACTION_FORWARD][PETRA_MEMORY_OWN];
   int64_t bytes = 0;
@@ -52,8 +44,8 @@ static petra_status fill(const petra_plan *plan, petra_block_prices *prices) {
   PETRA_TRY_GOTO(status, petra_predict_memory_measured(plan, NULL, memory), done);
   for (int b = 0; b < blocks; b++) {
     int64_t base = 0;
-    prices->cost[b + 1] = prices->cost[b];
-    add_cost(&prices->cost[b + 1], &prices->cluster.costs[b]);
+    for (int i = 0; i < PETRA_COST_PARTS; i++)
+      prices->cost[b + 1].ns[i] = prices->cost[b].ns[i] + prices->cluster.costs[b].ns[i];
     for (int i = 0; i < PETRA_MEMORY_CATEGORIES; i++)
       base += memory[b].base[i];
     prices->base_bytes[b + 1] = prices->base_bytes[b] + base;
@@ -128,13 +120,13 @@ static petra_stage_times times_of(const petra_cut_rule *rule, int32_t stage, int
   const petra_block_prices *prices = rule->prices;
   const petra_stage_cost *a = &prices->cost[begin], *b = &prices->cost[end];
   const bool last = stage == rule->stages - 1;
-  const petra_stage_cost cost = {.forward_ns = b->forward_ns - a->forward_ns,
-                                 .backward_ns = b->backward_ns - a->backward_ns,
-                                 .reconstruct_ns = rule->cost.early ? 0 : b->reconstruct_ns - a->reconstruct_ns,
-                                 .weight_gradient_ns = b->weight_gradient_ns - a->weight_gradient_ns,
-                                 .update_ns = b->update_ns - a->update_ns};
+  petra_stage_cost cost = {0};
   const double speed = prices->speeds.count > 0 ? prices->speeds.values[device_of(rule, stage)] : 1;
   int64_t ns[PETRA_ACTION_KINDS];
+  for (int i = 0; i < PETRA_COST_PARTS; i++)
+    cost.ns[i] = b->ns[i] - a->ns[i];
+  if (rule->cost.early)
+    cost.reconstruct_ns = 0;
   petra_cost_durations(&cost, &rule->cost, last, ns);
   return (petra_stage_times){
       .forward = last && rule->cost.fused_head ? 0 : (double)ns[PETRA_ACTION_FORWARD] / speed,
@@ -255,10 +247,6 @@ static size_t range_index(const tables *t, int32_t stage, int begin, int end) {
   return ((size_t)stage * width + (size_t)begin) * width + (size_t)end;
 }
 
-static void tables_fini(tables *t) {
-  PETRA_FREE_ALL(t->time, t->best, t->bytes, t->from);
-}
-
 static petra_status tables_init(const petra_cut_rule *rule, tables *t) {
   const size_t width = (size_t)rule->prices->blocks + 1, stages = (size_t)rule->stages;
   *t = (tables){.blocks = rule->prices->blocks};
@@ -336,7 +324,7 @@ petra_status petra_cuts_trade(const petra_cut_rule *rule, int64_t **cuts, int64_
     last_ns = ns;
   }
 done:
-  tables_fini(&t);
+  PETRA_FREE_ALL(t.time, t.best, t.bytes, t.from);
   if (status == PETRA_OK)
     *cuts = found;
   else

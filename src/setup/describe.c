@@ -25,6 +25,7 @@ petra_status petra_describe_method(const petra_config *config, FILE *out) {
 petra_status petra_describe_costs(const petra_config *config, FILE *out) {
   static const char *const changed[] = {"cluster.speeds",  "cluster.jitter.",   "cluster.stragglers.",
                                         "cluster.pauses.", "cluster.failures.", "cluster.host."};
+  const bool roofline = config->cluster.cost.model == PETRA_COST_ROOFLINE;
   switch (config->cluster.cost.model) {
   case PETRA_COST_UNIT:
     fputs("unit (seconds: forward 1, backward 2, reconstruction or recomputation 1, update 0)", out);
@@ -35,14 +36,13 @@ petra_status petra_describe_costs(const petra_config *config, FILE *out) {
             config->cluster.cost.update_s);
     break;
   case PETRA_COST_ROOFLINE:
-    fprintf(out, "roofline of device %s in %s, a lower bound",
-            petra_config_choice_name("cluster.cost.device", (int)config->cluster.cost.device),
-            petra_config_choice_name("cluster.cost.arithmetic", (int)config->cluster.cost.arithmetic));
-    break;
   case PETRA_COST_KERNELS:
-    fprintf(out, "kernels of device %s in %s",
+    fprintf(out, "%s of device %s in %s%s", roofline ? "roofline" : "kernels",
             petra_config_choice_name("cluster.cost.device", (int)config->cluster.cost.device),
-            petra_config_choice_name("cluster.cost.arithmetic", (int)config->cluster.cost.arithmetic));
+            petra_config_choice_name("cluster.cost.arithmetic", (int)config->cluster.cost.arithmetic),
+            roofline ? ", a lower bound" : "");
+    if (roofline)
+      break;
     PETRA_TRY(petra_config_print_changes(config, "cluster.cost.launch_s", (const char *const[]){NULL}, ", ", out));
     PETRA_TRY(petra_config_print_changes(config, "cluster.cost.efficiency.", (const char *const[]){NULL}, ", ", out));
     break;

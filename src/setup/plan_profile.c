@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+_Static_assert((int)PETRA_PROFILE_PARTS == PETRA_COST_PARTS, "the parts of a profile are those of a cost");
+
 static const char key[] = "cluster.cost.profile";
 
 void petra_plan_describe_profile(const petra_plan *plan, petra_profile *out) {
@@ -151,10 +153,8 @@ petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_pr
   for (int row = first; row < end; row++)
     for (int part = 0; part < PETRA_PROFILE_PARTS; part++)
       sum[part] += value_of(&plan->profile->stage[row], part, statistic);
-  out->forward_ns = petra_nanoseconds(sum[PETRA_PROFILE_FORWARD]);
-  out->backward_ns = petra_nanoseconds(sum[PETRA_PROFILE_BACKWARD]);
-  out->reconstruct_ns = petra_nanoseconds(sum[PETRA_PROFILE_RECONSTRUCT]);
-  out->weight_gradient_ns = petra_nanoseconds(fmin(sum[PETRA_PROFILE_WEIGHT_GRADIENT], sum[PETRA_PROFILE_BACKWARD]));
-  out->update_ns = petra_nanoseconds(sum[PETRA_PROFILE_UPDATE]);
+  sum[PETRA_PROFILE_WEIGHT_GRADIENT] = fmin(sum[PETRA_PROFILE_WEIGHT_GRADIENT], sum[PETRA_PROFILE_BACKWARD]);
+  for (int part = 0; part < PETRA_PROFILE_PARTS; part++)
+    out->ns[part] = petra_nanoseconds(sum[part]);
   return PETRA_OK;
 }

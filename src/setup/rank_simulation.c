@@ -5,7 +5,6 @@
 #include "sim/worker_cost.h"
 
 #include <math.h>
-#include <string.h>
 
 /* --- how much ranks compute at the same time --- */
 
@@ -168,28 +167,17 @@ static void add_messages(const petra_rank_simulation *p, int32_t stage, petra_st
   }
 }
 
-/* Scales a duration of the cluster (the profile's mean at the speed of a device) to another duration of the profile. */
-static int64_t scaled_ns(int64_t ns, int64_t mean_ns, int64_t other_ns) {
-  return mean_ns > 0 ? llround((double)ns * (double)other_ns / (double)mean_ns) : other_ns;
-}
-
-/* Scales the costs of stage j, from 0, to a statistic of the profile, mixed with a share of the mean: 0 for quartiles,
- * and for PETRA_PROFILE_ALONE the share of the other ranks that compute. */
+/* Scales the costs of stage j, from 0, which are the profile's means at the speed of a device, to a statistic of the
+ * profile, mixed with a share of the mean: 0 for quartiles, and for PETRA_PROFILE_ALONE the share of the other ranks that compute. */
 static petra_status scale_cost(const petra_rank_simulation *p, int j, petra_profile_statistic statistic, double share,
                                petra_stage_cost *cost) {
   petra_stage_cost mean = {0}, other = {0};
   PETRA_TRY(petra_plan_profile_cost(p->plan, j, PETRA_PROFILE_MEAN, &mean));
   PETRA_TRY(petra_plan_profile_cost(p->plan, j, statistic, &other));
-  const struct {
-    int64_t *ns, mean_ns, other_ns;
-  } all[] = {{&cost->forward_ns, mean.forward_ns, other.forward_ns},
-             {&cost->backward_ns, mean.backward_ns, other.backward_ns},
-             {&cost->reconstruct_ns, mean.reconstruct_ns, other.reconstruct_ns},
-             {&cost->weight_gradient_ns, mean.weight_gradient_ns, other.weight_gradient_ns},
-             {&cost->update_ns, mean.update_ns, other.update_ns}};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    *all[i].ns = scaled_ns(*all[i].ns, all[i].mean_ns,
-                           all[i].other_ns + llround(share * (double)(all[i].mean_ns - all[i].other_ns)));
+  for (int i = 0; i < PETRA_COST_PARTS; i++) {
+    const int64_t mixed_ns = other.ns[i] + llround(share * (double)(mean.ns[i] - other.ns[i]));
+    cost->ns[i] = mean.ns[i] > 0 ? llround((double)cost->ns[i] * (double)mixed_ns / (double)mean.ns[i]) : mixed_ns;
+  }
   if (cost->weight_gradient_ns > cost->backward_ns)
     cost->weight_gradient_ns = cost->backward_ns;
   return PETRA_OK;
