@@ -394,9 +394,8 @@ static void end_run(petra_executor_virtual *executor) {
   petra_cycle_search_destroy(executor->cycle_search);
   petra_arrival_destroy(executor->arrival);
   petra_hosts_destroy(executor->hosts);
-  petra_jitter_quantiles_destroy(executor->quantiles);
-  PETRA_FREE_ALL(executor->duration_ns, executor->prices_ns, executor->results, executor->group, executor->dirty,
-                 executor->exchanges, executor->backward, executor->forward, executor->device);
+  PETRA_FREE_ALL(executor->quantiles, executor->duration_ns, executor->prices_ns, executor->results, executor->group,
+                 executor->dirty, executor->exchanges, executor->backward, executor->forward, executor->device);
   petra_event_queue_destroy(executor->parked);
   petra_fabric_destroy(executor->fabric);
   petra_event_queue_destroy(executor->events);

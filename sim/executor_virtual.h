@@ -38,8 +38,8 @@ bool petra_jitter_is_none(const petra_jitter_options *options);
  * one executor. Durations are the same with and without it. */
 typedef struct petra_jitter_quantiles petra_jitter_quantiles;
 
+/* Free with petra_free. */
 petra_status petra_jitter_quantiles_create(const petra_jitter_options *options, petra_jitter_quantiles **out);
-void petra_jitter_quantiles_destroy(petra_jitter_quantiles *quantiles);
 
 /* Computes the duration of an action that costs `cost_ns` (0 stays 0). `kind` < 16, stage < 2^17, microbatch < 2^39.
  * `quantiles`: NULL, or the quantiles of the options. Errors: PETRA_CONFIG, logged, if failures are so frequent that

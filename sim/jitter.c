@@ -8,6 +8,7 @@
 #include <gsl/gsl_cdf.h>
 #include <gsl/gsl_randist.h>
 #include <math.h>
+#include <stdlib.h>
 
 enum { STAGE_BITS = 17, MAX_FAILURES = 10000 };
 
@@ -74,10 +75,6 @@ petra_status petra_jitter_quantiles_create(const petra_jitter_options *options, 
   /* Above this, GSL's search is inaccurate, or fails, further out. */
   (*out)->octaves = shape < 600 ? OCTAVES : WIDE_OCTAVES;
   return PETRA_OK;
-}
-
-void petra_jitter_quantiles_destroy(petra_jitter_quantiles *quantiles) {
-  petra_free(quantiles);
 }
 
 /* Returns the sum of Chebyshev polynomials at t in [-1, 1] (Clenshaw). */
@@ -153,16 +150,9 @@ static double random_factor(petra_jitter_model law, double s, double u) {
   return 1;
 }
 
-static bool is_slow(const petra_jitter_options *options, int32_t stage) {
-  int64_t low = 0, high = options->slow_count;
-  while (low < high) {
-    int64_t middle = (low + high) / 2;
-    if (options->slow[middle] < stage)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low < options->slow_count && options->slow[low] == stage;
+static int compare_stages(const void *a, const void *b) {
+  const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
 }
 
 /* Adds the cost of failures during an action of `work_s`: the lost work and the restarts. */
@@ -198,7 +188,10 @@ petra_status petra_jitter_duration(const petra_jitter_options *options, petra_ji
                                    int32_t stage, int kind, int64_t microbatch, int64_t cost_ns, int64_t *out) {
   petra_rng rng;
   double factor = 1;
-  const double slow = is_slow(options, stage) ? options->factor : 1;
+  const int64_t key = stage;
+  const bool is_slow =
+      options->slow_count > 0 && bsearch(&key, options->slow, (size_t)options->slow_count, sizeof key, compare_stages);
+  const double slow = is_slow ? options->factor : 1;
   const bool pauses = options->pause_mean_s > 0 && options->pause_s > 0;
   if (cost_ns == 0) {
     *out = 0;

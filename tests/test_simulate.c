@@ -76,7 +76,7 @@ START_TEST(fitted_quantiles_change_no_duration) {
       ck_assert_msg(found == duration(&options, stage, m, costs[c % 4]), "scale %g, cost %lld, draw %lld: %lld",
                     options.scale, (long long)costs[c % 4], (long long)m, (long long)found);
     }
-    petra_jitter_quantiles_destroy(quantiles);
+    petra_free(quantiles);
   }
 }
 END_TEST

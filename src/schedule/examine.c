@@ -196,32 +196,35 @@ static petra_status check_entry(const trainer *t, int64_t entry, progress *p) {
   return PETRA_OK;
 }
 
+/* Checks that no stage lacks its last evaluation or its last update. */
+static petra_status check_end(const trainer *t, const progress *stages) {
+  const petra_schedule *s = t->schedule;
+  const petra_schedule_demands *d = t->demands;
+  for (int32_t j = 0; j < s->stages; j++)
+    if (d->eval_every > 0 && evaluated(d, stages[j].evaluations) < s->microbatches)
+      return petra_fail(PETRA_SCHEDULE,
+                        "%s: stage %d: no evaluation at the end of an epoch; expected %dE%lld, or run.eval_every: 0",
+                        t->name, j + 1, j + 1, (long long)evaluated(d, stages[j].evaluations));
+  for (int32_t j = 0; j < s->stages && !s->flush; j++)
+    if (stages[j].backwards - stages[j].at_update >= d->accumulate)
+      return petra_fail(PETRA_SCHEDULE,
+                        "%s: stage %d: no update (U) after its last %lld backwards; expected one after each %lld of "
+                        "them (method.accumulate)",
+                        t->name, j + 1, (long long)(stages[j].backwards - stages[j].at_update),
+                        (long long)d->accumulate);
+  return PETRA_OK;
+}
+
 petra_status petra_schedule_check_training(const petra_schedule *schedule, const char *name,
                                            const petra_schedule_demands *demands) {
   const trainer t = {schedule, name, demands};
   progress *stages;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&stages, (size_t)schedule->stages, sizeof *stages));
-  for (int64_t i = 0; i < schedule->first[schedule->devices]; i++)
-    PETRA_TRY_GOTO(status, check_entry(&t, i, &stages[schedule->entries[i].action.stage - 1]), done);
-  for (int32_t j = 0; j < schedule->stages; j++)
-    if (demands->eval_every > 0 && evaluated(demands, stages[j].evaluations) < schedule->microbatches)
-      PETRA_TRY_GOTO(
-          status,
-          petra_fail(PETRA_SCHEDULE,
-                     "%s: stage %d: no evaluation at the end of an epoch; expected %dE%lld, or run.eval_every: 0", name,
-                     j + 1, j + 1, (long long)evaluated(demands, stages[j].evaluations)),
-          done);
-  for (int32_t j = 0; j < schedule->stages && !schedule->flush; j++)
-    if (stages[j].backwards - stages[j].at_update >= demands->accumulate)
-      PETRA_TRY_GOTO(status,
-                     petra_fail(PETRA_SCHEDULE,
-                                "%s: stage %d: no update (U) after its last %lld backwards; expected one after each "
-                                "%lld of them (method.accumulate)",
-                                name, j + 1, (long long)(stages[j].backwards - stages[j].at_update),
-                                (long long)demands->accumulate),
-                     done);
-done:
+  for (int64_t i = 0; i < schedule->first[schedule->devices] && status == PETRA_OK; i++)
+    status = check_entry(&t, i, &stages[schedule->entries[i].action.stage - 1]);
+  if (status == PETRA_OK)
+    status = check_end(&t, stages);
   petra_free(stages);
   return status;
 }
