@@ -115,8 +115,7 @@ typedef struct petra_program_ops {
    * near the end and at evaluations; the cursor's round is larger by k, or by 1. By arrival: the same holds for the
    * state. */
   bool repeats;
-  int descent;           /* petra_program_descent is (stage - 1) / descent without extra delays; 0: it is 0 */
-  bool early_evaluation; /* a stage whose first action comes after the end of an epoch evaluates before it */
+  int descent; /* petra_program_descent is (stage - 1) / descent without extra delays; 0: it is 0 */
   /* A stage finishes all F of a flush before its first B, so that recomputation can begin before the gradient has
    * arrived. */
   bool early_recompute;
