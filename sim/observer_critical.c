@@ -38,7 +38,7 @@ typedef struct line {
   message *arrived;      /* the last one */
 } line;
 
-struct petra_critical {
+typedef struct critical_observer {
   petra_observer base;
   const petra_executor_virtual_options *options;
   const petra_program_options *program;
@@ -46,7 +46,7 @@ struct petra_critical {
   blocks records, messages;
   int64_t *last; /* per device: record that ended last; -1: none */
   line lines[];  /* per stage: LINES of them */
-};
+} critical_observer;
 
 const char *petra_critical_name(petra_critical_kind kind) {
   static const char *const names[] = {
@@ -77,12 +77,12 @@ static void free_blocks(blocks *list) {
   petra_free(list->block);
 }
 
-static int32_t device_of(const petra_critical *critical, int32_t stage) {
+static int32_t device_of(const critical_observer *critical, int32_t stage) {
   return petra_program_device(critical->program, stage) - 1;
 }
 
 static petra_status ended(petra_observer *base, const petra_trace_row *row) {
-  petra_critical *critical = (petra_critical *)base;
+  critical_observer *critical = (critical_observer *)base;
   int64_t *last = &critical->last[device_of(critical, row->action.stage)];
   const record one = {.start_ns = row->start_ns,
                       .end_ns = row->end_ns,
@@ -98,7 +98,7 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
   return append(&critical->records, &one);
 }
 
-static line *line_of(petra_critical *critical, const petra_packet *packet) {
+static line *line_of(critical_observer *critical, const petra_packet *packet) {
   const int kind = packet->exchange ? LINE_EXCHANGE : packet->backward ? LINE_BACKWARD : LINE_FORWARD;
   return &critical->lines[LINES * (packet->stage - 1) + kind];
 }
@@ -107,7 +107,7 @@ static line *line_of(petra_critical *critical, const petra_packet *packet) {
 static petra_status sent(petra_observer *base, int32_t from, const petra_packet *packet, int64_t now_ns) {
   (void)from;
   (void)now_ns;
-  petra_critical *critical = (petra_critical *)base;
+  critical_observer *critical = (critical_observer *)base;
   line *way = line_of(critical, packet);
   const message new = {.microbatch = packet->microbatch, .arrival_ns = -1, .sender = critical->records.count};
   PETRA_TRY(append(&critical->messages, &new));
@@ -121,7 +121,7 @@ static petra_status sent(petra_observer *base, int32_t from, const petra_packet 
 }
 
 static petra_status arrived(petra_observer *base, const petra_packet *packet, int64_t now_ns) {
-  petra_critical *critical = (petra_critical *)base;
+  critical_observer *critical = (critical_observer *)base;
   line *way = line_of(critical, packet);
   /* Usually this is the first message; with fair sharing one may overtake. */
   message *before = NULL, *one = way->first;
@@ -145,9 +145,9 @@ static petra_status arrived(petra_observer *base, const petra_packet *packet, in
 }
 
 petra_status petra_critical_create(const petra_executor_virtual_options *options, const petra_program_options *program,
-                                   bool locked, petra_critical **out) {
+                                   bool locked, petra_observer **out) {
   static const petra_observer_ops ops = {.ended = ended, .sent = sent, .arrived = arrived};
-  petra_critical *critical;
+  critical_observer *critical;
   int32_t devices = petra_program_devices(program);
   PETRA_TRY(petra_allocate(&critical, 1, sizeof *critical + LINES * (size_t)program->stages * sizeof *critical->lines));
   critical->base.ops = &ops;
@@ -163,11 +163,12 @@ petra_status petra_critical_create(const petra_executor_virtual_options *options
   }
   for (int32_t d = 0; d < devices; d++)
     critical->last[d] = -1;
-  *out = critical;
+  *out = &critical->base;
   return PETRA_OK;
 }
 
-void petra_critical_destroy(petra_critical *critical) {
+void petra_critical_destroy(petra_observer *base) {
+  critical_observer *critical = (critical_observer *)base;
   if (!critical)
     return;
   free_blocks(&critical->records);
@@ -176,21 +177,17 @@ void petra_critical_destroy(petra_critical *critical) {
   petra_free(critical);
 }
 
-petra_observer *petra_critical_observer(petra_critical *critical) {
-  return &critical->base;
-}
-
 /* --- the way back --- */
 
 /* The position of the walk back. On the path records and times only decrease, and so do these. */
 typedef struct way_back {
-  const petra_critical *critical;
+  const critical_observer *critical;
   int64_t *record;         /* per device: no record after this one is before the current one */
   int64_t any;             /* the same over all devices */
   const message **arrived; /* per line: no message after this one has arrived by now */
 } way_back;
 
-static const record *record_at(const petra_critical *critical, int64_t index) {
+static const record *record_at(const critical_observer *critical, int64_t index) {
   return index < 0 ? NULL : at(&critical->records, index);
 }
 
@@ -203,7 +200,7 @@ static int64_t ended_by(way_back *back, int32_t device, int64_t index, int64_t t
 }
 
 /* Gets the line and the number of the message that an action needs; returns false if it needs none. */
-static bool input_of(const petra_critical *critical, const record *action, int32_t *from, int *kind) {
+static bool input_of(const critical_observer *critical, const record *action, int32_t *from, int *kind) {
   int32_t stages = critical->program->stages;
   bool fused = petra_program_fused(critical->program, action->stage);
   *kind = action->kind == PETRA_ACTION_UPDATE               ? LINE_EXCHANGE
@@ -270,7 +267,7 @@ static int64_t round_before(way_back *back, int64_t index, const record *action)
   return any;
 }
 
-static void add_message(const petra_critical *critical, const record *sender, const record *action,
+static void add_message(const critical_observer *critical, const record *sender, const record *action,
                         petra_critical_path *path) {
   const petra_executor_virtual_options *options = critical->options;
   const petra_stage_cost *cost = &options->costs[options->cost_count == 1 ? 0 : sender->stage - 1];
@@ -308,7 +305,7 @@ static int64_t input_before(way_back *back, int64_t index, const record *action,
 }
 
 /* Returns action `i` if it is in the step of record `index` and another one; else NULL. Their records are neighbours. */
-static const record *companion(const petra_critical *critical, int64_t index, int64_t i) {
+static const record *companion(const critical_observer *critical, int64_t index, int64_t i) {
   const record *action = record_at(critical, index),
                *other = i < critical->records.count ? record_at(critical, i) : NULL;
   return other && i != index && critical->options->engines == 1 && other->start_ns == action->start_ns &&
@@ -366,7 +363,7 @@ static void add_action(const record *action, petra_critical_path *path, int64_t 
 }
 
 /* Adds the step of a record to the path: each action its own part. */
-static void add_step(const petra_critical *critical, int64_t index, petra_critical_path *path, int64_t *stage_ns) {
+static void add_step(const critical_observer *critical, int64_t index, petra_critical_path *path, int64_t *stage_ns) {
   const record *action = record_at(critical, index);
   path->actions++;
   add_action(action, path, stage_ns);
@@ -377,7 +374,8 @@ static void add_step(const petra_critical *critical, int64_t index, petra_critic
   }
 }
 
-petra_status petra_critical_trace(const petra_critical *critical, petra_critical_path *out, int64_t *stage_ns) {
+petra_status petra_critical_trace(const petra_observer *base, petra_critical_path *out, int64_t *stage_ns) {
+  const critical_observer *critical = (const critical_observer *)base;
   size_t devices = (size_t)petra_program_devices(critical->program), lines = LINES * (size_t)critical->program->stages;
   petra_critical_path path = {.actions = 0};
   way_back back = {.critical = critical, .any = critical->records.count - 1};

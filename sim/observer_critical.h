@@ -44,17 +44,13 @@ typedef struct petra_critical_path {
 /* The maximum number of actions: about 3 GB. */
 #define PETRA_CRITICAL_MAX_ACTIONS INT64_C(50000000)
 
-typedef struct petra_critical petra_critical;
-
-/* Creates the observer. `options` are the options of the executor, `program` the options of the run; `locked` is a fact
- * of the program (schedule/program.h). The first two are borrowed until petra_critical_destroy. */
+/* Creates the observer of a run, which fails with PETRA_CONFIG if there are too many actions. `options` are the options
+ * of the executor, `program` the options of the run; `locked` is a fact of the program (schedule/program.h). The first
+ * two are borrowed until petra_critical_destroy. */
 petra_status petra_critical_create(const petra_executor_virtual_options *options, const petra_program_options *program,
-                                   bool locked, petra_critical **out);
-void petra_critical_destroy(petra_critical *critical);
-
-/* Returns the observer for the run. It fails with PETRA_CONFIG if there are too many actions. */
-petra_observer *petra_critical_observer(petra_critical *critical);
+                                   bool locked, petra_observer **out);
+void petra_critical_destroy(petra_observer *critical);
 
 /* After the run: finds the path. stage_ns (program->stages of them, or NULL): nanoseconds of the path spent in actions
  * of each stage. */
-petra_status petra_critical_trace(const petra_critical *critical, petra_critical_path *out, int64_t *stage_ns);
+petra_status petra_critical_trace(const petra_observer *critical, petra_critical_path *out, int64_t *stage_ns);

@@ -20,7 +20,7 @@ typedef struct run {
   petra_stage_cost costs[STAGES_MAX];
   petra_action_kind longer; /* actions of this kind take `more` times as long */
   int64_t more;
-  petra_critical *critical;
+  petra_observer *critical;
   petra_critical_path path;
   int64_t stage_ns[STAGES_MAX];
   int64_t makespan_ns;
@@ -57,9 +57,8 @@ static void run_program(run *r, const petra_program_ops *program) {
   ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
   ck_assert_int_eq(petra_executor_virtual_create(&r->cluster, &executor), PETRA_OK);
   ck_assert_int_eq(petra_critical_create(&r->cluster, &r->program, program->locked, &r->critical), PETRA_OK);
-  ck_assert_int_eq(executor->ops->run(executor, program, &r->program, timed_of(&slow, worker, duration, r),
-                                      petra_critical_observer(r->critical)),
-                   PETRA_OK);
+  ck_assert_int_eq(
+      executor->ops->run(executor, program, &r->program, timed_of(&slow, worker, duration, r), r->critical), PETRA_OK);
   r->makespan_ns = executor->ops->now_ns(executor);
   ck_assert_int_eq(petra_critical_trace(r->critical, &r->path, r->stage_ns), PETRA_OK);
   int64_t sum = 0, computing = 0, stages = 0;

@@ -167,16 +167,15 @@ START_TEST(credit_bounds_what_is_in_flight) {
 }
 END_TEST
 
-static void report(petra_overlap *overlap, int32_t stage, int64_t start_ns, int64_t end_ns) {
+static void report(petra_observer *overlap, int32_t stage, int64_t start_ns, int64_t end_ns) {
   const petra_trace_row row = {.action = {.stage = stage}, .start_ns = start_ns, .end_ns = end_ns};
-  petra_observer *observer = petra_overlap_observer(overlap);
-  ck_assert_int_eq(observer->ops->ended(observer, &row), PETRA_OK);
+  ck_assert_int_eq(overlap->ops->ended(overlap, &row), PETRA_OK);
 }
 
 /* Rank 0 computes in [0, 100), rank 1 in [50, 75) and [90, 110), rank 2 in [60, 80), rank 3 never. */
 START_TEST(shares_of_the_others) {
   static const int32_t rank_of[] = {0, 0, 1, 2, 3};
-  petra_overlap *overlap;
+  petra_observer *overlap;
   double shares[4];
   ck_assert_int_eq(petra_overlap_create(rank_of, 4, &overlap), PETRA_OK);
   report(overlap, 1, 0, 40);

@@ -25,7 +25,7 @@ struct petra_simulation {
   petra_memory_stage *memory;      /* per stage; NULL without a model */
   petra_time_bins *samples;        /* NULL unless they are written */
   petra_observer *memory_observer; /* NULL without a model */
-  petra_critical *critical;        /* NULL unless it was requested */
+  petra_observer *critical;        /* NULL unless it was requested */
   petra_observer *actions;         /* the same */
   int64_t *critical_stage_ns;
   const char *critical_names[PETRA_CRITICAL_KINDS];
@@ -47,9 +47,7 @@ static petra_status place(petra_run *run) {
   }
   PETRA_TRY(petra_allocate(&s->rank_busy, (size_t)s->ranks, sizeof *s->rank_busy));
   PETRA_TRY(petra_rank_simulation_create(&run->plan, &run->cluster, s->rank_of, s->ranks, &s->over_ranks));
-  run->program = petra_rank_simulation_program(s->over_ranks);
-  run->program_options = petra_rank_simulation_options(s->over_ranks);
-  run->clock = petra_rank_simulation_executor(s->over_ranks, PETRA_PROFILE_MEAN);
+  petra_rank_simulation_arguments(s->over_ranks, &run->clock, &run->program, &run->program_options);
   return PETRA_OK;
 }
 
@@ -94,7 +92,7 @@ static petra_status watch_critical_path(petra_run *run) {
   petra_simulation *s = run->simulation;
   PETRA_TRY(petra_allocate(&s->critical_stage_ns, (size_t)run->plan.stages, sizeof *s->critical_stage_ns));
   PETRA_TRY(petra_critical_create(run->clock, run->program_options, run->program->locked, &s->critical));
-  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, petra_critical_observer(s->critical));
+  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, s->critical);
   return PETRA_OK;
 }
 

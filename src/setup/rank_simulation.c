@@ -19,15 +19,15 @@ typedef struct spans {
   int64_t count, capacity;
 } spans;
 
-struct petra_overlap {
+typedef struct overlap_observer {
   petra_observer base;
   const int32_t *rank_of;
   int32_t ranks;
   spans of[];
-};
+} overlap_observer;
 
 static petra_status ended(petra_observer *base, const petra_trace_row *row) {
-  petra_overlap *overlap = (petra_overlap *)base;
+  overlap_observer *overlap = (overlap_observer *)base;
   spans *own = &overlap->of[overlap->rank_of[row->action.stage - 1]];
   if (row->end_ns == row->start_ns)
     return PETRA_OK;
@@ -40,27 +40,24 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
   return PETRA_OK;
 }
 
-petra_status petra_overlap_create(const int32_t *rank_of, int32_t ranks, petra_overlap **out) {
+petra_status petra_overlap_create(const int32_t *rank_of, int32_t ranks, petra_observer **out) {
   static const petra_observer_ops ops = {.ended = ended};
-  petra_overlap *overlap;
+  overlap_observer *overlap;
   PETRA_TRY(petra_allocate(&overlap, 1, sizeof *overlap + (size_t)ranks * sizeof *overlap->of));
   overlap->base.ops = &ops;
   overlap->rank_of = rank_of;
   overlap->ranks = ranks;
-  *out = overlap;
+  *out = &overlap->base;
   return PETRA_OK;
 }
 
-void petra_overlap_destroy(petra_overlap *overlap) {
+void petra_overlap_destroy(petra_observer *base) {
+  overlap_observer *overlap = (overlap_observer *)base;
   if (!overlap)
     return;
   for (int32_t r = 0; r < overlap->ranks; r++)
     petra_free(overlap->of[r].spans);
   petra_free(overlap);
-}
-
-petra_observer *petra_overlap_observer(petra_overlap *overlap) {
-  return &overlap->base;
 }
 
 static double busy_ns(const spans *own) {
@@ -87,7 +84,8 @@ static double both_ns(const spans *one, const spans *other) {
   return sum;
 }
 
-void petra_overlap_shares(const petra_overlap *overlap, double *shares) {
+void petra_overlap_shares(const petra_observer *base, double *shares) {
+  const overlap_observer *overlap = (const overlap_observer *)base;
   for (int32_t r = 0; r < overlap->ranks; r++) {
     const double own_ns = busy_ns(&overlap->of[r]);
     double sum_ns = 0;
@@ -279,10 +277,9 @@ static petra_status find_shares(petra_rank_simulation *p, petra_profile_statisti
   for (int32_t r = 0; r < p->ranks; r++)
     p->shares[r] = 1;
   for (int i = 0; i < ROUNDS && status == PETRA_OK; i++) {
-    petra_overlap *overlap;
+    petra_observer *overlap;
     PETRA_TRY(petra_overlap_create(p->rank_of, p->ranks, &overlap));
-    status =
-        execute(&p->variant[statistic].executor, p->plan, &p->program, &p->options, petra_overlap_observer(overlap));
+    status = execute(&p->variant[statistic].executor, p->plan, &p->program, &p->options, overlap);
     petra_overlap_shares(overlap, p->shares);
     petra_overlap_destroy(overlap);
     if (status == PETRA_OK)
@@ -326,17 +323,11 @@ bool petra_rank_simulation_measured_link(const petra_rank_simulation *p) {
   return p->measured_link;
 }
 
-const petra_executor_virtual_options *petra_rank_simulation_executor(const petra_rank_simulation *p,
-                                                                     petra_profile_statistic statistic) {
-  return &p->variant[statistic].executor;
-}
-
-const petra_program_ops *petra_rank_simulation_program(const petra_rank_simulation *p) {
-  return &p->program;
-}
-
-const petra_program_options *petra_rank_simulation_options(const petra_rank_simulation *p) {
-  return &p->options;
+void petra_rank_simulation_arguments(const petra_rank_simulation *p, const petra_executor_virtual_options **clock,
+                                     const petra_program_ops **program, const petra_program_options **options) {
+  *clock = &p->variant[PETRA_PROFILE_MEAN].executor;
+  *program = &p->program;
+  *options = &p->options;
 }
 
 /* --- creation --- */

@@ -33,14 +33,13 @@ void petra_rank_simulation_destroy(petra_rank_simulation *rank_simulation); /* N
 bool petra_rank_simulation_has_interval(const petra_rank_simulation *rank_simulation);
 bool petra_rank_simulation_measured_link(const petra_rank_simulation *rank_simulation);
 
-/* The arguments of an executor over the ranks: with means or quartiles. Valid until petra_rank_simulation_destroy. */
-const petra_executor_virtual_options *petra_rank_simulation_executor(const petra_rank_simulation *rank_simulation,
-                                                                     petra_profile_statistic statistic);
-const petra_program_ops *petra_rank_simulation_program(const petra_rank_simulation *rank_simulation);
-const petra_program_options *petra_rank_simulation_options(const petra_rank_simulation *rank_simulation);
+/* Gets the arguments of an executor over the ranks, with means. Valid until petra_rank_simulation_destroy. */
+void petra_rank_simulation_arguments(const petra_rank_simulation *rank_simulation,
+                                     const petra_executor_virtual_options **clock, const petra_program_ops **program,
+                                     const petra_program_options **options);
 
 /* Finds the order, and the costs that depend on it. Call it before you create an executor from
- * petra_rank_simulation_executor. */
+ * petra_rank_simulation_arguments. */
 petra_status petra_rank_simulation_order(petra_rank_simulation *rank_simulation);
 
 /* Runs the simulation; *times (petra_rank_times_init) is notified of every action. */
@@ -53,14 +52,11 @@ petra_status petra_rank_simulation_run(petra_rank_simulation *rank_simulation, p
  * took 1.00 to 1.11 times the prediction by means: the upper end is at least that. */
 double petra_rank_simulation_high_s(int32_t ranks, double mean_s, double quartile3_s);
 
-/* Measures how much ranks compute at the same time: an observer of a run over ranks. */
-typedef struct petra_overlap petra_overlap;
-
-/* `rank_of` has the rank of each stage, from 0; borrowed. */
-petra_status petra_overlap_create(const int32_t *rank_of, int32_t ranks, petra_overlap **out);
-void petra_overlap_destroy(petra_overlap *overlap); /* NULL is allowed */
-petra_observer *petra_overlap_observer(petra_overlap *overlap);
+/* Creates an observer of a run over ranks, which measures how much they compute at the same time. `rank_of` has the rank
+ * of each stage, from 0; borrowed. */
+petra_status petra_overlap_create(const int32_t *rank_of, int32_t ranks, petra_observer **out);
+void petra_overlap_destroy(petra_observer *overlap); /* NULL is allowed */
 
 /* Computes for each rank the share of the other ranks that compute while it does, averaged over its time in actions: 0
  * if it always computes alone, 1 if all others compute all that time; 0 for a rank that does nothing. */
-void petra_overlap_shares(const petra_overlap *overlap, double *shares);
+void petra_overlap_shares(const petra_observer *overlap, double *shares);
