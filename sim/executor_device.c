@@ -90,7 +90,7 @@ petra_status petra_exchange_count(petra_executor_virtual *executor, const petra_
     return PETRA_OK;
   const petra_packet packet = {.stage = ended->stage, .exchange = true, .microbatch = ended->microbatch};
   const int32_t device = petra_program_device(executor->options, ended->stage) - 1;
-  const petra_stage_cost *cost = &executor->costs[executor->settings.cost_count == 1 ? 0 : ended->stage - 1];
+  const petra_stage_cost *cost = petra_executor_virtual_cost(&executor->settings, ended->stage);
   PETRA_TRY(petra_fabric_exchange(executor->fabric, executor->now_ns, device,
                                   petra_cost_exchange_bytes(executor->settings.replicas, cost->gradient_bytes), &packet,
                                   &exchange->done));

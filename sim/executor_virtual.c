@@ -15,10 +15,6 @@ static void mark_dirty(petra_executor_virtual *executor, int32_t device) {
   executor->dirty[executor->dirty_count++] = device;
 }
 
-static const petra_stage_cost *stage_cost(const petra_executor_virtual *executor, int32_t stage) {
-  return &executor->costs[executor->settings.cost_count == 1 ? 0 : stage - 1];
-}
-
 /* Returns the part of a B's recomputation that was done, or is not needed, before the B starts (rule.early). */
 static int64_t done_early_ns(const petra_executor_virtual *executor, const petra_engine *engine,
                              const petra_action *action) {
@@ -26,7 +22,7 @@ static int64_t done_early_ns(const petra_executor_virtual *executor, const petra
   if (!rule->early || !rule->recomputes || action->kind != PETRA_ACTION_BACKWARD ||
       petra_program_fused(executor->options, action->stage))
     return 0;
-  int64_t recompute_ns = stage_cost(executor, action->stage)->reconstruct_ns,
+  int64_t recompute_ns = petra_executor_virtual_cost(&executor->settings, action->stage)->reconstruct_ns,
           idle_ns = executor->now_ns - engine->free_ns;
   bool kept = action->microbatch % executor->options->accumulate == 0;
   return kept || idle_ns > recompute_ns ? recompute_ns : idle_ns;
@@ -233,9 +229,10 @@ static petra_status send(petra_executor_virtual *executor, const petra_action *a
 static petra_status send_results(petra_executor_virtual *executor, const petra_action *action) {
   int32_t stage = action->stage;
   if (action->kind == PETRA_ACTION_FORWARD && stage < executor->options->stages)
-    PETRA_TRY(send(executor, action, stage + 1, stage_cost(executor, stage)->forward_bytes));
+    PETRA_TRY(
+        send(executor, action, stage + 1, petra_executor_virtual_cost(&executor->settings, stage)->forward_bytes));
   if (action->kind == PETRA_ACTION_BACKWARD && petra_program_sends_down(executor->options, stage))
-    return send(executor, action, stage - 1, stage_cost(executor, stage)->backward_bytes);
+    return send(executor, action, stage - 1, petra_executor_virtual_cost(&executor->settings, stage)->backward_bytes);
   /* The B of a split head, or of a stage with a head of its own, waits for its own loss. */
   if (action->kind == PETRA_ACTION_FORWARD && petra_program_has_loss(executor->options, stage)) {
     const petra_packet own = {.stage = stage, .backward = true, .microbatch = action->microbatch};
@@ -335,8 +332,8 @@ static petra_status set_durations(petra_executor_virtual *executor) {
   const int32_t stages = executor->options->stages;
   PETRA_TRY(petra_allocate(&executor->duration_ns, (size_t)stages, sizeof *executor->duration_ns));
   for (int32_t j = 0; j < stages; j++)
-    petra_cost_durations(stage_cost(executor, j + 1), &executor->settings.rule, j == stages - 1,
-                         executor->duration_ns[j]);
+    petra_cost_durations(petra_executor_virtual_cost(&executor->settings, j + 1), &executor->settings.rule,
+                         j == stages - 1, executor->duration_ns[j]);
   return PETRA_OK;
 }
 
@@ -431,8 +428,7 @@ static int64_t now_ns(const petra_executor *base) {
 
 static void destroy(petra_executor *base) {
   petra_executor_virtual *executor = (petra_executor_virtual *)base;
-  petra_free(executor->totals.counts);
-  petra_free(executor);
+  PETRA_FREE_ALL(executor->totals.counts, executor);
 }
 
 petra_status petra_executor_virtual_create(const petra_executor_virtual_options *options, petra_executor **out) {
@@ -442,6 +438,7 @@ petra_status petra_executor_virtual_create(const petra_executor_virtual_options 
   PETRA_TRY(petra_allocate(&executor, 1, sizeof *executor + bytes));
   executor->base.ops = &ops;
   executor->settings = *options;
+  executor->settings.costs = executor->costs;
   memcpy(executor->costs, options->costs, bytes);
   *out = &executor->base;
   return PETRA_OK;

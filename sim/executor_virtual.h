@@ -76,6 +76,12 @@ typedef struct petra_executor_virtual_options {
   const petra_jitter_options *jitter; /* turns costs into durations; NULL: the cost is the duration. Borrowed */
 } petra_executor_virtual_options;
 
+/* Returns the cost of a stage from 1. */
+static inline const petra_stage_cost *petra_executor_virtual_cost(const petra_executor_virtual_options *options,
+                                                                  int32_t stage) {
+  return &options->costs[options->cost_count == 1 ? 0 : stage - 1];
+}
+
 /* Counts of the executor itself, per device (from 0). */
 typedef struct petra_device_counts {
   int64_t busy_ns; /* sum over its engines */

@@ -49,8 +49,7 @@ petra_status petra_fair_create(int32_t links, int32_t cards, double card_Bps, pe
 void petra_fair_destroy(petra_fair *fair) {
   if (!fair)
     return;
-  petra_free(fair->flows);
-  petra_free(fair);
+  PETRA_FREE_ALL(fair->flows, fair);
 }
 
 static void advance(petra_fair *fair, int64_t now_ns) {

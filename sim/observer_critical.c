@@ -173,8 +173,7 @@ void petra_critical_destroy(petra_observer *base) {
     return;
   free_blocks(&critical->records);
   free_blocks(&critical->messages);
-  petra_free(critical->last);
-  petra_free(critical);
+  PETRA_FREE_ALL(critical->last, critical);
 }
 
 /* --- the way back --- */
@@ -270,7 +269,7 @@ static int64_t round_before(way_back *back, int64_t index, const record *action)
 static void add_message(const critical_observer *critical, const record *sender, const record *action,
                         petra_critical_path *path) {
   const petra_executor_virtual_options *options = critical->options;
-  const petra_stage_cost *cost = &options->costs[options->cost_count == 1 ? 0 : sender->stage - 1];
+  const petra_stage_cost *cost = petra_executor_virtual_cost(options, sender->stage);
   const bool exchange = sender->stage == action->stage;
   int64_t bytes = sender->stage < action->stage ? cost->forward_bytes : cost->backward_bytes;
   int64_t left_ns = action->start_ns - sender->end_ns;
@@ -392,7 +391,6 @@ petra_status petra_critical_trace(const petra_observer *base, petra_critical_pat
     add_step(critical, i, &path, stage_ns);
   *out = path;
 done:
-  petra_free(back.arrived);
-  petra_free(back.record);
+  PETRA_FREE_ALL(back.arrived, back.record);
   return status;
 }

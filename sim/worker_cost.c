@@ -296,8 +296,7 @@ void petra_worker_cost_destroy(petra_worker *base) {
   if (!worker)
     return;
   for (int32_t s = 0; s < worker->options.stages; s++) {
-    petra_free(worker->kept[s].versions.ring);
-    petra_free(worker->kept[s].users.ring);
+    PETRA_FREE_ALL(worker->kept[s].versions.ring, worker->kept[s].users.ring);
   }
   PETRA_FREE_ALL(worker->skipped, worker->counts, worker);
 }

@@ -162,8 +162,7 @@ static size_t stages_bytes(const int64_t *key) {
 
 static void drop(petra_memory_cache *cache, entry *e) {
   cache->bytes -= e->key ? stages_bytes(e->key) : 0;
-  petra_free(e->key);
-  petra_free(e->stages);
+  PETRA_FREE_ALL(e->key, e->stages);
   *e = (entry){0};
 }
 

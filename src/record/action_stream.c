@@ -34,7 +34,7 @@ static void write_facts(const petra_action_stream_options *options, FILE *out) {
   fprintf(out, "method %s\nrun %d %d %d %d %lld\n", options->method, petra_program_devices(program),
           (int)executor->engines, options->program->arrival, executor->rule.split_backward, (long long)program->credit);
   for (int32_t stage = 1; stage <= program->stages; stage++) {
-    const petra_stage_cost *cost = &executor->costs[executor->cost_count == 1 ? 0 : stage - 1];
+    const petra_stage_cost *cost = petra_executor_virtual_cost(executor, stage);
     fprintf(out, "stage %d %lld %lld %d %d %d\n", petra_program_device(program, stage) - 1,
             (long long)cost->forward_bytes, (long long)cost->backward_bytes, petra_program_fused(program, stage),
             petra_program_has_loss(program, stage), petra_program_sends_down(program, stage));

@@ -208,7 +208,7 @@ static petra_status measure_stages(petra_run *run, double available_ns) {
   int64_t *lag_max = s->integers, *in_flight_max = lag_max + stages, *kept_max = in_flight_max + stages,
           *bytes_up = kept_max + stages, *bytes_down = bytes_up + stages, *bytes_exchanged = bytes_down + stages;
   for (int32_t j = 0; j < run->plan.stages; j++) {
-    const petra_stage_cost *cost = &run->cluster.costs[run->cluster.executor.cost_count == 1 ? 0 : j];
+    const petra_stage_cost *cost = petra_executor_virtual_cost(&run->cluster.executor, j + 1);
     utilization[j] =
         available_ns > 0 ? (double)petra_rank_times_busy_ns(&s->times[PETRA_PROFILE_MEAN], j + 1) / available_ns : 0;
     lag_mean[j] = counts[j].backwards ? (double)counts[j].lag_sum / (double)counts[j].backwards : 0;

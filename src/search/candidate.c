@@ -46,25 +46,23 @@ petra_status petra_candidates_create(const petra_config *config, int32_t devices
   const petra_run_options alone = {.kind = PETRA_RUN_SIMULATE, .times_alone = true};
   petra_candidates *c;
   petra_run *own;
+  petra_status status;
   PETRA_TRY(check(config));
-  PETRA_TRY(petra_run_open(config, &alone, &own));
+  PETRA_TRY(petra_allocate(&c, 1, sizeof *c));
+  PETRA_TRY_GOTO(status, petra_run_open(config, &alone, &own), fail);
   const petra_plan *plan = petra_run_plan(own);
-  petra_status status = petra_allocate(&c, 1, sizeof *c);
-  if (status == PETRA_OK)
-    *c = (petra_candidates){.config = config,
-                            .stages = plan->stages,
-                            .devices = devices > 0 ? devices : petra_program_devices(&plan->program),
-                            .blocks = plan->model.block_count,
-                            .reversible = plan->model.reversible};
+  *c = (petra_candidates){.config = config,
+                          .stages = plan->stages,
+                          .devices = devices > 0 ? devices : petra_program_devices(&plan->program),
+                          .blocks = plan->model.block_count,
+                          .reversible = plan->model.reversible};
   petra_run_destroy(own);
-  PETRA_TRY(status);
-  status = make_plain(c);
-  if (status == PETRA_OK)
-    status = petra_memory_cache_create(&c->memory);
-  if (status == PETRA_OK)
-    *out = c;
-  else
-    petra_candidates_destroy(c);
+  PETRA_TRY_GOTO(status, make_plain(c), fail);
+  PETRA_TRY_GOTO(status, petra_memory_cache_create(&c->memory), fail);
+  *out = c;
+  return PETRA_OK;
+fail:
+  petra_candidates_destroy(c);
   return status;
 }
 
@@ -73,8 +71,7 @@ void petra_candidates_destroy(petra_candidates *c) {
     return;
   petra_config_destroy(c->plain);
   petra_memory_cache_destroy(c->memory);
-  petra_free(c->text);
-  petra_free(c);
+  PETRA_FREE_ALL(c->text, c);
 }
 
 int32_t petra_candidates_chunks(const petra_candidates *c, const petra_method *method) {

@@ -478,7 +478,6 @@ petra_status petra_search(const petra_candidates *c, const petra_search_options 
   }
   for (int64_t i = 0; i < s.price_count; i++)
     petra_block_prices_destroy(s.prices[i]);
-  petra_free(s.families);
-  petra_free(s.prices);
+  PETRA_FREE_ALL(s.families, s.prices);
   return status;
 }

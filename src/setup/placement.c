@@ -40,8 +40,7 @@ static petra_status cut_balanced(const petra_plan *plan, int devices, int ranks,
     of_devices[petra_program_device(&plan->program, j + 1) - 1] += costs[j];
   status = petra_balanced_cut(of_devices, devices, ranks, first);
 done:
-  petra_free(of_devices);
-  petra_free(costs);
+  PETRA_FREE_ALL(of_devices, costs);
   return status;
 }
 

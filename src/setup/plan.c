@@ -269,8 +269,7 @@ void petra_plan_fini(petra_plan *plan) {
   petra_model_fini(&plan->model);
   petra_schedule_destroy(plan->schedule);
   petra_schedule_destroy(plan->flush);
-  petra_free(plan->device_of);
-  petra_free(plan->distance);
+  PETRA_FREE_ALL(plan->device_of, plan->distance);
   petra_profile_destroy(plan->profile);
   *plan = (petra_plan){0};
 }

@@ -114,9 +114,8 @@ static int64_t message_ns(const petra_plan *plan, const petra_cluster *cluster) 
   const petra_fabric_options *fabric = &cluster->executor.fabric;
   int64_t longest = 0;
   for (int32_t stage = 1; stage < plan->stages; stage++) {
-    const bool one = cluster->executor.cost_count == 1;
-    const int64_t up = cluster->costs[one ? 0 : stage - 1].forward_bytes;
-    const int64_t down = cluster->costs[one ? 0 : stage].backward_bytes;
+    const int64_t up = petra_executor_virtual_cost(&cluster->executor, stage)->forward_bytes;
+    const int64_t down = petra_executor_virtual_cost(&cluster->executor, stage + 1)->backward_bytes;
     const int32_t from = petra_program_device(&plan->program, stage) - 1,
                   to = petra_program_device(&plan->program, stage + 1) - 1;
     const int64_t ns =
@@ -150,23 +149,22 @@ static petra_status write_order(petra_plan *plan) {
   petra_schedule_destroy(plan->flush);
   plan->flush = NULL;
   PETRA_TRY(petra_plan_load_profile(plan));
-  petra_status status = petra_cluster_init(&cluster, plan);
-  if (status == PETRA_OK)
-    status = petra_allocate(&duration, (size_t)plan->stages, sizeof *duration);
-  if (status == PETRA_OK) {
-    for (int32_t j = 0; j < plan->stages; j++)
-      petra_cost_durations(&cluster.costs[cluster.executor.cost_count == 1 ? 0 : j], &cluster.executor.rule,
-                           j == plan->stages - 1, duration[j]);
-    if (!plan->program.split_head)
-      duration[plan->stages - 1][PETRA_ACTION_FORWARD] = 0; /* it is part of B */
-    cluster.executor.jitter = NULL;                         /* an order does not know what is random */
-    const simulated_order context = {plan, &cluster};
-    const petra_order_costs costs = {.duration = (const int64_t(*)[PETRA_ACTION_KINDS])duration,
-                                     .message = message_ns(plan, &cluster),
-                                     .simulate = simulate_order,
-                                     .context = &context};
-    status = program->write(&plan->program, &costs, &plan->flush);
-  }
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_cluster_init(&cluster, plan), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&duration, (size_t)plan->stages, sizeof *duration), done);
+  for (int32_t j = 0; j < plan->stages; j++)
+    petra_cost_durations(petra_executor_virtual_cost(&cluster.executor, j + 1), &cluster.executor.rule,
+                         j == plan->stages - 1, duration[j]);
+  if (!plan->program.split_head)
+    duration[plan->stages - 1][PETRA_ACTION_FORWARD] = 0; /* it is part of B */
+  cluster.executor.jitter = NULL;                         /* an order does not know what is random */
+  const simulated_order context = {plan, &cluster};
+  const petra_order_costs costs = {.duration = (const int64_t(*)[PETRA_ACTION_KINDS])duration,
+                                   .message = message_ns(plan, &cluster),
+                                   .simulate = simulate_order,
+                                   .context = &context};
+  status = program->write(&plan->program, &costs, &plan->flush);
+done:
   plan->program.data = plan->flush;
   petra_free(duration);
   petra_cluster_fini(&cluster);

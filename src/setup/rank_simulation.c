@@ -188,7 +188,7 @@ static petra_status set_costs(petra_rank_simulation *p, petra_profile_statistic 
   petra_stage_cost *costs = p->variant[statistic].costs;
   const int32_t stages = p->plan->stages;
   for (int32_t j = 0; j < stages; j++) {
-    costs[j] = given->costs[given->cost_count == 1 ? 0 : j];
+    costs[j] = *petra_executor_virtual_cost(given, j + 1);
     if (statistic != PETRA_PROFILE_MEAN)
       PETRA_TRY(scale_cost(p, j, statistic, 0, &costs[j]));
     if (p->shares)
