@@ -2,6 +2,7 @@
 #include "sim/cost.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 
 #include <math.h>
 
@@ -33,6 +34,14 @@ void petra_cost_durations(const petra_stage_cost *cost, const petra_cost_rule *r
   duration_ns[PETRA_ACTION_WEIGHT_GRADIENT] = weight_ns;
   duration_ns[PETRA_ACTION_UPDATE] = cost->update_ns;
   duration_ns[PETRA_ACTION_EVALUATE] = 0;
+}
+
+petra_status petra_cost_all_durations(const petra_stage_cost *costs, int32_t count, const petra_cost_rule *rule,
+                                      int32_t stages, int64_t (**out)[PETRA_ACTION_KINDS]) {
+  PETRA_TRY(petra_allocate(out, (size_t)stages, sizeof **out));
+  for (int32_t j = 0; j < stages; j++)
+    petra_cost_durations(&costs[count == 1 ? 0 : j], rule, j == stages - 1, (*out)[j]);
+  return PETRA_OK;
 }
 
 /* --- the roofline --- */

@@ -46,6 +46,10 @@ petra_status petra_cost_scale(petra_stage_cost *cost, double speed);
 void petra_cost_durations(const petra_stage_cost *cost, const petra_cost_rule *rule, bool last,
                           int64_t duration_ns[PETRA_ACTION_KINDS]);
 
+/* Does the same for `stages` stages, with one cost for each or (`count` 1) one for all. Free *out with petra_free. */
+petra_status petra_cost_all_durations(const petra_stage_cost *costs, int32_t count, const petra_cost_rule *rule,
+                                      int32_t stages, int64_t (**out)[PETRA_ACTION_KINDS]);
+
 /* Returns how many bytes each of `replicas` replicas sends, and receives, in an all-reduce that gives all of them the
  * mean of `bytes` bytes. The data are cut into one piece per replica. Each replica sends every other piece to the
  * replica that owns it, and then sends the mean of its own piece to all others. */

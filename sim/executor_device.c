@@ -234,17 +234,6 @@ petra_status petra_host_issued(petra_executor_virtual *executor, int32_t index) 
   return serve(executor, h);
 }
 
-static petra_status set_durations(petra_executor_virtual *executor) {
-  const petra_stage_cost *costs = executor->settings.host.costs;
-  const int32_t stages = executor->options->stages;
-  if (!costs)
-    return PETRA_OK;
-  PETRA_TRY(petra_allocate(&executor->hosts->ns, (size_t)stages, sizeof *executor->hosts->ns));
-  for (int32_t j = 0; j < stages; j++)
-    petra_cost_durations(&costs[j], &executor->settings.rule, j == stages - 1, executor->hosts->ns[j]);
-  return PETRA_OK;
-}
-
 petra_status petra_hosts_create(petra_executor_virtual *executor) {
   petra_hosts *hosts;
   const int32_t devices = executor->devices, each = executor->settings.host.devices;
@@ -259,7 +248,9 @@ petra_status petra_hosts_create(petra_executor_virtual *executor) {
   PETRA_TRY(petra_allocate(&hosts->asking, lanes, sizeof *hosts->asking));
   PETRA_TRY(petra_allocate(&hosts->hosts, (size_t)hosts->count, sizeof *hosts->hosts));
   PETRA_TRY(petra_allocate(&hosts->lines, (size_t)hosts->count * (size_t)hosts->places, sizeof *hosts->lines));
-  PETRA_TRY(set_durations(executor));
+  if (executor->settings.host.costs)
+    PETRA_TRY(petra_cost_all_durations(executor->settings.host.costs, executor->options->stages,
+                                       &executor->settings.rule, executor->options->stages, &hosts->ns));
   for (int32_t h = 0; h < hosts->count; h++)
     hosts->hosts[h].line = &hosts->lines[(size_t)h * (size_t)hosts->places];
   for (size_t l = 0; l < lanes; l++) {

@@ -328,15 +328,6 @@ static petra_status run_events(petra_executor_virtual *executor, petra_worker *w
   return check_finished(executor);
 }
 
-static petra_status set_durations(petra_executor_virtual *executor) {
-  const int32_t stages = executor->options->stages;
-  PETRA_TRY(petra_allocate(&executor->duration_ns, (size_t)stages, sizeof *executor->duration_ns));
-  for (int32_t j = 0; j < stages; j++)
-    petra_cost_durations(petra_executor_virtual_cost(&executor->settings, j + 1), &executor->settings.rule,
-                         j == stages - 1, executor->duration_ns[j]);
-  return PETRA_OK;
-}
-
 static petra_status begin_run(petra_executor_virtual *executor) {
   size_t stages = (size_t)executor->options->stages, devices = (size_t)executor->devices;
   petra_fabric_options fabric = executor->settings.fabric;
@@ -363,7 +354,8 @@ static petra_status begin_run(petra_executor_virtual *executor) {
   PETRA_TRY(petra_allocate(&executor->group, PETRA_STEP_ACTIONS * devices, sizeof *executor->group));
   PETRA_TRY(petra_allocate(&executor->results, PETRA_STEP_ACTIONS * devices, sizeof *executor->results));
   PETRA_TRY(petra_allocate(&executor->prices_ns, PETRA_STEP_ACTIONS * devices, sizeof *executor->prices_ns));
-  PETRA_TRY(set_durations(executor));
+  PETRA_TRY(petra_cost_all_durations(executor->costs, executor->settings.cost_count, &executor->settings.rule,
+                                     executor->options->stages, &executor->duration_ns));
   if (executor->settings.jitter)
     PETRA_TRY(petra_jitter_quantiles_create(executor->settings.jitter, &executor->quantiles));
   if (executor->program->arrival)

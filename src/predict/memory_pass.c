@@ -251,17 +251,12 @@ static petra_status pass_backward(passage *p, int stage) {
   return end(p, stage, PETRA_ACTION_BACKWARD);
 }
 
-static petra_status pass_weight_gradient(passage *p, int stage) {
+/* Does W or U. The versions that U creates are computed by counts. */
+static petra_status pass_alone(passage *p, int stage, petra_action_kind kind) {
+  petra_stage *own = p->network.stage[stage];
   begin(p);
-  PETRA_TRY(petra_stage_weight_gradient(p->network.stage[stage], 0));
-  return end(p, stage, PETRA_ACTION_WEIGHT_GRADIENT);
-}
-
-/* The versions that U creates are computed by counts. */
-static petra_status pass_update(passage *p, int stage) {
-  begin(p);
-  PETRA_TRY(petra_stage_step_alone(p->network.stage[stage], 0));
-  return end(p, stage, PETRA_ACTION_UPDATE);
+  PETRA_TRY(kind == PETRA_ACTION_UPDATE ? petra_stage_step_alone(own, 0) : petra_stage_weight_gradient(own, 0));
+  return end(p, stage, kind);
 }
 
 /* Notes all that the stages keep of microbatch 0: between the last F and the first B (until their B, as far as is known
@@ -286,7 +281,7 @@ static petra_status pass_whole(passage *p) {
   for (int j = stages - 1; j >= 0; j--) {
     PETRA_TRY(pass_backward(p, j));
     if (split && p->how != HELD)
-      PETRA_TRY(pass_weight_gradient(p, j));
+      PETRA_TRY(pass_alone(p, j, PETRA_ACTION_WEIGHT_GRADIENT));
   }
   return PETRA_OK;
 }
@@ -318,7 +313,7 @@ static petra_status pass(passage *p) {
     return share_kept(&p->held, p->network.stage, stages, p->out);
   }
   for (int j = 0; j < stages; j++)
-    PETRA_TRY(pass_update(p, j));
+    PETRA_TRY(pass_alone(p, j, PETRA_ACTION_UPDATE));
   return PETRA_OK;
 }
 

@@ -151,10 +151,10 @@ static petra_status write_order(petra_plan *plan) {
   PETRA_TRY(petra_plan_load_profile(plan));
   petra_status status;
   PETRA_TRY_GOTO(status, petra_cluster_init(&cluster, plan), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&duration, (size_t)plan->stages, sizeof *duration), done);
-  for (int32_t j = 0; j < plan->stages; j++)
-    petra_cost_durations(petra_executor_virtual_cost(&cluster.executor, j + 1), &cluster.executor.rule,
-                         j == plan->stages - 1, duration[j]);
+  PETRA_TRY_GOTO(status,
+                 petra_cost_all_durations(cluster.costs, cluster.executor.cost_count, &cluster.executor.rule,
+                                          plan->stages, &duration),
+                 done);
   if (!plan->program.split_head)
     duration[plan->stages - 1][PETRA_ACTION_FORWARD] = 0; /* it is part of B */
   cluster.executor.jitter = NULL;                         /* an order does not know what is random */
