@@ -127,32 +127,22 @@ static void add_part(const petra_kernel *kernel, double seconds, petra_roofline_
     sum->reconstruct += seconds;
 }
 
-static void add_all(const petra_roofline_seconds *more, petra_roofline_seconds *sum) {
-  sum->forward += more->forward;
-  sum->backward += more->backward + more->weight_gradient;
-  sum->reconstruct += more->reconstruct;
-  sum->weight_gradient += more->weight_gradient;
-  sum->update += more->update;
-}
-
 petra_status petra_roofline_add(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
                                 const petra_kernel_rates *rates, const petra_kernel *kernels, int count,
                                 petra_roofline_seconds *sum) {
   petra_roofline_seconds more = {0};
   for (int i = 0; i < count; i++) {
-    double seconds = 0;
-    PETRA_TRY(kernel_seconds(device, arithmetic, rates, &kernels[i], &seconds));
+    double seconds = rates->launch_s;
+    if (device)
+      PETRA_TRY(kernel_seconds(device, arithmetic, rates, &kernels[i], &seconds));
     add_part(&kernels[i], seconds, &more);
   }
-  add_all(&more, sum);
+  sum->forward += more.forward;
+  sum->backward += more.backward + more.weight_gradient;
+  sum->reconstruct += more.reconstruct;
+  sum->weight_gradient += more.weight_gradient;
+  sum->update += more.update;
   return PETRA_OK;
-}
-
-void petra_roofline_add_each(double seconds, const petra_kernel *kernels, int count, petra_roofline_seconds *sum) {
-  petra_roofline_seconds more = {0};
-  for (int i = 0; i < count; i++)
-    add_part(&kernels[i], seconds, &more);
-  add_all(&more, sum);
 }
 
 void petra_roofline_cost(const petra_roofline_seconds *seconds, petra_stage_cost *cost) {

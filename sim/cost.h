@@ -102,15 +102,12 @@ typedef struct petra_roofline_seconds {
   double update;          /* U */
 } petra_roofline_seconds;
 
-/* Adds the times of `count` kernels to *sum: launch + max(FLOPs / (share * peak), bytes / (share * bandwidth)) each.
- * PETRA_CONFIG if the device has no units for the arithmetic, a count is negative or not finite, or bytes flow over no
- * bandwidth; *sum then stays unchanged. */
+/* Adds the times of `count` kernels to *sum: launch + max(FLOPs / (share * peak), bytes / (share * bandwidth)) each, or
+ * only the launch if `device` is NULL. PETRA_CONFIG if the device has no units for the arithmetic, a count is negative
+ * or not finite, or bytes flow over no bandwidth; *sum then stays unchanged. */
 petra_status petra_roofline_add(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
                                 const petra_kernel_rates *rates, const petra_kernel *kernels, int count,
                                 petra_roofline_seconds *sum);
-
-/* Adds `seconds` for each of the kernels. */
-void petra_roofline_add_each(double seconds, const petra_kernel *kernels, int count, petra_roofline_seconds *sum);
 
 /* Sets the durations of `cost` from the seconds; its message sizes stay. */
 void petra_roofline_cost(const petra_roofline_seconds *seconds, petra_stage_cost *cost);

@@ -276,7 +276,8 @@ START_TEST(kernels_are_counted_by_part) {
                                       {.part = PETRA_KERNEL_WEIGHT_GRADIENT},
                                       {.part = PETRA_KERNEL_UPDATE}};
   petra_roofline_seconds sum = {.update = 1};
-  petra_roofline_add_each(0.5, some, 5, &sum);
+  const petra_kernel_rates rates = {.launch_s = 0.5};
+  ck_assert_int_eq(petra_roofline_add(NULL, PETRA_COST_FP32, &rates, some, 5, &sum), PETRA_OK);
   ck_assert(sum.forward == 1 && sum.backward == 1 && sum.reconstruct == 0.5 && sum.weight_gradient == 0.5 &&
             sum.update == 1.5);
 }

@@ -114,17 +114,15 @@ static petra_kernel_rates rates_of(const petra_config *config) {
                               .elementwise_bytes = config->cluster.cost.efficiency.elementwise_bytes};
 }
 
-/* Sets the durations of stage `stage` (from 0) from the kernels of its blocks. */
-static petra_status kernel_cost(const petra_plan *plan, int stage, petra_stage_cost *out) {
-  const petra_config *config = plan->config;
-  const petra_device_peaks *peaks = petra_device_peaks_at((int)config->cluster.cost.device);
-  const petra_kernel_rates rates =
-      config->cluster.cost.model == PETRA_COST_KERNELS ? rates_of(config) : PETRA_KERNEL_RATES_BOUND;
+/* Sets the durations of stage `stage` (from 0) from the kernels of its blocks, by petra_roofline_add. */
+static petra_status kernel_cost(const petra_plan *plan, int stage, const petra_device_peaks *peaks,
+                                const petra_kernel_rates *rates, petra_stage_cost *out) {
+  const petra_cost_arithmetic arithmetic = plan->config->cluster.cost.arithmetic;
   petra_roofline_seconds sum = {0};
   for (int i = 0; i < petra_plan_stage_blocks(plan, stage); i++) {
     petra_kernel_list list;
     petra_plan_kernels(plan, petra_plan_stage_block(plan, stage, i), &list);
-    PETRA_TRY(petra_roofline_add(peaks, config->cluster.cost.arithmetic, &rates, list.kernel, list.count, &sum));
+    PETRA_TRY(petra_roofline_add(peaks, arithmetic, rates, list.kernel, list.count, &sum));
   }
   petra_roofline_cost(&sum, out);
   return PETRA_OK;
@@ -144,15 +142,9 @@ static petra_status set_host(petra_cluster *cluster, const petra_plan *plan) {
   if (config->cluster.host.kernel_s == 0)
     return PETRA_OK;
   PETRA_TRY(petra_allocate(&cluster->host_costs, (size_t)plan->stages, sizeof *cluster->host_costs));
-  for (int j = 0; j < plan->stages; j++) {
-    petra_roofline_seconds sum = {0};
-    for (int i = 0; i < petra_plan_stage_blocks(plan, j); i++) {
-      petra_kernel_list list;
-      petra_plan_kernels(plan, petra_plan_stage_block(plan, j, i), &list);
-      petra_roofline_add_each(config->cluster.host.kernel_s, list.kernel, list.count, &sum);
-    }
-    petra_roofline_cost(&sum, &cluster->host_costs[j]);
-  }
+  for (int j = 0; j < plan->stages; j++)
+    PETRA_TRY(kernel_cost(plan, j, NULL, &(petra_kernel_rates){.launch_s = config->cluster.host.kernel_s},
+                          &cluster->host_costs[j]));
   host->costs = cluster->host_costs;
   return PETRA_OK;
 }
@@ -177,6 +169,9 @@ static petra_status scale_costs(petra_cluster *cluster, const petra_config *conf
 static petra_status set_costs(petra_cluster *cluster, const petra_plan *plan) {
   const petra_config *config = plan->config;
   const petra_program_options *program = &plan->program;
+  const petra_device_peaks *peaks = petra_device_peaks_at((int)config->cluster.cost.device);
+  const petra_kernel_rates rates =
+      config->cluster.cost.model == PETRA_COST_KERNELS ? rates_of(config) : PETRA_KERNEL_RATES_BOUND;
   bool model = config->cluster.stages == 0;
   int32_t rows = model || config->cluster.speeds.count > 0 ? program->stages : 1;
   PETRA_TRY(petra_allocate(&cluster->costs, (size_t)rows, sizeof *cluster->costs));
@@ -184,7 +179,7 @@ static petra_status set_costs(petra_cluster *cluster, const petra_plan *plan) {
     petra_stage_cost *cost = &cluster->costs[r];
     petra_stage_summary summary;
     if (counts_kernels(config))
-      PETRA_TRY(kernel_cost(plan, r, cost));
+      PETRA_TRY(kernel_cost(plan, r, peaks, &rates, cost));
     else if (config->cluster.cost.model == PETRA_COST_PROFILE)
       PETRA_TRY(petra_plan_profile_cost(plan, r, PETRA_PROFILE_MEAN, cost));
     else
