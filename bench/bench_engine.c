@@ -31,7 +31,7 @@ static petra_status measure(int32_t stages, int64_t microbatches, bool uniform, 
   double start_s = petra_clock_s();
   PETRA_TRY_GOTO(status, executor->ops->run(executor, &petra_program_lockstep, &program, worker, NULL), done);
   double wall_s = petra_clock_s() - start_s;
-  int64_t actions = petra_executor_virtual_actions(executor);
+  int64_t actions = petra_executor_virtual_totals(executor)->actions;
   printf("%8d stages %8lld microbatches %2d engines %-10s %12lld actions %8.3f s %8.2f M actions/s\n", stages,
          (long long)microbatches, engines, uniform ? "equal" : "different", (long long)actions, wall_s,
          1e-6 * (double)actions / wall_s);

@@ -31,7 +31,7 @@ int main(int argc, char **argv) {
     if (executor->ops->run(executor, &petra_program_1f1b, &program, worker, NULL) == PETRA_OK) {
       const double wall_s = petra_clock_s() - start_s;
       printf("%lld %lld %.9f\n", (long long)executor->ops->now_ns(executor),
-             (long long)petra_executor_virtual_actions(executor), wall_s);
+             (long long)petra_executor_virtual_totals(executor)->actions, wall_s);
       failed = 0;
     }
   }

@@ -320,8 +320,8 @@ static petra_status send_fifo(petra_fabric *fabric, int64_t now_ns, const petra_
   return *arrived ? PETRA_OK : push_arrival(fabric, end_ns + way->latency_ns, packet);
 }
 
-/* Pushes an event at the next moment when a transmission ends at the current rates, in a pair of devices or (0) anywhere;
- * older events are recognised by their number. */
+/* Pushes an event at the next moment when a transmission ends at the current rates, in a pair of devices or (0)
+ * anywhere; older events are recognised by their number. */
 static petra_status push_change(petra_fabric *fabric, int64_t time_ns, int32_t pair, int64_t number) {
   const petra_event event = {.time_ns = time_ns,
                              .kind = fabric->options.event_kind,

@@ -132,8 +132,8 @@ petra_status petra_predict_memory_counted(const petra_plan *plan, petra_accounti
 
 /* --- predictions of many plans --- */
 
-/* The facts of a plan that a prediction depends on, which are the beginning of a key. They are followed by the number of
- * blocks of each stage. */
+/* A key begins with the facts of a plan that a prediction depends on. They are followed by the number of blocks of each
+ * stage. */
 enum { FACTS = 14, STAGES = 1, ENTRIES = 4096 };
 static const size_t BYTES_MAX = (size_t)64 << 20;
 

@@ -60,8 +60,8 @@ bool petra_flush_next(const petra_program_options *options, int32_t stage, int64
 /* `check` of the programs with flushes: PETRA_SCHEDULE, logged, if a flush has too many positions for a cursor. */
 petra_status petra_flush_check(const petra_program_ops *program, const petra_program_options *options);
 
-/* What synchronous programs have in common, if the last stage's F and B are two actions; and those of them whose order of
- * a flush is written out, with W split from B. */
+/* What synchronous programs have in common, if the last stage's F and B are two actions; and such programs whose order
+ * of a flush is written out, with W split from B. */
 #define PETRA_SYNCHRONOUS_PROGRAM .repeats = true, .moment = PETRA_MOMENT_WINDOW, .split_head = true
 #define PETRA_WRITTEN_PROGRAM                                                                                          \
   PETRA_SYNCHRONOUS_PROGRAM, .split_backward = true, .next = petra_flush_list_next, .check = petra_flush_check
