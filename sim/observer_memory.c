@@ -14,7 +14,7 @@ typedef struct memory_observer {
   petra_worker *counting;
   const petra_stage_counts *counts;
   petra_account *accounts;
-  petra_account *devices; /* per device; NULL: they have no accounts */
+  petra_account *devices; /* per device */
   struct {
     unsigned touched[PETRA_MEMORY_WHENS][PETRA_ACTION_KINDS][PETRA_MEMORY_NEIGHBOURS]; /* categories, as bits */
     petra_microbatch_set done[PETRA_MEMORY_UNTILS];                                    /* B and W so far */
@@ -48,9 +48,9 @@ static void apply_to(petra_account *account, const petra_memory_change *change, 
   }
 }
 
-/* Returns the account of the device of a stage; NULL: there is none. */
+/* Returns the account of the device of a stage. */
 static petra_account *device_account(const memory_observer *observer, int32_t stage) {
-  return observer->devices ? &observer->devices[petra_program_device(observer->options.program, stage) - 1] : NULL;
+  return &observer->devices[petra_program_device(observer->options.program, stage) - 1];
 }
 
 static void apply(memory_observer *observer, int32_t stage, int64_t now_ns, const petra_memory_change *change,
@@ -66,8 +66,7 @@ static void apply(memory_observer *observer, int32_t stage, int64_t now_ns, cons
       highest.bytes[c] += change->peak[c];
   }
   apply_to(account, change, touched);
-  if (observer->devices)
-    apply_to(device_account(observer, stage), change, touched);
+  apply_to(device_account(observer, stage), change, touched);
   if (observer->options.samples)
     sample(observer, stage, now_ns, &highest);
 }
@@ -130,7 +129,7 @@ static petra_status release_shared(memory_observer *observer, int64_t now_ns, co
   const petra_memory_until now = backward ? PETRA_MEMORY_UNTIL_BACKWARD : PETRA_MEMORY_UNTIL_WEIGHT_GRADIENT;
   for (int place = 0; place < PETRA_MEMORY_KEPT_STAGES; place++) {
     const int32_t owner = action->stage - PETRA_MEMORY_KEPT_FROM - place;
-    if (owner >= 1 && owner <= observer->options.stages)
+    if (owner >= 1 && owner <= observer->options.counting.stages)
       release_of(observer, owner, place, now_ns, action, now);
   }
   return petra_microbatch_set_put(&observer->stage[action->stage - 1].done[now], action->microbatch);
@@ -181,7 +180,7 @@ static petra_status count_action(memory_observer *observer, int64_t now_ns, cons
   apply(observer, stage, now_ns, &change[PETRA_MEMORY_OWN], touched[PETRA_MEMORY_OWN]);
   if (stage > 1)
     apply(observer, stage - 1, now_ns, &change[PETRA_MEMORY_BELOW], touched[PETRA_MEMORY_BELOW]);
-  if (stage < observer->options.stages)
+  if (stage < observer->options.counting.stages)
     apply(observer, stage + 1, now_ns, &change[PETRA_MEMORY_ABOVE], touched[PETRA_MEMORY_ABOVE]);
   PETRA_TRY(release_shared(observer, now_ns, action));
   if (!first)
@@ -217,14 +216,13 @@ static void give_updates(memory_observer *observer, int32_t j, petra_cycle *cycl
 
 static void state(petra_observer *base, petra_cycle *cycle) {
   memory_observer *observer = (memory_observer *)base;
-  const int32_t devices = observer->devices ? petra_program_devices(observer->options.program) : 0;
-  for (int32_t j = 0; j < observer->options.stages; j++) {
+  for (int32_t j = 0; j < observer->options.counting.stages; j++) {
     give_account(&observer->accounts[j], cycle);
     for (int until = 0; until < PETRA_MEMORY_UNTILS; until++)
       petra_microbatch_set_state(&observer->stage[j].done[until], cycle);
     give_updates(observer, j, cycle);
   }
-  for (int32_t d = 0; d < devices; d++)
+  for (int32_t d = 0; d < petra_program_devices(observer->options.program); d++)
     give_account(&observer->devices[d], cycle);
   observer->counting->ops->state(observer->counting, cycle);
 }
@@ -242,18 +240,14 @@ petra_status petra_memory_observer_create(const petra_memory_observer_options *o
   static const petra_observer_ops ops = {.started = started, .state = state}, ops_over_time = {.started = started};
   memory_observer *observer;
   petra_status status;
-  size_t stages = (size_t)options->stages;
+  const size_t stages = (size_t)options->counting.stages, devices = (size_t)petra_program_devices(options->program);
   PETRA_TRY(petra_allocate(&observer, 1, sizeof *observer + stages * sizeof *observer->stage));
   observer->base.ops = options->samples ? &ops_over_time : &ops;
   observer->options = *options;
   PETRA_TRY_GOTO(status, petra_worker_cost_create(&options->counting, &observer->counting), fail);
   observer->counts = petra_worker_cost_counts(observer->counting);
   PETRA_TRY_GOTO(status, petra_allocate(&observer->accounts, stages, sizeof *observer->accounts), fail);
-  if (options->program)
-    PETRA_TRY_GOTO(
-        status,
-        petra_allocate(&observer->devices, (size_t)petra_program_devices(options->program), sizeof *observer->devices),
-        fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&observer->devices, devices, sizeof *observer->devices), fail);
   for (size_t j = 0; j < stages; j++) {
     const petra_memory_stage *stage = &options->stage[j];
     for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
@@ -277,7 +271,7 @@ void petra_memory_observer_destroy(petra_observer *base) {
   if (!observer)
     return;
   petra_worker_cost_destroy(observer->counting);
-  for (int32_t j = 0; j < observer->options.stages; j++)
+  for (int32_t j = 0; j < observer->options.counting.stages; j++)
     for (int until = 0; until < PETRA_MEMORY_UNTILS; until++)
       petra_microbatch_set_fini(&observer->stage[j].done[until]);
   PETRA_FREE_ALL(observer->devices, observer->accounts, observer);

@@ -92,11 +92,9 @@ typedef struct petra_memory_stage {
 } petra_memory_stage;
 
 typedef struct petra_memory_observer_options {
-  int32_t stages;
-  const petra_memory_stage *stage; /* `stages` of them, borrowed */
+  const petra_memory_stage *stage; /* one per stage, borrowed */
   petra_worker_cost_options counting;
-  const petra_program_options
-      *program;             /* has the devices, which then have accounts too; NULL: they have none. Borrowed */
+  const petra_program_options *program; /* borrowed */
   petra_time_bins *samples; /* rows are stages, columns the categories and then their sum; NULL: none. Borrowed */
 } petra_memory_observer_options;
 
@@ -106,6 +104,6 @@ void petra_memory_observer_destroy(petra_observer *observer);
 /* Returns the accounts: per stage, the current bytes and the peaks so far. */
 const petra_account *petra_memory_observer_accounts(const petra_observer *observer);
 
-/* Returns the accounts of the devices; NULL without `program`. The peak of a device is at most the sum of the peaks of
+/* Returns the accounts of the devices. The peak of a device is at most the sum of the peaks of
  * its stages, which may come at different moments. */
 const petra_account *petra_memory_observer_devices(const petra_observer *observer);

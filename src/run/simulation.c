@@ -145,8 +145,7 @@ static const petra_account *account_of(const void *run, int32_t stage) {
 
 static petra_status watch_memory(petra_run *run) {
   petra_simulation *s = run->simulation;
-  petra_memory_observer_options options = {.stages = run->plan.stages,
-                                           .stage = s->memory,
+  petra_memory_observer_options options = {.stage = s->memory,
                                            .counting = petra_worker_cost_of(&run->plan.method, &run->plan.program),
                                            .program = run->program_options};
   if (!s->memory)
