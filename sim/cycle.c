@@ -37,13 +37,12 @@ void petra_cycle_restrict(petra_cycle *cycle, int64_t growth, int64_t room) {
 void petra_cycle_queue(petra_cycle *cycle, const petra_event_queue *queue,
                        void (*give)(petra_cycle *cycle, const void *context, const petra_event *event),
                        const void *context) {
-  const int64_t count = petra_event_queue_count(queue);
+  int64_t count;
   if (cycle->pass == PETRA_CYCLE_SKIP || !cycle->alike || cycle->status != PETRA_OK)
     return;
-  cycle->status = petra_array_reserve(&cycle->events, &cycle->events_capacity, count, sizeof *cycle->events);
+  cycle->status = petra_event_queue_copy(queue, &cycle->events, &cycle->events_capacity, &count);
   if (cycle->status != PETRA_OK)
     return;
-  petra_event_queue_copy(queue, cycle->events);
   for (int64_t i = 0; i < count; i++)
     give(cycle, context, &cycle->events[i]);
   petra_cycle_value(cycle, INT64_MIN); /* the end */

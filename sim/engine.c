@@ -195,10 +195,6 @@ int64_t petra_event_queue_time(const petra_event_queue *queue) {
   return queue->count ? time_of(queue->heap[0].order) : INT64_MAX;
 }
 
-int64_t petra_event_queue_count(const petra_event_queue *queue) {
-  return queue->events;
-}
-
 static int by_order(const void *a, const void *b) {
   const petra_event *x = a, *y = b;
   const petra_event_order first = order_of(x->time_ns, (int64_t)x->priority << SEQUENCE_BITS | x->sequence),
@@ -206,12 +202,17 @@ static int by_order(const void *a, const void *b) {
   return (first > second) - (first < second);
 }
 
-void petra_event_queue_copy(const petra_event_queue *queue, petra_event *out) {
+petra_status petra_event_queue_copy(const petra_event_queue *queue, petra_event **events, int64_t *capacity,
+                                    int64_t *count) {
+  PETRA_TRY(petra_array_reserve(events, capacity, queue->events, sizeof **events));
+  petra_event *out = *events;
+  *count = queue->events;
   for (int64_t i = 0; i < queue->count; i++)
     for (int32_t place = queue->heap[i].first; place >= 0; place = queue->nodes[place].next)
       *out++ = event_of(queue, &queue->heap[i], place);
-  if (queue->events > 1)
-    qsort(out - queue->events, (size_t)queue->events, sizeof *out, by_order);
+  if (*count > 1)
+    qsort(*events, (size_t)*count, sizeof *out, by_order);
+  return PETRA_OK;
 }
 
 /* --- sets of microbatches --- */

@@ -33,9 +33,9 @@ bool petra_event_queue_pop(petra_event_queue *queue, petra_event *out);
 /* Returns the time of the first event; INT64_MAX if the queue is empty. */
 int64_t petra_event_queue_time(const petra_event_queue *queue);
 
-/* Returns the number of events, and copies them in their order. */
-int64_t petra_event_queue_count(const petra_event_queue *queue);
-void petra_event_queue_copy(const petra_event_queue *queue, petra_event *out);
+/* Copies the events in their order to a growing array (petra_array_reserve). */
+petra_status petra_event_queue_copy(const petra_event_queue *queue, petra_event **events, int64_t *capacity,
+                                    int64_t *count);
 
 /* A set of microbatches. They usually arrive in order; a count then suffices. */
 

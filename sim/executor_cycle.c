@@ -108,15 +108,12 @@ static void give_device(petra_executor_virtual *executor, int32_t d, petra_cycle
 
 static void give_event(petra_cycle *cycle, const void *context, const petra_event *event) {
   const petra_executor_virtual *executor = context;
-  const bool network = event->kind == PETRA_EVENT_NETWORK;
-  if (network && petra_fabric_is_stale(executor->fabric, event))
+  if (event->kind == PETRA_EVENT_NETWORK && !petra_fabric_event_state(executor->fabric, event, cycle))
     return;
   petra_cycle_time(cycle, event->time_ns);
   petra_cycle_value(cycle, PETRA_EVENT_PRIORITIES * (int64_t)event->kind + event->priority);
   petra_cycle_value(cycle, event->stage);
   petra_cycle_value(cycle, event->detail);
-  if (network)
-    petra_fabric_event_state(event, cycle);
 }
 
 static void give_parked(petra_cycle *cycle, const void *context, const petra_event *event) {

@@ -434,14 +434,10 @@ void petra_fabric_state(const petra_fabric *fabric, petra_cycle *cycle) {
     petra_fair_state(fabric->fair, cycle);
 }
 
-bool petra_fabric_is_stale(const petra_fabric *fabric, const petra_event *event) {
-  if (event->detail != DETAIL_RATES)
-    return false;
-  return fabric->duplex ? fabric->duplex[event->stage].number != event->microbatch
-                        : !petra_fair_is_current(fabric->fair, event->microbatch);
-}
-
-void petra_fabric_event_state(const petra_event *event, petra_cycle *cycle) {
-  if (event->detail != DETAIL_RATES)
-    petra_cycle_microbatch(cycle, event->microbatch);
+bool petra_fabric_event_state(const petra_fabric *fabric, const petra_event *event, petra_cycle *cycle) {
+  if (event->detail == DETAIL_RATES)
+    return fabric->duplex ? fabric->duplex[event->stage].number == event->microbatch
+                          : petra_fair_is_current(fabric->fair, event->microbatch);
+  petra_cycle_microbatch(cycle, event->microbatch);
+  return true;
 }

@@ -74,13 +74,12 @@ petra_status petra_fabric_exchange(petra_fabric *fabric, int64_t now_ns, int32_t
 /* Handles an event of options.event_kind. *arrived: `packet` has arrived now. */
 petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, petra_packet *packet, bool *arrived);
 
-/* Gives the messages on the way and the queues to a cycle. An event that has no effect, because rates have changed since,
- * is stale. */
+/* Gives the messages on the way and the queues to a cycle. */
 void petra_fabric_state(const petra_fabric *fabric, petra_cycle *cycle);
-bool petra_fabric_is_stale(const petra_fabric *fabric, const petra_event *event);
 
-/* Gives the microbatch of an event of options.event_kind to a cycle. */
-void petra_fabric_event_state(const petra_event *event, petra_cycle *cycle);
+/* Gives the microbatch of an event of options.event_kind to a cycle; returns false if the event has no effect, because
+ * rates have changed since. */
+bool petra_fabric_event_state(const petra_fabric *fabric, const petra_event *event, petra_cycle *cycle);
 
 /* Returns how long a transmission of `bytes` between two devices lasts if it has its link and cards for itself; 0
  * within a device. The remainder of a message's time, beyond this and the latency, is queueing: it waited for its turn
