@@ -33,6 +33,14 @@ static void state(petra_observer *base, petra_cycle *cycle) {
   times->skipped_microbatches += cycle->skipped_microbatches;
 }
 
+void petra_rank_times_forget(petra_rank_times *times) {
+  times->quarter_ns = times->half_ns = -1;
+  times->paused_ns = times->paused_within_ns = 0;
+  times->first_ns = INT64_MAX;
+  times->last_ns = INT64_MIN;
+  memset(times->forward_ns, 0, PER_STAGE * (size_t)times->stages * sizeof *times->forward_ns);
+}
+
 petra_status petra_rank_times_init(petra_rank_times *times, const petra_program_options *program) {
   static const petra_observer_ops ops = {.ended = ended, .state = state};
   const size_t stages = (size_t)program->stages;
@@ -42,23 +50,12 @@ petra_status petra_rank_times_init(petra_rank_times *times, const petra_program_
                               .stages = program->stages,
                               .quarter = petra_program_part(program, 4),
                               .half = petra_program_part(program, 2),
-                              .quarter_ns = -1,
-                              .half_ns = -1,
-                              .first_ns = INT64_MAX,
-                              .last_ns = INT64_MIN,
                               .forward_ns = values,
                               .forwards = values + stages,
                               .backward_ns = values + 2 * stages,
                               .passes = values + 3 * stages};
+  petra_rank_times_forget(times);
   return PETRA_OK;
-}
-
-void petra_rank_times_forget(petra_rank_times *times) {
-  times->quarter_ns = times->half_ns = -1;
-  times->paused_ns = times->paused_within_ns = 0;
-  times->first_ns = INT64_MAX;
-  times->last_ns = INT64_MIN;
-  memset(times->forward_ns, 0, PER_STAGE * (size_t)times->stages * sizeof *times->forward_ns);
 }
 
 void petra_rank_times_fini(petra_rank_times *times) {
