@@ -7,7 +7,6 @@
 #include "cli/command.h"
 #include "record/replay.h"
 #include "setup/plan.h"
-#include "setup/schedule_file.h"
 #include "run/simulation.h"
 #include "schedule/schedule.h"
 

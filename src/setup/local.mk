@@ -7,6 +7,6 @@ libpetra_a_SOURCES += \
 	src/setup/plan_profile.c \
 	src/setup/plan_program.c \
 	src/setup/rank_simulation.c src/setup/rank_simulation.h \
-	src/setup/schedule_file.c src/setup/schedule_file.h \
+	src/setup/schedule_file.c \
 	src/setup/virtual_cluster.c src/setup/virtual_cluster.h
 EXTRA_DIST += src/setup/README.md

@@ -61,6 +61,24 @@ void petra_plan_fini(petra_plan *plan);
  * PETRA_IO; PETRA_SCHEDULE; PETRA_CONFIG if file and config do not agree. */
 petra_status petra_plan_read_order(petra_plan *plan);
 
+/* Files with a schedule are distinguished from configs by their contents. The log of a run (run.h5) that recorded its
+ * actions is one, too: the order in which each stage did them. */
+
+/* A file, pipe or ("-") standard input that may contain a schedule or a config. */
+typedef struct petra_schedule_text {
+  char *text; /* free with petra_free; NULL if the file cannot be opened */
+  size_t size;
+  bool is_schedule; /* result of petra_schedule_recognise */
+} petra_schedule_text;
+
+/* Reads the file once. It reads a schedule to its end, and of anything else at most one byte more than a config may
+ * have. The reader of configs reports a file that cannot be opened. PETRA_IO if reading fails, PETRA_SCHEDULE for a
+ * schedule of more than 2^30 bytes. */
+petra_status petra_schedule_file_peek(const char *path, petra_schedule_text *out);
+
+/* Returns the name of the file for error messages. */
+const char *petra_schedule_file_name(const char *path);
+
 /* Returns the length of a training: run.epochs epochs of `batches`, or run.max_microbatches if that is less and not
  * 0. */
 int64_t petra_plan_microbatches(const petra_config *config, int64_t batches);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "setup/schedule_file.h"
+/* Files with a schedule, and method.schedule: the order in a file replaces the order of a program. */
+#include "setup/plan.h"
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
 #include "base/text.h"
 #include "io/recorded_run.h"
-#include "setup/plan.h"
 
 #include <errno.h>
 #include <stdlib.h>
