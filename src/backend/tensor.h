@@ -97,6 +97,10 @@ petra_tensor *petra_tensor_retain(petra_tensor *tensor);
 /* Removes a reference; the last one returns the storage to the pool. *tensor becomes NULL. NULLs are allowed. */
 void petra_tensor_release(petra_tensor **tensor);
 
+/* Declares local variables whose tensors are released at the end of their block, also after PETRA_TRY. NULLs are
+ * allowed. */
+#define PETRA_RELEASED __attribute__((cleanup(petra_tensor_release)))
+
 /* Returns the kind of tensors within a block whose streams are of kind `stream`, ACTIVATION or SEQUENCE: INNER or
  * INNER_SEQUENCE if the backend's elements of that kind differ from the elements of the streams, else the kind of the
  * streams. Other kinds are unchanged. */

@@ -78,36 +78,30 @@ void petra_block_graph_keep_deferred(petra_block_graph *graph) {
 
 petra_status petra_tensor_set_create(const petra_compute *compute, const petra_model *model, const petra_block *block,
                                      bool statistics, petra_memory_category category, petra_tensor_set *out) {
-  petra_tensor_set set = {.count =
-                              statistics ? petra_block_statistic_count(block) : petra_block_parameter_count(block)};
-  petra_status status = PETRA_OK;
+  PETRA_RELEASED_SET petra_tensor_set set = {0};
+  set.count = statistics ? petra_block_statistic_count(block) : petra_block_parameter_count(block);
   for (int i = 0; i < set.count; i++) {
     petra_tensor_spec spec;
     if (statistics)
       petra_block_statistic(block, i, &spec);
     else
       petra_block_parameter(model, block, i, &spec);
-    PETRA_TRY_GOTO(status, petra_compute_tensor(compute, spec.kind, spec.shape, category, &set.tensor[i]), fail);
-    PETRA_TRY_GOTO(status, petra_op_fill(compute->backend, set.tensor[i], 0), fail);
+    PETRA_TRY(petra_compute_tensor(compute, spec.kind, spec.shape, category, &set.tensor[i]));
+    PETRA_TRY(petra_op_fill(compute->backend, set.tensor[i], 0));
   }
   *out = set;
+  set.count = 0;
   return PETRA_OK;
-fail:
-  petra_tensor_set_release(&set);
-  return status;
 }
 
 petra_status petra_tensor_set_clone(const petra_compute *compute, const petra_tensor_set *set,
                                     petra_memory_category category, petra_tensor_set *out) {
-  petra_tensor_set clone = {.count = set->count};
-  petra_status status = PETRA_OK;
-  for (int i = 0; i < set->count && status == PETRA_OK; i++)
-    status = petra_compute_copy(compute, set->tensor[i], category, &clone.tensor[i]);
-  if (status != PETRA_OK)
-    petra_tensor_set_release(&clone);
-  else
-    *out = clone;
-  return status;
+  PETRA_RELEASED_SET petra_tensor_set clone = {.count = set->count};
+  for (int i = 0; i < set->count; i++)
+    PETRA_TRY(petra_compute_copy(compute, set->tensor[i], category, &clone.tensor[i]));
+  *out = clone;
+  clone.count = 0;
+  return PETRA_OK;
 }
 
 void petra_tensor_set_release(petra_tensor_set *set) {

@@ -79,6 +79,9 @@ petra_status petra_tensor_set_clone(const petra_compute *compute, const petra_te
 
 void petra_tensor_set_release(petra_tensor_set *set);
 
+/* Declares a local set that is released at the end of its block. count = 0 hands its tensors on. */
+#define PETRA_RELEASED_SET __attribute__((cleanup(petra_tensor_set_release)))
+
 /* The initial value of a parameter (statistics: of a statistic): U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for weights and the
  * head's bias (Kaiming-uniform with a = sqrt 5); N(0, deviation^2) if the spec has a deviation; else the constant of
  * the spec. `values` has spec.elements entries, each representable as a float. A function of (seed, block, index)

@@ -24,25 +24,22 @@ static petra_status rotate(const petra_pass *pass, petra_tensor *x, bool back) {
 static petra_status forward(const petra_pass *pass, petra_tensor *x, petra_tensor **y) {
   const petra_block *block = pass->block;
   const petra_memory_category category = petra_pass_kept(pass);
-  petra_tensor *log_sum = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, block->layers[1].in, PETRA_UNIT_INNER, category, y), done);
-  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, block->heads, PETRA_UNIT_STREAM, category, &log_sum), done);
-  PETRA_TRY_GOTO(status, rotate(pass, x, false), done);
+  PETRA_RELEASED petra_tensor *log_sum = NULL;
+  PETRA_TRY(petra_pass_features(pass, x, block->layers[1].in, PETRA_UNIT_INNER, category, y));
+  PETRA_TRY(petra_pass_features(pass, x, block->heads, PETRA_UNIT_STREAM, category, &log_sum));
+  PETRA_TRY(rotate(pass, x, false));
   const petra_attention attention = {.qkv = x,
                                      .heads = block->heads,
                                      .kv_heads = block->kv_heads,
                                      .causal = block->causal,
                                      .y = *y,
                                      .log_sum = log_sum};
-  PETRA_TRY_GOTO(status, petra_op_attention_forward(pass->compute->backend, &attention), done);
+  PETRA_TRY(petra_op_attention_forward(pass->compute->backend, &attention));
   if (pass->graph) {
     pass->graph->own[QKV] = petra_tensor_retain(x);
     pass->graph->own[LOG_SUM] = petra_tensor_retain(log_sum);
   }
-done:
-  petra_tensor_release(&log_sum);
-  return status;
+  return PETRA_OK;
 }
 
 static petra_status backward(const petra_pass *pass, petra_tensor *dy, petra_tensor **dx) {

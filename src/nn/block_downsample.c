@@ -25,33 +25,27 @@ static petra_status add_path(const petra_pass *pass, petra_tensor *x, const petr
 static petra_status downsample_forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   const petra_block *block = pass->block;
   const bool bottleneck = block->shortcut1 >= 0;
-  petra_tensor *addend = NULL, **y1 = out ? &out->tensor[0] : NULL, **y2 = out ? &out->tensor[1] : NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, shortcut(pass, block->shortcut2, in->tensor[1], out ? &addend : NULL), done);
+  PETRA_RELEASED petra_tensor *addend = NULL;
+  petra_tensor **y1 = out ? &out->tensor[0] : NULL, **y2 = out ? &out->tensor[1] : NULL;
+  PETRA_TRY(shortcut(pass, block->shortcut2, in->tensor[1], out ? &addend : NULL));
   if (bottleneck)
-    PETRA_TRY_GOTO(status, shortcut(pass, block->shortcut1, in->tensor[0], y2), done);
-  status = add_path(pass, in->tensor[0], addend, bottleneck ? NULL : y2, y1);
-done:
-  petra_tensor_release(&addend);
-  return status;
+    PETRA_TRY(shortcut(pass, block->shortcut1, in->tensor[0], y2));
+  return add_path(pass, in->tensor[0], addend, bottleneck ? NULL : y2, y1);
 }
 
 static petra_status downsample_backward(const petra_pass *pass, const petra_streams *dout,
                                         petra_tensor *const *gradients, petra_streams *din) {
   const petra_block *block = pass->block;
-  petra_tensor *sum = NULL, **dx1 = &din->tensor[0], *dy1 = dout->tensor[0], *dy2 = dout->tensor[1];
-  petra_status status;
+  PETRA_RELEASED petra_tensor *sum = NULL;
+  petra_tensor **dx1 = &din->tensor[0], *dy1 = dout->tensor[0], *dy2 = dout->tensor[1];
   bool bottleneck = block->shortcut1 >= 0;
-  PETRA_TRY_GOTO(status, petra_path_backward(pass, dy1, true, bottleneck ? NULL : dy2, gradients, NULL, dx1), done);
+  PETRA_TRY(petra_path_backward(pass, dy1, true, bottleneck ? NULL : dy2, gradients, NULL, dx1));
   if (bottleneck) {
-    PETRA_TRY_GOTO(status, shortcut_backward(pass, block->shortcut1, dy2, gradients, *dx1, &sum), done);
+    PETRA_TRY(shortcut_backward(pass, block->shortcut1, dy2, gradients, *dx1, &sum));
     petra_tensor_release(dx1);
     *dx1 = petra_tensor_retain(sum);
   }
-  status = shortcut_backward(pass, block->shortcut2, dy1, gradients, NULL, &din->tensor[1]);
-done:
-  petra_tensor_release(&sum);
-  return status;
+  return shortcut_backward(pass, block->shortcut2, dy1, gradients, NULL, &din->tensor[1]);
 }
 
 const petra_block_ops petra_downsample_ops = {.name = "downsample",
@@ -64,17 +58,13 @@ const petra_block_ops petra_downsample_ops = {.name = "downsample",
 
 static petra_status variant_forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   const petra_block *block = pass->block;
-  petra_tensor *addend = NULL, *y2 = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, shortcut(pass, block->shortcut2, in->tensor[1], out ? &addend : NULL), done);
-  PETRA_TRY_GOTO(status, shortcut(pass, block->shortcut1, in->tensor[0], &y2), done);
-  status = add_path(pass, y2, addend, NULL, out ? &out->tensor[0] : NULL);
+  PETRA_RELEASED petra_tensor *addend = NULL, *y2 = NULL;
+  PETRA_TRY(shortcut(pass, block->shortcut2, in->tensor[1], out ? &addend : NULL));
+  PETRA_TRY(shortcut(pass, block->shortcut1, in->tensor[0], &y2));
+  PETRA_TRY(add_path(pass, y2, addend, NULL, out ? &out->tensor[0] : NULL));
   if (out)
     out->tensor[1] = petra_tensor_retain(y2);
-done:
-  petra_tensor_release(&addend);
-  petra_tensor_release(&y2);
-  return status;
+  return PETRA_OK;
 }
 
 /* The gradient of the second stream inside the block is dy2 + F'(y2)^T dy1; both shortcuts pass the gradient of their
@@ -82,15 +72,12 @@ done:
 static petra_status variant_backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                                      petra_streams *din) {
   const petra_block *block = pass->block;
-  petra_tensor *dy1 = dout->tensor[0], *sum = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_path_backward(pass, dy1, true, NULL, gradients, dout->tensor[1], &sum), done);
-  PETRA_TRY_GOTO(status, shortcut_backward(pass, block->shortcut1, sum, gradients, NULL, &din->tensor[0]), done);
+  PETRA_RELEASED petra_tensor *sum = NULL;
+  petra_tensor *dy1 = dout->tensor[0];
+  PETRA_TRY(petra_path_backward(pass, dy1, true, NULL, gradients, dout->tensor[1], &sum));
+  PETRA_TRY(shortcut_backward(pass, block->shortcut1, sum, gradients, NULL, &din->tensor[0]));
   petra_tensor_release(&sum);
-  status = shortcut_backward(pass, block->shortcut2, dy1, gradients, NULL, &din->tensor[1]);
-done:
-  petra_tensor_release(&sum);
-  return status;
+  return shortcut_backward(pass, block->shortcut2, dy1, gradients, NULL, &din->tensor[1]);
 }
 
 const petra_block_ops petra_variant_ops = {
@@ -108,42 +95,30 @@ static petra_status shuffled(const petra_pass *pass, const petra_tensor *x, bool
 }
 
 static petra_status shuffle_forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
-  petra_tensor *addend = NULL;
-  petra_status status;
+  PETRA_RELEASED petra_tensor *addend = NULL;
   if (!out)
     return add_path(pass, in->tensor[0], NULL, NULL, NULL);
-  PETRA_TRY_GOTO(status, shuffled(pass, in->tensor[1], false, &addend), done);
-  PETRA_TRY_GOTO(status, add_path(pass, in->tensor[0], addend, NULL, &out->tensor[0]), done);
-  status = shuffled(pass, in->tensor[0], false, &out->tensor[1]);
-done:
-  petra_tensor_release(&addend);
-  return status;
+  PETRA_TRY(shuffled(pass, in->tensor[1], false, &addend));
+  PETRA_TRY(add_path(pass, in->tensor[0], addend, NULL, &out->tensor[0]));
+  return shuffled(pass, in->tensor[0], false, &out->tensor[1]);
 }
 
 /* x1 = P^-1(y2), x2 = P^-1(y1 - F(x1)). */
 static petra_status invert(const petra_pass *pass, const petra_streams *out, petra_streams *in) {
-  petra_tensor **x1 = &in->tensor[0], *difference = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, shuffled(pass, out->tensor[1], true, x1), done);
-  PETRA_TRY_GOTO(status, petra_pass_path(pass, *x1, PETRA_JOIN_SUBTRACT, out->tensor[0], NULL, &difference), done);
-  status = shuffled(pass, difference, true, &in->tensor[1]);
-done:
-  petra_tensor_release(&difference);
-  return status;
+  PETRA_RELEASED petra_tensor *difference = NULL;
+  petra_tensor **x1 = &in->tensor[0];
+  PETRA_TRY(shuffled(pass, out->tensor[1], true, x1));
+  PETRA_TRY(petra_pass_path(pass, *x1, PETRA_JOIN_SUBTRACT, out->tensor[0], NULL, &difference));
+  return shuffled(pass, difference, true, &in->tensor[1]);
 }
 
 /* dx1 = P^-1(dy2) + F'(x1)^T dy1, dx2 = P^-1(dy1). */
 static petra_status shuffle_backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                                      petra_streams *din) {
-  petra_tensor *through = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, shuffled(pass, dout->tensor[1], true, &through), done);
-  PETRA_TRY_GOTO(status, petra_path_backward(pass, dout->tensor[0], true, NULL, gradients, through, &din->tensor[0]),
-                 done);
-  status = shuffled(pass, dout->tensor[0], true, &din->tensor[1]);
-done:
-  petra_tensor_release(&through);
-  return status;
+  PETRA_RELEASED petra_tensor *through = NULL;
+  PETRA_TRY(shuffled(pass, dout->tensor[1], true, &through));
+  PETRA_TRY(petra_path_backward(pass, dout->tensor[0], true, NULL, gradients, through, &din->tensor[0]));
+  return shuffled(pass, dout->tensor[0], true, &din->tensor[1]);
 }
 
 const petra_block_ops petra_shuffle_ops = {.name = "shuffle",

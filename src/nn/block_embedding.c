@@ -31,14 +31,10 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
 static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                              petra_streams *din) {
   (void)din; /* a token has no gradient */
-  petra_tensor *dy = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_stream_gradient(pass, dout, &dy), done);
-  status = petra_op_embed_backward(pass->compute->backend, pass->graph->own[TOKENS], dy, gradients[TABLE],
-                                   positions_of(pass, gradients));
-done:
-  petra_tensor_release(&dy);
-  return status;
+  PETRA_RELEASED petra_tensor *dy = NULL;
+  PETRA_TRY(petra_stream_gradient(pass, dout, &dy));
+  return petra_op_embed_backward(pass->compute->backend, pass->graph->own[TOKENS], dy, gradients[TABLE],
+                                 positions_of(pass, gradients));
 }
 
 static void parameter(const petra_block *block, int index, petra_tensor_spec *out) {

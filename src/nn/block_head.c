@@ -34,18 +34,14 @@ petra_status petra_pass_loss(const petra_pass *pass, const petra_tensor *logits,
 /* Writes the means over the pixels of stream `i`, after its unit if there is one. */
 static petra_status pool(const petra_pass *pass, int i, petra_tensor *in, petra_tensor *features) {
   const petra_block *block = pass->block;
-  petra_tensor *x = NULL;
-  petra_status status;
+  PETRA_RELEASED petra_tensor *x = NULL;
   if (block->unit_count > 0)
-    PETRA_TRY_GOTO(status, petra_pass_unit(pass, i, in, PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, &x), done);
+    PETRA_TRY(petra_pass_unit(pass, i, in, PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, &x));
   else
     x = petra_tensor_retain(in);
   if (block->unit_count > 0)
     petra_tensor_charge(x, pass->compute->account, PETRA_MEMORY_WORKSPACE); /* it is not kept */
-  status = petra_op_average_pool_forward(pass->compute->backend, x, features, i * x->shape[1]);
-done:
-  petra_tensor_release(&x);
-  return status;
+  return petra_op_average_pool_forward(pass->compute->backend, x, features, i * x->shape[1]);
 }
 
 /* The network's head has no batch norm, so that training and evaluation compute the same. */
@@ -53,26 +49,22 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
   (void)out;
   const petra_compute *compute = pass->compute;
   const petra_block *block = pass->block;
-  petra_tensor *features = NULL, *logits = NULL;
-  petra_status status;
+  PETRA_RELEASED petra_tensor *features = NULL, *logits = NULL;
   petra_backend *backend = compute->backend;
   petra_memory_category category = petra_pass_kept(pass);
   int32_t images = in->tensor[0]->shape[0];
-  PETRA_TRY_GOTO(status, new_matrix(compute, images, block->features, category, &features), done);
-  PETRA_TRY_GOTO(status, new_matrix(compute, images, block->classes, PETRA_MEMORY_WORKSPACE, &logits), done);
+  PETRA_TRY(new_matrix(compute, images, block->features, category, &features));
+  PETRA_TRY(new_matrix(compute, images, block->classes, PETRA_MEMORY_WORKSPACE, &logits));
   for (int i = 0; i < block->streams_in; i++)
-    PETRA_TRY_GOTO(status, pool(pass, i, in->tensor[i], features), done);
+    PETRA_TRY(pool(pass, i, in->tensor[i], features));
   petra_tensor *const *linear_parameters = pass->parameters + petra_layer_first(block, 0);
   const petra_linear_forward linear = {
       .x = features, .w = linear_parameters[0], .b = linear_parameters[1], .y = logits};
-  PETRA_TRY_GOTO(status, petra_op_linear_forward(backend, &linear), done);
-  PETRA_TRY_GOTO(status, petra_pass_loss(pass, logits, pass->graph ? &pass->graph->own[DLOGITS] : NULL), done);
+  PETRA_TRY(petra_op_linear_forward(backend, &linear));
+  PETRA_TRY(petra_pass_loss(pass, logits, pass->graph ? &pass->graph->own[DLOGITS] : NULL));
   if (pass->graph)
     pass->graph->own[FEATURES] = petra_tensor_retain(features);
-done:
-  petra_tensor_release(&logits);
-  petra_tensor_release(&features);
-  return status;
+  return PETRA_OK;
 }
 
 /* Computes *dx, the gradient of stream `i`, from the gradient of the features. */
@@ -80,23 +72,18 @@ static petra_status pool_backward(const petra_pass *pass, int i, const petra_ten
                                   petra_tensor *const *gradients, petra_tensor **dx) {
   const petra_block *block = pass->block;
   petra_stream_shape shape = block->shape_in;
-  petra_tensor *dy = NULL;
-  petra_status status;
+  PETRA_RELEASED petra_tensor *dy = NULL;
   if (block->unit_count > 0) {
     shape.channels = block->units[i].out;
     shape.height = block->units[i].height_out;
     shape.width = block->units[i].width_out;
   }
-  PETRA_TRY_GOTO(status, petra_pass_stream(pass, dfeatures->shape[0], &shape, &dy), done);
-  PETRA_TRY_GOTO(status, petra_op_average_pool_backward(pass->compute->backend, dfeatures, i * shape.channels, dy),
-                 done);
+  PETRA_TRY(petra_pass_stream(pass, dfeatures->shape[0], &shape, &dy));
+  PETRA_TRY(petra_op_average_pool_backward(pass->compute->backend, dfeatures, i * shape.channels, dy));
   if (block->unit_count > 0)
-    status = petra_unit_backward(pass, i, true, dy, gradients, PETRA_UNIT_STREAM, NULL, dx);
-  else
-    *dx = petra_tensor_retain(dy);
-done:
-  petra_tensor_release(&dy);
-  return status;
+    return petra_unit_backward(pass, i, true, dy, gradients, PETRA_UNIT_STREAM, NULL, dx);
+  *dx = petra_tensor_retain(dy);
+  return PETRA_OK;
 }
 
 /* The graph holds the gradient with which the backward begins. */
@@ -105,18 +92,14 @@ static petra_status backward(const petra_pass *pass, const petra_streams *dout, 
   (void)dout;
   const int linear = petra_layer_first(pass->block, 0);
   petra_backend *backend = pass->compute->backend;
-  petra_tensor *features = pass->graph->own[FEATURES], *dlogits = pass->graph->own[DLOGITS], *dfeatures = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, features, PETRA_MEMORY_WORKSPACE, &dfeatures), done);
-  PETRA_TRY_GOTO(status, petra_op_linear_backward_data(backend, dlogits, pass->parameters[linear], dfeatures), done);
-  PETRA_TRY_GOTO(status,
-                 petra_op_linear_backward_weights(backend, features, dlogits, gradients[linear], gradients[linear + 1]),
-                 done);
+  PETRA_RELEASED petra_tensor *dfeatures = NULL;
+  petra_tensor *features = pass->graph->own[FEATURES], *dlogits = pass->graph->own[DLOGITS];
+  PETRA_TRY(petra_compute_like(pass->compute, features, PETRA_MEMORY_WORKSPACE, &dfeatures));
+  PETRA_TRY(petra_op_linear_backward_data(backend, dlogits, pass->parameters[linear], dfeatures));
+  PETRA_TRY(petra_op_linear_backward_weights(backend, features, dlogits, gradients[linear], gradients[linear + 1]));
   for (int i = 0; i < pass->block->streams_in; i++)
-    PETRA_TRY_GOTO(status, pool_backward(pass, i, dfeatures, gradients, &din->tensor[i]), done);
-done:
-  petra_tensor_release(&dfeatures);
-  return status;
+    PETRA_TRY(pool_backward(pass, i, dfeatures, gradients, &din->tensor[i]));
+  return PETRA_OK;
 }
 
 /* Average pool and matrix product, after the units of an auxiliary head. */

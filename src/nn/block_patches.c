@@ -23,46 +23,31 @@ static petra_status cut(const petra_pass *pass, const petra_tensor *images, petr
 
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   const petra_block *block = pass->block;
-  petra_tensor *patches = NULL, *tokens = NULL, *table = NULL, *positions = NULL;
+  PETRA_RELEASED petra_tensor *patches = NULL, *tokens = NULL, *table = NULL, *positions = NULL;
   petra_tensor *const *own = pass->parameters + petra_layer_first(block, block->layer_count);
-  petra_status status;
   const int32_t samples = in->tensor[0]->shape[0];
-  PETRA_TRY_GOTO(status, cut(pass, in->tensor[0], &patches), done);
-  if (!out) {
-    status = petra_layer_map(pass, 0, patches, PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, NULL);
-    goto done;
-  }
-  PETRA_TRY_GOTO(status, make_zeros(pass, samples, &tokens, &table), done);
-  PETRA_TRY_GOTO(status, petra_pass_stream(pass, samples, &block->shape_out, &positions), done);
-  PETRA_TRY_GOTO(status, petra_op_embed_forward(pass->compute->backend, tokens, table, own[0], positions), done);
-  PETRA_TRY_GOTO(
-      status, petra_layer_map(pass, 0, patches, PETRA_JOIN_ADD, positions, PETRA_UNIT_STREAM, &out->tensor[0]), done);
+  PETRA_TRY(cut(pass, in->tensor[0], &patches));
+  if (!out)
+    return petra_layer_map(pass, 0, patches, PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, NULL);
+  PETRA_TRY(make_zeros(pass, samples, &tokens, &table));
+  PETRA_TRY(petra_pass_stream(pass, samples, &block->shape_out, &positions));
+  PETRA_TRY(petra_op_embed_forward(pass->compute->backend, tokens, table, own[0], positions));
+  PETRA_TRY(petra_layer_map(pass, 0, patches, PETRA_JOIN_ADD, positions, PETRA_UNIT_STREAM, &out->tensor[0]));
   if (block->streams_out == 2)
     out->tensor[1] = petra_tensor_retain(out->tensor[0]);
-done:
-  petra_tensor_release(&positions);
-  petra_tensor_release(&table);
-  petra_tensor_release(&tokens);
-  petra_tensor_release(&patches);
-  return status;
+  return PETRA_OK;
 }
 
 static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                              petra_streams *din) {
   (void)din; /* an image has no gradient */
   const petra_block *block = pass->block;
-  petra_tensor *dy = NULL, *tokens = NULL, *dtable = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_stream_gradient(pass, dout, &dy), done);
-  PETRA_TRY_GOTO(status, petra_layer_map_backward(pass, 0, dy, gradients, NULL), done);
-  PETRA_TRY_GOTO(status, make_zeros(pass, dy->shape[0], &tokens, &dtable), done);
-  status = petra_op_embed_backward(pass->compute->backend, tokens, dy, dtable,
-                                   gradients[petra_layer_first(block, block->layer_count)]);
-done:
-  petra_tensor_release(&dtable);
-  petra_tensor_release(&tokens);
-  petra_tensor_release(&dy);
-  return status;
+  PETRA_RELEASED petra_tensor *dy = NULL, *tokens = NULL, *dtable = NULL;
+  PETRA_TRY(petra_stream_gradient(pass, dout, &dy));
+  PETRA_TRY(petra_layer_map_backward(pass, 0, dy, gradients, NULL));
+  PETRA_TRY(make_zeros(pass, dy->shape[0], &tokens, &dtable));
+  return petra_op_embed_backward(pass->compute->backend, tokens, dy, dtable,
+                                 gradients[petra_layer_first(block, block->layer_count)]);
 }
 
 static void parameter(const petra_block *block, int index, petra_tensor_spec *out) {

@@ -7,38 +7,26 @@
 
 petra_status petra_function_forward(const petra_pass *pass, petra_tensor *x, petra_join join,
                                     const petra_tensor *addend, petra_tensor **y) {
-  petra_tensor *n = NULL, *inner = NULL, *between = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_layer_normalise(pass, 0, x, &n), done);
-  PETRA_TRY_GOTO(status, petra_layer_map(pass, 0, n, PETRA_JOIN_NONE, NULL, PETRA_UNIT_INNER, &inner), done);
+  PETRA_RELEASED petra_tensor *n = NULL, *inner = NULL, *between = NULL;
+  PETRA_TRY(petra_layer_normalise(pass, 0, x, &n));
+  PETRA_TRY(petra_layer_map(pass, 0, n, PETRA_JOIN_NONE, NULL, PETRA_UNIT_INNER, &inner));
   petra_tensor_release(&n);
-  PETRA_TRY_GOTO(status, pass->block->middle->forward(pass, inner, &between), done);
+  PETRA_TRY(pass->block->middle->forward(pass, inner, &between));
   petra_tensor_release(&inner);
-  status = petra_layer_map(pass, 1, between, join, addend, PETRA_UNIT_STREAM, y);
-done:
-  petra_tensor_release(&between);
-  petra_tensor_release(&inner);
-  petra_tensor_release(&n);
-  return status;
+  return petra_layer_map(pass, 1, between, join, addend, PETRA_UNIT_STREAM, y);
 }
 
 petra_status petra_function_backward(const petra_pass *pass, petra_tensor *dy, petra_tensor *const *gradients,
                                      petra_tensor **dx) {
-  petra_tensor *own = NULL, *between = NULL, *inner = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_stream_gradient(pass, &(petra_streams){{dy, NULL}}, &own), done);
-  PETRA_TRY_GOTO(status, petra_layer_map_backward(pass, 1, own, gradients, &between), done);
+  PETRA_RELEASED petra_tensor *own = NULL, *between = NULL, *inner = NULL;
+  PETRA_TRY(petra_stream_gradient(pass, &(petra_streams){{dy, NULL}}, &own));
+  PETRA_TRY(petra_layer_map_backward(pass, 1, own, gradients, &between));
   petra_tensor_release(&own);
-  PETRA_TRY_GOTO(status, pass->block->middle->backward(pass, between, &inner), done);
+  PETRA_TRY(pass->block->middle->backward(pass, between, &inner));
   petra_tensor_release(&between);
-  PETRA_TRY_GOTO(status, petra_layer_map_backward(pass, 0, inner, gradients, dx), done);
+  PETRA_TRY(petra_layer_map_backward(pass, 0, inner, gradients, dx));
   petra_tensor_release(&inner);
-  status = petra_layer_normalise_backward(pass, 0, *dx, gradients);
-done:
-  petra_tensor_release(&inner);
-  petra_tensor_release(&between);
-  petra_tensor_release(&own);
-  return status;
+  return petra_layer_normalise_backward(pass, 0, *dx, gradients);
 }
 
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {

@@ -12,15 +12,11 @@ static bool leaps(const petra_pass *pass) {
  * of y2, y1 it makes x2. */
 static petra_status leap(const petra_pass *pass, petra_tensor *x, const petra_tensor *other, petra_tensor **y) {
   petra_backend *backend = pass->compute->backend;
-  petra_tensor *addend = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, x, PETRA_MEMORY_WORKSPACE, &addend), done);
-  PETRA_TRY_GOTO(status, petra_op_add(backend, x, x, addend), done);
-  PETRA_TRY_GOTO(status, petra_op_axpy(backend, -1, other, addend), done);
-  status = petra_pass_path(pass, x, PETRA_JOIN_ADD, addend, NULL, y);
-done:
-  petra_tensor_release(&addend);
-  return status;
+  PETRA_RELEASED petra_tensor *addend = NULL;
+  PETRA_TRY(petra_compute_like(pass->compute, x, PETRA_MEMORY_WORKSPACE, &addend));
+  PETRA_TRY(petra_op_add(backend, x, x, addend));
+  PETRA_TRY(petra_op_axpy(backend, -1, other, addend));
+  return petra_pass_path(pass, x, PETRA_JOIN_ADD, addend, NULL, y);
 }
 
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {

@@ -17,24 +17,19 @@ static petra_status halve(const petra_pass *pass, const petra_tensor *a, const p
 /* Gets the input of the linear map. */
 static petra_status make_features(const petra_pass *pass, const petra_streams *in, petra_memory_category category,
                                   petra_tensor **out) {
-  petra_tensor *mean = NULL, *n = NULL;
-  petra_status status = PETRA_OK;
+  PETRA_RELEASED petra_tensor *mean = NULL, *n = NULL;
   if (pass->block->streams_in == 2)
-    PETRA_TRY_GOTO(status, halve(pass, in->tensor[0], in->tensor[1], category, &mean), done);
+    PETRA_TRY(halve(pass, in->tensor[0], in->tensor[1], category, &mean));
   else
     mean = petra_tensor_retain(in->tensor[0]);
-  PETRA_TRY_GOTO(status, petra_layer_normalise(pass, 0, mean, &n), done);
-  if (pass->block->averages) {
-    const int32_t shape[4] = {n->shape[0], pass->block->features, 1, 1};
-    PETRA_TRY_GOTO(status, petra_compute_tensor(pass->compute, PETRA_TENSOR_MATRIX, shape, category, out), done);
-    status = petra_op_mean_positions_forward(pass->compute->backend, n, *out, 0);
-  } else {
+  PETRA_TRY(petra_layer_normalise(pass, 0, mean, &n));
+  if (!pass->block->averages) {
     *out = petra_tensor_retain(n);
+    return PETRA_OK;
   }
-done:
-  petra_tensor_release(&n);
-  petra_tensor_release(&mean);
-  return status;
+  const int32_t shape[4] = {n->shape[0], pass->block->features, 1, 1};
+  PETRA_TRY(petra_compute_tensor(pass->compute, PETRA_TENSOR_MATRIX, shape, category, out));
+  return petra_op_mean_positions_forward(pass->compute->backend, n, *out, 0);
 }
 
 /* There are no running statistics, so that training and evaluation compute the same. The graph keeps the gradient of
@@ -42,42 +37,33 @@ done:
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   (void)out;
   const petra_memory_category category = petra_pass_kept(pass);
-  petra_tensor *features = NULL, *logits = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, make_features(pass, in, category, &features), done);
-  PETRA_TRY_GOTO(status, petra_layer_map(pass, 0, features, PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, &logits), done);
+  PETRA_RELEASED petra_tensor *features = NULL, *logits = NULL;
+  PETRA_TRY(make_features(pass, in, category, &features));
+  PETRA_TRY(petra_layer_map(pass, 0, features, PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, &logits));
   petra_tensor_charge(logits, pass->compute->account, PETRA_MEMORY_WORKSPACE); /* it is not kept */
-  status = petra_pass_loss(pass, logits, pass->graph ? &pass->graph->units[0].dconv : NULL);
-done:
-  petra_tensor_release(&logits);
-  petra_tensor_release(&features);
-  return status;
+  return petra_pass_loss(pass, logits, pass->graph ? &pass->graph->units[0].dconv : NULL);
 }
 
 static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                              petra_streams *din) {
   (void)dout;
   const petra_unit_graph *graph = &pass->graph->units[0];
-  petra_tensor *dfeatures = NULL, *dn = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_layer_map_backward(pass, 0, graph->dconv, gradients, &dfeatures), done);
+  PETRA_RELEASED petra_tensor *dfeatures = NULL, *dn = NULL;
+  PETRA_TRY(petra_layer_map_backward(pass, 0, graph->dconv, gradients, &dfeatures));
   if (pass->block->averages) {
-    PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, graph->conv, PETRA_MEMORY_WORKSPACE, &dn), done);
-    PETRA_TRY_GOTO(status, petra_op_mean_positions_backward(pass->compute->backend, dfeatures, 0, dn), done);
+    PETRA_TRY(petra_compute_like(pass->compute, graph->conv, PETRA_MEMORY_WORKSPACE, &dn));
+    PETRA_TRY(petra_op_mean_positions_backward(pass->compute->backend, dfeatures, 0, dn));
   } else {
     dn = petra_tensor_retain(dfeatures);
   }
-  PETRA_TRY_GOTO(status, petra_layer_normalise_backward(pass, 0, dn, gradients), done);
+  PETRA_TRY(petra_layer_normalise_backward(pass, 0, dn, gradients));
   if (pass->block->streams_in == 2) {
-    PETRA_TRY_GOTO(status, halve(pass, dn, NULL, PETRA_MEMORY_WORKSPACE, &din->tensor[0]), done);
+    PETRA_TRY(halve(pass, dn, NULL, PETRA_MEMORY_WORKSPACE, &din->tensor[0]));
     din->tensor[1] = petra_tensor_retain(din->tensor[0]);
   } else {
     din->tensor[0] = petra_tensor_retain(dn);
   }
-done:
-  petra_tensor_release(&dn);
-  petra_tensor_release(&dfeatures);
-  return status;
+  return PETRA_OK;
 }
 
 static void kernels(const petra_block *block, petra_kernel_list *out) {

@@ -34,59 +34,46 @@ static bool is_divided(const petra_pass *pass) {
 }
 
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
-  petra_tensor *y = NULL, *unit = NULL;
-  petra_status status;
+  PETRA_RELEASED petra_tensor *y = NULL, *unit = NULL;
   if (!out && !pass->block->pooled)
     return petra_pass_unit(pass, 0, in->tensor[0], PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, NULL);
   if (is_divided(pass))
     return petra_pass_unit_streams(pass, 0, in->tensor[0], out);
-  PETRA_TRY_GOTO(status, petra_pass_unit(pass, 0, in->tensor[0], PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, &unit),
-                 done);
+  PETRA_TRY(petra_pass_unit(pass, 0, in->tensor[0], PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, &unit));
   if (pass->block->pooled)
-    PETRA_TRY_GOTO(status, max_pool(pass, unit, &y), done);
+    PETRA_TRY(max_pool(pass, unit, &y));
   else
     y = petra_tensor_retain(unit);
   petra_tensor_release(&unit);
   if (!out)
-    goto done;
+    return PETRA_OK;
   if (pass->block->streams_out == 2)
-    status = split(pass, y, out);
-  else
-    out->tensor[0] = petra_tensor_retain(y);
-done:
-  petra_tensor_release(&unit);
-  petra_tensor_release(&y);
-  return status;
+    return split(pass, y, out);
+  out->tensor[0] = petra_tensor_retain(y);
+  return PETRA_OK;
 }
 
 static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                              petra_streams *din) {
   (void)din; /* an image has no gradient */
-  petra_tensor *dy = dout->tensor[0], *whole = NULL, *dunit = NULL;
-  petra_status status;
+  PETRA_RELEASED petra_tensor *whole = NULL, *dunit = NULL;
+  petra_tensor *dy = dout->tensor[0];
   petra_backend *backend = pass->compute->backend;
   petra_block_graph *graph = pass->graph;
   if (is_divided(pass))
     return petra_unit_backward_streams(pass, 0, dout, gradients);
   if (pass->block->streams_out == 2) {
-    PETRA_TRY_GOTO(status, new_whole(pass, dy->shape[0], &whole), done);
-    PETRA_TRY_GOTO(status, petra_op_concat(backend, dy, dout->tensor[1], whole), done);
+    PETRA_TRY(new_whole(pass, dy->shape[0], &whole));
+    PETRA_TRY(petra_op_concat(backend, dy, dout->tensor[1], whole));
     dy = whole;
   }
   if (pass->block->pooled) {
-    PETRA_TRY_GOTO(status,
-                   petra_compute_tensor(pass->compute, PETRA_TENSOR_ACTIVATION, graph->units[0].conv->shape,
-                                        PETRA_MEMORY_WORKSPACE, &dunit),
-                   done);
-    PETRA_TRY_GOTO(status, petra_op_max_pool_backward(backend, &pass->block->pool, dy, graph->own[POOL_MASK], dunit),
-                   done);
+    PETRA_TRY(petra_compute_tensor(pass->compute, PETRA_TENSOR_ACTIVATION, graph->units[0].conv->shape,
+                                   PETRA_MEMORY_WORKSPACE, &dunit));
+    PETRA_TRY(petra_op_max_pool_backward(backend, &pass->block->pool, dy, graph->own[POOL_MASK], dunit));
     dy = dunit;
   }
-  status = petra_unit_backward(pass, 0, true, dy, gradients, PETRA_UNIT_STREAM, NULL, NULL);
-done:
-  petra_tensor_release(&dunit);
-  petra_tensor_release(&whole);
-  return status;
+  return petra_unit_backward(pass, 0, true, dy, gradients, PETRA_UNIT_STREAM, NULL, NULL);
 }
 
 static void add_kernels(const petra_block *block, petra_kernel_list *kernels) {

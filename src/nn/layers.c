@@ -27,49 +27,41 @@ petra_status petra_pass_features(const petra_pass *pass, const petra_tensor *lik
 petra_status petra_layer_normalise(const petra_pass *pass, int layer, petra_tensor *x, petra_tensor **n) {
   petra_tensor *const *parameters = pass->parameters + petra_layer_first(pass->block, layer);
   const bool rms = pass->block->layers[layer].rms;
-  petra_tensor *mean = NULL, *deviation = NULL;
-  petra_status status;
+  PETRA_RELEASED petra_tensor *mean = NULL, *deviation = NULL;
   if (!rms)
-    PETRA_TRY_GOTO(status, petra_pass_features(pass, x, 1, PETRA_UNIT_STREAM, petra_pass_kept(pass), &mean), done);
-  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, 1, PETRA_UNIT_STREAM, petra_pass_kept(pass), &deviation), done);
-  PETRA_TRY_GOTO(
-      status, petra_pass_features(pass, x, petra_tensor_columns(x), PETRA_UNIT_INNER, petra_pass_kept(pass), n), done);
+    PETRA_TRY(petra_pass_features(pass, x, 1, PETRA_UNIT_STREAM, petra_pass_kept(pass), &mean));
+  PETRA_TRY(petra_pass_features(pass, x, 1, PETRA_UNIT_STREAM, petra_pass_kept(pass), &deviation));
+  PETRA_TRY(petra_pass_features(pass, x, petra_tensor_columns(x), PETRA_UNIT_INNER, petra_pass_kept(pass), n));
   const petra_layer_norm_forward norm = {.x = x,
                                          .scale = parameters[0],
                                          .shift = rms ? NULL : parameters[1],
                                          .y = *n,
                                          .mean = mean,
                                          .deviation = deviation};
-  PETRA_TRY_GOTO(status, petra_op_layer_norm_forward(pass->compute->backend, &norm), done);
+  PETRA_TRY(petra_op_layer_norm_forward(pass->compute->backend, &norm));
   if (pass->graph) {
     petra_unit_graph *graph = graph_of(pass, layer);
     graph->conv = petra_tensor_retain(x);
     graph->mean = petra_tensor_retain(mean);
     graph->variance = petra_tensor_retain(deviation);
   }
-done:
-  petra_tensor_release(&deviation);
-  petra_tensor_release(&mean);
-  return status;
+  return PETRA_OK;
 }
 
 petra_status petra_layer_map(const petra_pass *pass, int layer, petra_tensor *x, petra_join join,
                              const petra_tensor *addend, petra_unit_output output, petra_tensor **y) {
   const petra_layer *l = &pass->block->layers[layer];
-  petra_tensor *const *parameters = pass->parameters + weight_of(pass->block, layer), *read = NULL;
-  petra_status status = PETRA_OK;
-  PETRA_TRY_GOTO(status, petra_pass_read(pass, x, petra_pass_kept(pass), &read), done);
+  PETRA_RELEASED petra_tensor *read = NULL;
+  petra_tensor *const *parameters = pass->parameters + weight_of(pass->block, layer);
+  PETRA_TRY(petra_pass_read(pass, x, petra_pass_kept(pass), &read));
   if (pass->graph)
     graph_of(pass, layer)->x = petra_tensor_retain(read);
   if (!y)
-    goto done;
-  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, l->out, output, petra_pass_kept(pass), y), done);
+    return PETRA_OK;
+  PETRA_TRY(petra_pass_features(pass, x, l->out, output, petra_pass_kept(pass), y));
   const petra_linear_forward linear = {
       .x = read, .w = parameters[0], .b = l->bias ? parameters[1] : NULL, .join = join, .addend = addend, .y = *y};
-  status = petra_op_linear_forward(pass->compute->backend, &linear);
-done:
-  petra_tensor_release(&read);
-  return status;
+  return petra_op_linear_forward(pass->compute->backend, &linear);
 }
 
 static petra_status compute_gradients(const petra_compute *compute, const petra_block *block, int layer,
@@ -82,28 +74,21 @@ petra_status petra_layer_map_backward(const petra_pass *pass, int layer, petra_t
                                       petra_tensor *const *gradients, petra_tensor **dx) {
   const petra_layer *l = &pass->block->layers[layer];
   petra_unit_graph *graph = graph_of(pass, layer);
-  petra_tensor *read = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_pass_read(pass, dy, PETRA_MEMORY_WORKSPACE, &read), done);
+  PETRA_RELEASED petra_tensor *read = NULL;
+  PETRA_TRY(petra_pass_read(pass, dy, PETRA_MEMORY_WORKSPACE, &read));
   if (pass->graph->defer && l->deferred) {
     petra_tensor_charge(read, pass->compute->account, PETRA_MEMORY_GRAPH);
-    petra_tensor *before = graph->dconv; /* a loss put it there */
+    petra_tensor_release(&graph->dconv); /* a loss put it there */
     graph->dconv = petra_tensor_retain(read);
-    petra_tensor_release(&before);
   } else {
-    PETRA_TRY_GOTO(status, compute_gradients(pass->compute, pass->block, layer, graph->x, read, gradients), done);
+    PETRA_TRY(compute_gradients(pass->compute, pass->block, layer, graph->x, read, gradients));
   }
   if (!dx)
-    goto done;
-  PETRA_TRY_GOTO(status,
-                 petra_pass_features(pass, graph->x, l->in, *l->norm ? PETRA_UNIT_STREAM : PETRA_UNIT_INNER,
-                                     PETRA_MEMORY_WORKSPACE, dx),
-                 done);
-  status =
-      petra_op_linear_backward_data(pass->compute->backend, read, pass->parameters[weight_of(pass->block, layer)], *dx);
-done:
-  petra_tensor_release(&read);
-  return status;
+    return PETRA_OK;
+  PETRA_TRY(petra_pass_features(pass, graph->x, l->in, *l->norm ? PETRA_UNIT_STREAM : PETRA_UNIT_INNER,
+                                PETRA_MEMORY_WORKSPACE, dx));
+  return petra_op_linear_backward_data(pass->compute->backend, read, pass->parameters[weight_of(pass->block, layer)],
+                                       *dx);
 }
 
 petra_status petra_layer_gradients(const petra_compute *compute, const petra_block *block, int layer,

@@ -23,7 +23,6 @@ static petra_status make_room(const petra_compute *compute, const petra_tensor *
   const int32_t rows = parameter->shape[0], columns = (int32_t)(parameter->elements / rows);
   const int32_t least = rows < columns ? rows : columns;
   const int32_t whole[4] = {rows, columns, 1, 1}, square[4] = {least, least, 1, 1};
-  *room = (muon_room){0};
   PETRA_TRY(petra_compute_like(compute, parameter, PETRA_MEMORY_WORKSPACE, &room->direction));
   PETRA_TRY(petra_compute_like(compute, parameter, PETRA_MEMORY_WORKSPACE, &room->orthogonal));
   for (int i = 0; i < 2; i++) {
@@ -66,12 +65,9 @@ static petra_status step_in(const petra_optim *optim, petra_backend *backend, co
 
 petra_status petra_muon_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *tensors,
                              int i, double lr) {
-  muon_room room;
-  petra_status status = make_room(compute, tensors->parameters[i], &room);
-  if (status == PETRA_OK)
-    status = step_in(optim, compute->backend, tensors, i, lr, &room);
-  release_room(&room);
-  return status;
+  __attribute__((cleanup(release_room))) muon_room room = {NULL};
+  PETRA_TRY(make_room(compute, tensors->parameters[i], &room));
+  return step_in(optim, compute->backend, tensors, i, lr, &room);
 }
 
 void petra_muon_cost(const petra_tensor_spec *spec, double *flops, double *passes, double *elements) {

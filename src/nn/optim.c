@@ -76,8 +76,7 @@ static bool keeps_state(const petra_optim *optim, const petra_block *block, cons
 
 petra_status petra_optim_state_create(const petra_optim *optim, const petra_compute *compute, const petra_model *model,
                                       const petra_block *block, int state, petra_tensor_set *out) {
-  petra_tensor_set set = {.count = petra_block_parameter_count(block)};
-  petra_status status = PETRA_OK;
+  PETRA_RELEASED_SET petra_tensor_set set = {.count = petra_block_parameter_count(block)};
   bool any = false;
   for (int i = 0; i < set.count; i++) {
     petra_tensor_spec spec;
@@ -86,15 +85,12 @@ petra_status petra_optim_state_create(const petra_optim *optim, const petra_comp
     if (!keeps_state(optim, block, &spec, state, shape))
       continue;
     any = true;
-    PETRA_TRY_GOTO(status, petra_compute_tensor(compute, spec.kind, shape, PETRA_MEMORY_MOMENTUM, &set.tensor[i]),
-                   fail);
-    PETRA_TRY_GOTO(status, petra_op_fill(compute->backend, set.tensor[i], 0), fail);
+    PETRA_TRY(petra_compute_tensor(compute, spec.kind, shape, PETRA_MEMORY_MOMENTUM, &set.tensor[i]));
+    PETRA_TRY(petra_op_fill(compute->backend, set.tensor[i], 0));
   }
   *out = any ? set : (petra_tensor_set){0};
+  set.count = 0;
   return PETRA_OK;
-fail:
-  petra_tensor_set_release(&set);
-  return status;
 }
 
 /* --- the steps of all tensors at once --- */
@@ -160,20 +156,13 @@ static petra_status adam_step(const petra_optim *optim, const petra_compute *com
   return petra_op_adam_step(compute->backend, &step);
 }
 
-/* Creates a copy of gradient `i` to which the weight is added, times its decay. */
+/* Creates a copy of gradient `i` to which the weight is added, times its decay. The caller releases it, also after a
+ * failure. */
 static petra_status decayed_gradient(const petra_compute *compute, const petra_optim_tensors *t, int i,
                                      petra_tensor **out) {
-  petra_tensor *decayed = NULL;
-  petra_status status;
-  PETRA_TRY(petra_compute_like(compute, t->gradients[i], PETRA_MEMORY_WORKSPACE, &decayed));
-  PETRA_TRY_GOTO(status, petra_op_copy(compute->backend, t->gradients[i], decayed), fail);
-  if (t->decay[i] != 0)
-    PETRA_TRY_GOTO(status, petra_op_axpy(compute->backend, t->decay[i], t->parameters[i], decayed), fail);
-  *out = decayed;
-  return PETRA_OK;
-fail:
-  petra_tensor_release(&decayed);
-  return status;
+  PETRA_TRY(petra_compute_like(compute, t->gradients[i], PETRA_MEMORY_WORKSPACE, out));
+  PETRA_TRY(petra_op_copy(compute->backend, t->gradients[i], *out));
+  return t->decay[i] != 0 ? petra_op_axpy(compute->backend, t->decay[i], t->parameters[i], *out) : PETRA_OK;
 }
 
 /* --- LARS, from the norms of each tensor and the step of SGD --- */
@@ -207,34 +196,27 @@ static petra_status lars_step_of(const petra_optim *optim, const petra_compute *
 
 static petra_status lars_step(const petra_optim *optim, const petra_compute *compute,
                               const petra_optim_tensors *tensors, double lr, int64_t steps) {
-  petra_status status = PETRA_OK;
-  for (int i = 0; i < tensors->count && status == PETRA_OK; i++) {
-    petra_tensor *scaled;
+  for (int i = 0; i < tensors->count; i++) {
+    PETRA_RELEASED petra_tensor *scaled = NULL;
     PETRA_TRY(decayed_gradient(compute, tensors, i, &scaled));
-    status = lars_step_of(optim, compute, tensors, i, scaled, lr, steps);
-    petra_tensor_release(&scaled);
+    PETRA_TRY(lars_step_of(optim, compute, tensors, i, scaled, lr, steps));
   }
-  return status;
+  return PETRA_OK;
 }
 
 /* Adam whose weight decay is a part of the gradient: the step of AdamW, without decay, of such gradients. */
 static petra_status coupled_adam_step(const petra_optim *optim, const petra_compute *compute,
                                       const petra_optim_tensors *t, double lr, int64_t steps) {
   petra_optim_tensors coupled = *t;
-  petra_tensor *decayed[PETRA_BLOCK_TENSORS] = {NULL};
-  petra_status status = PETRA_OK;
-  for (int i = 0; i < t->count && status == PETRA_OK; i++) {
+  PETRA_RELEASED_SET petra_tensor_set decayed = {.count = t->count};
+  for (int i = 0; i < t->count; i++) {
     if (t->decay[i] == 0)
       continue;
-    status = decayed_gradient(compute, t, i, &decayed[i]);
-    coupled.gradients[i] = decayed[i];
+    PETRA_TRY(decayed_gradient(compute, t, i, &decayed.tensor[i]));
+    coupled.gradients[i] = decayed.tensor[i];
     coupled.decay[i] = 0;
   }
-  if (status == PETRA_OK)
-    status = adam_step(optim, compute, &coupled, lr, steps);
-  for (int i = 0; i < t->count; i++)
-    petra_tensor_release(&decayed[i]);
-  return status;
+  return adam_step(optim, compute, &coupled, lr, steps);
 }
 
 /* Muon and basis rotation: each matrix alone, the other parameters with AdamW. */

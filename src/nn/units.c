@@ -79,33 +79,23 @@ static petra_status unit_into(const petra_pass *pass, int index, petra_unit_grap
 
 petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x, petra_join join,
                              const petra_tensor *addend, petra_unit_output output, petra_tensor **y) {
-  petra_block_graph own = {0};
+  __attribute__((cleanup(petra_block_graph_release))) petra_block_graph own = {0};
   petra_unit_graph *kept = &(pass->graph ? pass->graph : &own)->units[index];
-  petra_memory_category category = petra_pass_kept(pass);
-  petra_status status;
-  PETRA_TRY_GOTO(status, keep(pass, index, x, category, kept), done);
+  const petra_memory_category category = petra_pass_kept(pass);
+  PETRA_TRY(keep(pass, index, x, category, kept));
   if (y)
-    PETRA_TRY_GOTO(status,
-                   petra_compute_tensor(pass->compute, petra_pass_kind(pass, PETRA_TENSOR_ACTIVATION, output),
-                                        kept->conv->shape, category, y),
-                   done);
-  status = unit_into(pass, index, kept, join, addend, &(petra_streams){{y ? *y : NULL}});
-done:
-  petra_block_graph_release(&own);
-  return status;
+    PETRA_TRY(petra_compute_tensor(pass->compute, petra_pass_kind(pass, PETRA_TENSOR_ACTIVATION, output),
+                                   kept->conv->shape, category, y));
+  return unit_into(pass, index, kept, join, addend, &(petra_streams){{y ? *y : NULL}});
 }
 
 petra_status petra_pass_unit_streams(const petra_pass *pass, int index, petra_tensor *x, petra_streams *out) {
-  petra_block_graph own = {0};
+  __attribute__((cleanup(petra_block_graph_release))) petra_block_graph own = {0};
   petra_unit_graph *kept = &(pass->graph ? pass->graph : &own)->units[index];
-  petra_memory_category category = petra_pass_kept(pass);
-  petra_status status = keep(pass, index, x, category, kept);
-  for (int i = 0; i < 2 && status == PETRA_OK; i++)
-    status = petra_pass_stream(pass, x->shape[0], &pass->block->shape_out, &out->tensor[i]);
-  if (status == PETRA_OK)
-    status = unit_into(pass, index, kept, PETRA_JOIN_NONE, NULL, out);
-  petra_block_graph_release(&own);
-  return status;
+  PETRA_TRY(keep(pass, index, x, petra_pass_kept(pass), kept));
+  for (int i = 0; i < 2; i++)
+    PETRA_TRY(petra_pass_stream(pass, x->shape[0], &pass->block->shape_out, &out->tensor[i]));
+  return unit_into(pass, index, kept, PETRA_JOIN_NONE, NULL, out);
 }
 
 petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join join, const petra_tensor *addend,
@@ -113,21 +103,16 @@ petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join
   if (pass->block->middle)
     return petra_function_forward(pass, x, join, addend, y);
   int last = pass->block->path_count - 1;
-  petra_tensor *in = petra_tensor_retain(x);
-  petra_status status = PETRA_OK;
-  for (int u = 0; u < last && status == PETRA_OK; u++) {
-    petra_tensor *next = NULL;
-    status = petra_pass_unit(pass, u, in, PETRA_JOIN_NONE, NULL, u == 0 && first ? PETRA_UNIT_STREAM : PETRA_UNIT_INNER,
-                             &next);
-    petra_tensor_release(&in);
-    in = next;
+  PETRA_RELEASED petra_tensor *in = petra_tensor_retain(x);
+  for (int u = 0; u < last; u++) {
+    const petra_unit_output output = u == 0 && first ? PETRA_UNIT_STREAM : PETRA_UNIT_INNER;
+    PETRA_RELEASED petra_tensor *before = in;
+    in = NULL;
+    PETRA_TRY(petra_pass_unit(pass, u, before, PETRA_JOIN_NONE, NULL, output, &in));
     if (u == 0 && first)
       *first = petra_tensor_retain(in);
   }
-  if (status == PETRA_OK)
-    status = petra_pass_unit(pass, last, in, join, addend, PETRA_UNIT_STREAM, y);
-  petra_tensor_release(&in);
-  return status;
+  return petra_pass_unit(pass, last, in, join, addend, PETRA_UNIT_STREAM, y);
 }
 
 /* dsecond: as in petra_norm_backward. */
@@ -135,12 +120,12 @@ static petra_status unit_backward(const petra_pass *pass, int index, bool relu, 
                                   const petra_tensor *dsecond, petra_tensor *const *gradients, petra_unit_output input,
                                   const petra_tensor *addend, petra_tensor **dx) {
   const petra_conv_geometry *geometry = &pass->block->units[index].geometry;
-  petra_tensor *const *parameters = pass->parameters + PARAMETERS * index, *dconv = NULL;
+  PETRA_RELEASED petra_tensor *dconv = NULL;
+  petra_tensor *const *parameters = pass->parameters + PARAMETERS * index;
   petra_unit_graph *graph = &pass->graph->units[index];
   petra_backend *backend = pass->compute->backend;
-  petra_status status;
   gradients += PARAMETERS * index;
-  PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, graph->conv, PETRA_MEMORY_WORKSPACE, &dconv), done);
+  PETRA_TRY(petra_compute_like(pass->compute, graph->conv, PETRA_MEMORY_WORKSPACE, &dconv));
   const petra_norm_backward norm = {.x = graph->conv,
                                     .scale = parameters[1],
                                     .shift = parameters[2],
@@ -152,23 +137,18 @@ static petra_status unit_backward(const petra_pass *pass, int index, bool relu, 
                                     .dx = dconv,
                                     .dscale = gradients[1],
                                     .dshift = gradients[2]};
-  PETRA_TRY_GOTO(status, petra_op_norm_backward(backend, &norm), done);
+  PETRA_TRY(petra_op_norm_backward(backend, &norm));
   if (pass->graph->defer) {
     petra_tensor_charge(dconv, pass->compute->account, PETRA_MEMORY_GRAPH);
     graph->dconv = petra_tensor_retain(dconv);
   } else {
-    PETRA_TRY_GOTO(status, petra_op_conv_backward_filter(backend, geometry, graph->x, dconv, gradients[0]), done);
+    PETRA_TRY(petra_op_conv_backward_filter(backend, geometry, graph->x, dconv, gradients[0]));
   }
-  if (dx) {
-    PETRA_TRY_GOTO(status,
-                   petra_compute_tensor(pass->compute, petra_pass_kind(pass, PETRA_TENSOR_ACTIVATION, input),
-                                        graph->x->shape, PETRA_MEMORY_WORKSPACE, dx),
-                   done);
-    status = petra_op_conv_backward_data(backend, geometry, dconv, parameters[0], addend, *dx);
-  }
-done:
-  petra_tensor_release(&dconv);
-  return status;
+  if (!dx)
+    return PETRA_OK;
+  PETRA_TRY(petra_compute_tensor(pass->compute, petra_pass_kind(pass, PETRA_TENSOR_ACTIVATION, input), graph->x->shape,
+                                 PETRA_MEMORY_WORKSPACE, dx));
+  return petra_op_conv_backward_data(backend, geometry, dconv, parameters[0], addend, *dx);
 }
 
 petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, const petra_tensor *dy,
@@ -189,21 +169,16 @@ petra_status petra_path_backward(const petra_pass *pass, petra_tensor *dy, bool 
     PETRA_TRY(petra_function_backward(pass, dy, gradients, dx));
     return addend ? petra_op_add(pass->compute->backend, *dx, addend, *dx) : PETRA_OK;
   }
-  petra_status status = PETRA_OK;
   int last = pass->block->path_count - 1;
-  for (int u = last; u >= 0 && status == PETRA_OK; u--) {
-    petra_tensor *above = *dx;
+  for (int u = last; u >= 0; u--) {
+    PETRA_RELEASED petra_tensor *above = *dx;
     bool relu = pass->block->units[u].relu && (u < last || last_relu), stream = u == 0 || (u == 1 && dfirst);
     *dx = NULL;
-    status = petra_unit_backward(pass, u, relu, u == last ? dy : above, gradients,
-                                 stream ? PETRA_UNIT_STREAM : PETRA_UNIT_INNER,
-                                 u == 0   ? addend
-                                 : u == 1 ? dfirst
-                                          : NULL,
-                                 dx);
-    petra_tensor_release(&above);
+    const petra_tensor *added = u == 0 ? addend : u == 1 ? dfirst : NULL;
+    PETRA_TRY(petra_unit_backward(pass, u, relu, u == last ? dy : above, gradients,
+                                  stream ? PETRA_UNIT_STREAM : PETRA_UNIT_INNER, added, dx));
   }
-  return status;
+  return PETRA_OK;
 }
 
 petra_status petra_block_update_statistics(const petra_compute *compute, const petra_block *block,
