@@ -97,6 +97,8 @@ static operands make(const bench *b, const sizes *s) {
   } while (0)
 
 static void attention_half(const bench *b, const operands *o, double *step_s) {
+  const int heads = o->s->heads;
+  const petra_attention attention = {o->qkv, heads, heads, true, o->n, o->log_sum, o->m, o->dqkv};
   MEASURE("layer_norm forward", 2 * BLOCKS + 1,
           petra_op_layer_norm_forward(
               b->backend, &(petra_layer_norm_forward){o->x, o->scale, o->shift, o->n, o->mean, o->deviation}));
@@ -108,12 +110,8 @@ static void attention_half(const bench *b, const operands *o, double *step_s) {
                                   &(petra_linear_forward){.x = o->n, .w = o->w_qkv, .b = o->b_qkv, .y = o->dqkv}));
   MEASURE("qkv data", BLOCKS, petra_op_linear_backward_data(b->backend, o->qkv, o->w_qkv, o->d));
   MEASURE("qkv weights", BLOCKS, petra_op_linear_backward_weights(b->backend, o->n, o->qkv, o->w_qkv, o->b_qkv));
-  MEASURE("attention forward", BLOCKS,
-          petra_op_attention_forward(b->backend,
-                                     &(petra_attention){o->qkv, o->s->heads, o->s->heads, true, o->n, o->log_sum}));
-  MEASURE("attention backward", BLOCKS,
-          petra_op_attention_backward(b->backend, &(petra_attention_backward){o->qkv, o->n, o->log_sum, o->s->heads,
-                                                                              o->s->heads, true, o->m, o->dqkv}));
+  MEASURE("attention forward", BLOCKS, petra_op_attention_forward(b->backend, &attention));
+  MEASURE("attention backward", BLOCKS, petra_op_attention_backward(b->backend, &attention));
   if (o->n->kind != o->x->kind)
     MEASURE("stream rounded", 2 * BLOCKS, petra_op_copy(b->backend, o->y, o->m));
   MEASURE("out forward, add", BLOCKS,
@@ -156,8 +154,7 @@ static void llama(const bench *b, const operands *o, double *step_s) {
   const int kv_heads = s->heads % 2 == 0 ? s->heads / 2 : s->heads, width = s->c / s->heads / 2 * 2;
   petra_tensor *qkv = inner(b, s, (s->heads + 2 * kv_heads) * (s->c / s->heads));
   petra_tensor *dqkv = inner(b, s, (s->heads + 2 * kv_heads) * (s->c / s->heads));
-  const petra_attention attention = {qkv, s->heads, kv_heads, true, o->n, o->log_sum};
-  const petra_attention_backward gradients = {qkv, o->n, o->log_sum, s->heads, kv_heads, true, o->m, dqkv};
+  const petra_attention attention = {qkv, s->heads, kv_heads, true, o->n, o->log_sum, o->m, dqkv};
   petra_tensor *hidden = inner(b, s, (8 * s->c / 3 + 31) / 32 * 32);
   petra_tensor *gated = inner(b, s, 2 * hidden->shape[2]), *dgated = inner(b, s, 2 * hidden->shape[2]);
   MEASURE(
@@ -174,7 +171,7 @@ static void llama(const bench *b, const operands *o, double *step_s) {
     MEASURE("rotary, in place", 0,
             petra_op_rotary(b->backend, &(petra_rotary){qkv, s->heads + kv_heads, width, 10000, false, qkv}));
   MEASURE("grouped forward", 0, petra_op_attention_forward(b->backend, &attention));
-  MEASURE("grouped backward", 0, petra_op_attention_backward(b->backend, &gradients));
+  MEASURE("grouped backward", 0, petra_op_attention_backward(b->backend, &attention));
   MEASURE("swiglu forward", 0, petra_op_swiglu_forward(b->backend, gated, hidden));
   MEASURE("swiglu backward", 0, petra_op_swiglu_backward(b->backend, gated, hidden, dgated));
   petra_tensor_release(&dgated);

@@ -64,25 +64,19 @@ static void agree(const char *what, const petra_tensor *expected, const float *g
 static void compare(const attention_case *s, double tolerance) {
   const int c = s->heads * s->d;
   const petra_tensor *qkv = SEQUENCE(s->n, s->t, row_of(s), s->qkv);
-  const petra_attention forward = {.qkv = qkv,
-                                   .heads = s->heads,
-                                   .kv_heads = s->kv_heads,
-                                   .causal = s->causal,
-                                   .y = SEQUENCE(s->n, s->t, c, NULL),
-                                   .log_sum = SEQUENCE(s->n, s->t, s->heads, NULL)};
-  const petra_attention_backward backward = {.qkv = qkv,
-                                             .y = forward.y,
-                                             .log_sum = forward.log_sum,
-                                             .heads = s->heads,
-                                             .kv_heads = s->kv_heads,
-                                             .causal = s->causal,
-                                             .dy = SEQUENCE(s->n, s->t, c, s->dy),
-                                             .dqkv = SEQUENCE(s->n, s->t, row_of(s), NULL)};
-  ck_assert_int_eq(rig_ref->ops->attention_forward(rig_ref, &forward), PETRA_OK);
-  ck_assert_int_eq(rig_ref->ops->attention_backward(rig_ref, &backward), PETRA_OK);
-  agree("y", forward.y, s->y, tolerance);
-  agree("log_sum", forward.log_sum, s->log_sum, tolerance);
-  agree("dqkv", backward.dqkv, s->dqkv, tolerance);
+  const petra_attention attention = {.qkv = qkv,
+                                     .heads = s->heads,
+                                     .kv_heads = s->kv_heads,
+                                     .causal = s->causal,
+                                     .y = SEQUENCE(s->n, s->t, c, NULL),
+                                     .log_sum = SEQUENCE(s->n, s->t, s->heads, NULL),
+                                     .dy = SEQUENCE(s->n, s->t, c, s->dy),
+                                     .dqkv = SEQUENCE(s->n, s->t, row_of(s), NULL)};
+  ck_assert_int_eq(rig_ref->ops->attention_forward(rig_ref, &attention), PETRA_OK);
+  ck_assert_int_eq(rig_ref->ops->attention_backward(rig_ref, &attention), PETRA_OK);
+  agree("y", attention.y, s->y, tolerance);
+  agree("log_sum", attention.log_sum, s->log_sum, tolerance);
+  agree("dqkv", attention.dqkv, s->dqkv, tolerance);
 }
 
 START_TEST(attentions) {

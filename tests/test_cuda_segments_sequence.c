@@ -90,14 +90,14 @@ static void go_backward(petra_backend *backend, petra_tensor *const *t) {
   must(petra_op_gelu_backward(backend, PETRA_GELU_TANH, t[OUT], t[DCURVED], t[DOUT]));
   must(petra_op_linear_backward_data(backend, t[DOUT], t[OUT_W], t[DATTENDED]));
   must(petra_op_linear_backward_weights(backend, t[ATTENDED], t[DOUT], t[DOUT_W], t[DSHIFT]));
-  must(petra_op_attention_backward(backend, &(petra_attention_backward){.qkv = t[QKV],
-                                                                        .y = t[ATTENDED],
-                                                                        .log_sum = t[LOG_SUM],
-                                                                        .heads = HEADS,
-                                                                        .kv_heads = HEADS,
-                                                                        .causal = true,
-                                                                        .dy = t[DATTENDED],
-                                                                        .dqkv = t[DQKV]}));
+  must(petra_op_attention_backward(backend, &(petra_attention){.qkv = t[QKV],
+                                                               .y = t[ATTENDED],
+                                                               .log_sum = t[LOG_SUM],
+                                                               .heads = HEADS,
+                                                               .kv_heads = HEADS,
+                                                               .causal = true,
+                                                               .dy = t[DATTENDED],
+                                                               .dqkv = t[DQKV]}));
   must(petra_op_rotary(backend, &(petra_rotary){t[DQKV], 2 * HEADS, FEATURES / HEADS, 10000, true, t[DQKV]}));
   must(petra_op_linear_backward_data(backend, t[DQKV], t[QKV_W], t[DNORMED]));
   must(petra_op_layer_norm_backward(backend, &(petra_layer_norm_backward){.x = t[EMBEDDED],

@@ -158,11 +158,10 @@ START_TEST(attention) {
     const int kv = kv_heads[k / 2], causal = k % 2;
     open_backend();
     petra_tensor *qkv = sequence(2, 4, 8 + 4 * kv);
-    part p = {.r = sequence(2, 4, 8), .attention = {qkv, 4, kv, causal, sequence(2, 4, 8), sequence(2, 4, 4)}};
-    petra_tensor *dqkv = like(qkv);
+    petra_tensor *r = sequence(2, 4, 8), *y = sequence(2, 4, 8), *log_sum = sequence(2, 4, 4), *dqkv = like(qkv);
+    part p = {.r = r, .attention = {qkv, 4, kv, causal, y, log_sum, r, dqkv}};
     attention_loss(&p);
-    const petra_attention_backward b = {qkv, p.attention.y, p.attention.log_sum, 4, kv, causal, p.r, dqkv};
-    cases_ok(petra_op_attention_backward(backend, &b));
+    cases_ok(petra_op_attention_backward(backend, &p.attention));
     check_gradient(causal ? "attention, causal" : "attention", attention_loss, &p, qkv, dqkv);
     close_backend();
   }
@@ -367,23 +366,23 @@ static void refuse_others(petra_backend_kind kind) {
   REFUSED(INTERNAL, "gelu_backward: the output dx is the same tensor as x",
           petra_op_gelu_backward(backend, PETRA_GELU_ERF, x, y, x));
   REFUSED(SHAPE, "attention_forward: 4 heads, expected a divisor of 6 features",
-          petra_op_attention_forward(backend, &(petra_attention){three, 4, 4, true, y, one}));
+          petra_op_attention_forward(backend, &(petra_attention){three, 4, 4, true, y, one, NULL, NULL}));
   REFUSED(SHAPE, "attention_forward: 0 heads",
-          petra_op_attention_forward(backend, &(petra_attention){three, 0, 0, true, y, one}));
+          petra_op_attention_forward(backend, &(petra_attention){three, 0, 0, true, y, one, NULL, NULL}));
   REFUSED(SHAPE,
           "attention_forward: qkv is a sequence of shape (2, 3, 6, 1), expected a sequence of shape (2, 3, 18, 1)",
-          petra_op_attention_forward(backend, &(petra_attention){x, 1, 1, true, y, one}));
+          petra_op_attention_forward(backend, &(petra_attention){x, 1, 1, true, y, one, NULL, NULL}));
   REFUSED(SHAPE, "attention_forward: 2 heads of keys and values, expected a divisor of 3 heads",
-          petra_op_attention_forward(backend, &(petra_attention){three, 3, 2, true, y, one}));
+          petra_op_attention_forward(backend, &(petra_attention){three, 3, 2, true, y, one, NULL, NULL}));
   REFUSED(SHAPE, "attention_forward: 0 heads of keys and values",
-          petra_op_attention_forward(backend, &(petra_attention){three, 3, 0, true, y, one}));
+          petra_op_attention_forward(backend, &(petra_attention){three, 3, 0, true, y, one, NULL, NULL}));
   REFUSED(SHAPE,
           "attention_forward: qkv is a sequence of shape (2, 3, 18, 1), expected a sequence of shape (2, 3, 10, 1)",
-          petra_op_attention_forward(backend, &(petra_attention){three, 3, 1, true, y, one}));
+          petra_op_attention_forward(backend, &(petra_attention){three, 3, 1, true, y, one, NULL, NULL}));
   REFUSED(SHAPE, "attention_forward: log_sum is a sequence",
-          petra_op_attention_forward(backend, &(petra_attention){three, 2, 2, true, y, one}));
+          petra_op_attention_forward(backend, &(petra_attention){three, 2, 2, true, y, one, NULL, NULL}));
   REFUSED(INTERNAL, "attention_backward: the output dqkv is the same tensor as qkv",
-          petra_op_attention_backward(backend, &(petra_attention_backward){three, y, one, 1, 1, true, x, three}));
+          petra_op_attention_backward(backend, &(petra_attention){three, 1, 1, true, y, one, x, three}));
   REFUSED(SHAPE, "rotary: heads of 3 features, expected an even number",
           petra_op_rotary(backend, &(petra_rotary){x, 2, 3, 10000, false, y}));
   REFUSED(SHAPE, "rotary: heads of 0 features", petra_op_rotary(backend, &(petra_rotary){x, 2, 0, 10000, false, y}));

@@ -283,8 +283,7 @@ typedef struct petra_images {
   X(prefix, gelu_backward, (petra_gelu form, const petra_tensor *x, const petra_tensor *dy, petra_tensor *dx),         \
     (form, x, dy, dx), ROWS(x) LIKE(dy, x) LIKE(dx, x) APART(dx, x))                                                   \
   X(prefix, attention_forward, (const petra_attention *arguments), (arguments), CHECK(attention_forward, arguments))   \
-  X(prefix, attention_backward, (const petra_attention_backward *arguments), (arguments),                              \
-    CHECK(attention_backward, arguments))                                                                              \
+  X(prefix, attention_backward, (const petra_attention *arguments), (arguments), CHECK(attention_backward, arguments)) \
   X(prefix, rotary, (const petra_rotary *arguments), (arguments), CHECK(rotary, arguments))                            \
   /* y = g / (1 + exp(-g)) u (Shazeer, arXiv:2002.05202): a row of x holds g and u side by side, each with as many */  \
   /* features as a row of y. Backward: dx = the gradients of g and u. */                                               \

@@ -450,8 +450,9 @@ static petra_status check_layer_norm_backward(const checker *check, const petra_
 
 /* qkv (N, T, (heads + 2 kv_heads) d), y (N, T, heads d), both inner or neither, log_sum (N, T, heads) and, of the
  * backward, gradients of the first two. */
-static petra_status check_attention(const checker *check, const petra_tensor *qkv, int heads, int kv_heads,
-                                    const petra_tensor *y, const petra_tensor *log_sum) {
+static petra_status check_attention(const checker *check, const petra_attention *a) {
+  const petra_tensor *qkv = a->qkv, *y = a->y, *log_sum = a->log_sum;
+  const int heads = a->heads, kv_heads = a->kv_heads;
   PETRA_TRY(check_tensor(check, "y", y, sequence_kind(y), PETRA_ANY, PETRA_ANY, PETRA_ANY, 1));
   if (heads < 1 || y->shape[2] % heads != 0)
     return petra_fail(PETRA_SHAPE, "%s: %d heads, expected a divisor of %d features", check->op, heads, y->shape[2]);
@@ -466,15 +467,15 @@ static petra_status check_attention(const checker *check, const petra_tensor *qk
 }
 
 static petra_status check_attention_forward(const checker *check, const petra_attention *a) {
-  const petra_tensor *qkv = a->qkv, *y = a->y, *log_sum = a->log_sum;
-  CHECK(attention, qkv, a->heads, a->kv_heads, y, log_sum)
+  const petra_tensor *y = a->y, *log_sum = a->log_sum;
+  CHECK(attention, a)
   APART(log_sum, y)
   return PETRA_OK;
 }
 
-static petra_status check_attention_backward(const checker *check, const petra_attention_backward *a) {
+static petra_status check_attention_backward(const checker *check, const petra_attention *a) {
   const petra_tensor *qkv = a->qkv, *dy = a->dy, *dqkv = a->dqkv;
-  CHECK(attention, qkv, a->heads, a->kv_heads, a->y, a->log_sum)
+  CHECK(attention, a)
   LIKE(dy, a->y)
   LIKE(dqkv, qkv)
   APART(dqkv, qkv)

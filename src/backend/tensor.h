@@ -145,17 +145,13 @@ typedef struct petra_attention {
   int heads;               /* a divisor of C */
   int kv_heads;            /* a divisor of heads */
   bool causal;
+  /* Outputs of the forward, which the backward only reads. */
   petra_tensor *y;       /* (N, T, C) */
-  petra_tensor *log_sum; /* (N, T, heads) out: log of the sum of exp(s) of each query, for the backward */
-} petra_attention;
-
-typedef struct petra_attention_backward {
-  const petra_tensor *qkv, *y, *log_sum; /* as given to and by attention_forward */
-  int heads, kv_heads;
-  bool causal;
+  petra_tensor *log_sum; /* (N, T, heads): log of the sum of exp(s) of each query */
+  /* The forward ignores them. */
   const petra_tensor *dy; /* (N, T, C) */
   petra_tensor *dqkv;     /* like qkv, overwritten */
-} petra_attention_backward;
+} petra_attention;
 
 /* Rotary positions (Su et al., arXiv:2104.09864). The first heads * width columns of a row are heads of `width`
  * features. At position t, with the angle a = t base^(-2 i / width), i < width / 2:

@@ -20,6 +20,16 @@ static petra_status rotate(const petra_pass *pass, petra_tensor *x, bool back) {
   return block->rotary_base > 0 ? petra_op_rotary(pass->compute->backend, &rotary) : PETRA_OK;
 }
 
+static petra_attention attention_of(const petra_block *block, const petra_tensor *qkv, petra_tensor *y,
+                                    petra_tensor *log_sum) {
+  return (petra_attention){.qkv = qkv,
+                           .heads = block->heads,
+                           .kv_heads = block->kv_heads,
+                           .causal = block->causal,
+                           .y = y,
+                           .log_sum = log_sum};
+}
+
 /* x has just been computed, and nothing else has a reference to it. */
 static petra_status forward(const petra_pass *pass, petra_tensor *x, petra_tensor **y) {
   const petra_block *block = pass->block;
@@ -28,12 +38,7 @@ static petra_status forward(const petra_pass *pass, petra_tensor *x, petra_tenso
   PETRA_TRY(petra_pass_features(pass, x, block->layers[1].in, PETRA_UNIT_INNER, category, y));
   PETRA_TRY(petra_pass_features(pass, x, block->heads, PETRA_UNIT_STREAM, category, &log_sum));
   PETRA_TRY(rotate(pass, x, false));
-  const petra_attention attention = {.qkv = x,
-                                     .heads = block->heads,
-                                     .kv_heads = block->kv_heads,
-                                     .causal = block->causal,
-                                     .y = *y,
-                                     .log_sum = log_sum};
+  const petra_attention attention = attention_of(block, x, *y, log_sum);
   PETRA_TRY(petra_op_attention_forward(pass->compute->backend, &attention));
   if (pass->graph) {
     pass->graph->own[QKV] = petra_tensor_retain(x);
@@ -45,14 +50,9 @@ static petra_status forward(const petra_pass *pass, petra_tensor *x, petra_tenso
 static petra_status backward(const petra_pass *pass, petra_tensor *dy, petra_tensor **dx) {
   const petra_block_graph *graph = pass->graph;
   PETRA_TRY(petra_compute_like(pass->compute, graph->own[QKV], PETRA_MEMORY_WORKSPACE, dx));
-  const petra_attention_backward attention = {.qkv = graph->own[QKV],
-                                              .y = graph->units[1].x,
-                                              .log_sum = graph->own[LOG_SUM],
-                                              .heads = pass->block->heads,
-                                              .kv_heads = pass->block->kv_heads,
-                                              .causal = pass->block->causal,
-                                              .dy = dy,
-                                              .dqkv = *dx};
+  petra_attention attention = attention_of(pass->block, graph->own[QKV], graph->units[1].x, graph->own[LOG_SUM]);
+  attention.dy = dy;
+  attention.dqkv = *dx;
   PETRA_TRY(petra_op_attention_backward(pass->compute->backend, &attention));
   return rotate(pass, *dx, true);
 }

@@ -204,16 +204,25 @@ PETRA_OPERATIONS(PETRA_OPERATION_DECLARE, cpu_)
 
 /* Products of row-major matrices of floats. */
 
-/* c (m, n) = alpha a' b' + beta c, where a' (m, k) and b' (k, n) are a and b, or their transposes if requested. `step`
- * is the number of elements from the beginning of a stored row to the next. With beta = 0 c is not read. c overlaps
- * neither a nor b. */
+/* `step` is the number of elements from the beginning of a stored row to the next. */
+typedef struct cpu_rows {
+  float *at;
+  int64_t step;
+} cpu_rows;
+
+typedef struct cpu_factor {
+  const float *at;
+  int64_t step;
+  bool transposed;
+} cpu_factor;
+
+/* c (m, n) = alpha a' b' + beta c, where a' (m, k) and b' (k, n) are a and b, or their transposes if requested. With
+ * beta = 0 c is not read. c overlaps neither a nor b. */
 typedef struct cpu_product {
-  bool transpose_a, transpose_b;
   int64_t m, n, k;
   float alpha, beta;
-  const float *a, *b;
-  float *c;
-  int64_t step_a, step_b, step_c;
+  cpu_factor a, b;
+  cpu_rows c;
 } cpu_product;
 
 /* Computes the product by oneDNN, with the number of threads of the caller; inside a parallel region only by the

@@ -11,12 +11,8 @@
 
 enum { QUERIES = 64 };
 
-/* The numbers of one head of one sample: a matrix of positions and `width` features, `step` elements from a row to the
- * next. */
-typedef struct rows {
-  float *at;
-  int64_t step;
-} rows;
+/* The numbers of one head of one sample: a matrix of positions and `width` features. */
+typedef cpu_rows rows;
 
 /* One head of one sample. For tensors in bf16 these are copies in floats, which lie in scratch memory. */
 typedef struct attention_head {
@@ -49,17 +45,13 @@ static rows from(rows all, int64_t first) {
 
 /* scores = alpha q k^T of a strip; with dy and v in their places, dp. */
 static petra_status multiply_keys(const strip *s, int64_t width, float alpha, rows q, rows k, float *scores) {
-  const cpu_product product = {.transpose_b = true,
-                               .m = s->rows,
+  const cpu_product product = {.m = s->rows,
                                .n = s->count,
                                .k = width,
                                .alpha = alpha,
-                               .a = q.at,
-                               .b = k.at,
-                               .c = scores,
-                               .step_a = q.step,
-                               .step_b = k.step,
-                               .step_c = cpu_strip_step(s->count)};
+                               .a = {q.at, q.step, false},
+                               .b = {k.at, k.step, true},
+                               .c = {scores, cpu_strip_step(s->count)}};
   return cpu_onednn_product(&product);
 }
 
@@ -69,30 +61,23 @@ static petra_status add_values(const strip *s, int64_t width, float alpha, const
                                .n = width,
                                .k = s->count,
                                .alpha = alpha,
-                               .a = p,
-                               .b = v.at,
-                               .c = y.at,
-                               .step_a = cpu_strip_step(s->count),
-                               .step_b = v.step,
-                               .step_c = y.step};
+                               .a = {p, cpu_strip_step(s->count), false},
+                               .b = {v.at, v.step, false},
+                               .c = y};
   return cpu_onednn_product(&product);
 }
 
 /* dv = alpha p^T dy + beta dv of a strip */
 static petra_status add_to_keys(const strip *s, int64_t width, float alpha, float beta, const float *p, rows dy,
                                 rows dv) {
-  const cpu_product product = {.transpose_a = true,
-                               .m = s->count,
+  const cpu_product product = {.m = s->count,
                                .n = width,
                                .k = s->rows,
                                .alpha = alpha,
                                .beta = beta,
-                               .a = p,
-                               .b = dy.at,
-                               .c = dv.at,
-                               .step_a = cpu_strip_step(s->count),
-                               .step_b = dy.step,
-                               .step_c = dv.step};
+                               .a = {p, cpu_strip_step(s->count), true},
+                               .b = {dy.at, dy.step, false},
+                               .c = dv};
   return cpu_onednn_product(&product);
 }
 
@@ -153,25 +138,21 @@ static petra_status attend_backward(const attention_head *h, float *p) {
 
 /* --- all heads --- */
 
-/* The tensors that a pass reads and writes; NULL: unused. */
-typedef struct operands {
-  const petra_tensor *qkv, *y, *dy;
-  petra_tensor *y_out, *dqkv;
-  const petra_tensor *log_sum;
-  int heads, kv_heads;
+typedef struct work {
+  const petra_attention *a;
+  bool backward;
   int together; /* heads of one unit of work, which have the same keys and values */
-  bool causal;
-} operands;
+} work;
 
 enum { COPIES_FORWARD = 4, COPIES_BACKWARD = 8 }; /* of a head: q, k, v, y; and dy, dq, dk, dv */
 
-static int64_t width_of(const operands *o) {
-  return petra_tensor_columns(o->qkv) / (o->heads + 2 * o->kv_heads);
+static int64_t width_of(const petra_attention *a) {
+  return petra_tensor_columns(a->qkv) / (a->heads + 2 * a->kv_heads);
 }
 
 /* Returns the element at which the rows of head `head` of a sample begin in a tensor. */
-static int64_t begin_of(const petra_tensor *t, const operands *o, int64_t sample, int64_t head) {
-  return sample * t->shape[1] * petra_tensor_columns(t) + head * width_of(o);
+static int64_t begin_of(const petra_tensor *t, const petra_attention *a, int64_t sample, int64_t head) {
+  return sample * t->shape[1] * petra_tensor_columns(t) + head * width_of(a);
 }
 
 /* Gets the rows themselves or, in bf16, room for a copy. */
@@ -195,58 +176,64 @@ static void write_rows(petra_tensor *t, int64_t begin, const attention_head *h, 
     cpu_kernel_narrow_rows(of.at, of.step, h->positions, h->width, cpu_write(t, begin), petra_tensor_columns(t));
 }
 
-typedef petra_status head_function(const attention_head *h, float *strips);
-
 /* Computes one head, whose keys and values are known; `copies`: room for copies of the rest, `strips`: for strips. */
-static petra_status do_head(const operands *o, int64_t sample, int64_t head, attention_head *h, head_function *function,
-                            float *copies, float *strips) {
-  const petra_tensor *y = o->y_out ? o->y_out : o->y;
-  const int64_t of_q = begin_of(o->qkv, o, sample, head), of_y = begin_of(y, o, sample, head);
-  h->log_sum = (float *)o->log_sum->data + sample * h->positions * o->heads + head;
-  h->q = find(o->qkv, of_q, h, &copies);
-  h->dq = find(o->dqkv, of_q, h, &copies);
-  h->y = find(y, of_y, h, &copies);
-  h->dy = find(o->dy, of_y, h, &copies);
-  read_rows(o->qkv, of_q, h, h->q);
-  read_rows(o->y, of_y, h, h->y);
-  read_rows(o->dy, of_y, h, h->dy);
-  PETRA_TRY(function(h, strips));
-  write_rows(o->y_out, of_y, h, h->y);
-  write_rows(o->dqkv, of_q, h, h->dq);
+static petra_status do_head(const work *w, int64_t sample, int64_t head, attention_head *h, float *copies,
+                            float *strips) {
+  const petra_attention *a = w->a;
+  const int64_t of_q = begin_of(a->qkv, a, sample, head), of_y = begin_of(a->y, a, sample, head);
+  h->log_sum = (float *)a->log_sum->data + sample * h->positions * a->heads + head;
+  h->q = find(a->qkv, of_q, h, &copies);
+  h->y = find(a->y, of_y, h, &copies);
+  read_rows(a->qkv, of_q, h, h->q);
+  if (!w->backward) {
+    PETRA_TRY(attend(h, strips));
+    write_rows(a->y, of_y, h, h->y);
+    return PETRA_OK;
+  }
+  h->dq = find(a->dqkv, of_q, h, &copies);
+  h->dy = find(a->dy, of_y, h, &copies);
+  read_rows(a->y, of_y, h, h->y);
+  read_rows(a->dy, of_y, h, h->dy);
+  PETRA_TRY(attend_backward(h, strips));
+  write_rows(a->dqkv, of_q, h, h->dq);
   return PETRA_OK;
 }
 
-/* Computes the unit `number` of all samples; `room`: for strips and, after them, for copies. */
-static petra_status do_unit(const operands *o, int64_t number, int strips, head_function *function, float *room) {
-  const int64_t positions = o->qkv->shape[1], width = width_of(o);
-  const int64_t sample = number * o->together / o->heads, first = number * o->together % o->heads;
-  const int64_t kv_head = first / (o->heads / o->kv_heads);
-  const int64_t of_k = begin_of(o->qkv, o, sample, o->heads + kv_head), of_v = of_k + o->kv_heads * width;
+/* Computes the unit `number` of all samples; `room`: for `strips` strips and, after them, for copies. */
+static petra_status do_unit(const work *w, int64_t number, int strips, float *room) {
+  const petra_attention *a = w->a;
+  const int64_t positions = a->qkv->shape[1], width = width_of(a);
+  const int64_t sample = number * w->together / a->heads, first = number * w->together % a->heads;
+  const int64_t kv_head = first / (a->heads / a->kv_heads);
+  const int64_t of_k = begin_of(a->qkv, a, sample, a->heads + kv_head), of_v = of_k + a->kv_heads * width;
+  petra_tensor *dqkv = w->backward ? a->dqkv : NULL;
   float *copies = room + strips * QUERIES * cpu_strip_step(positions);
   attention_head h = {.positions = positions,
                       .width = width,
-                      .log_sum_step = o->heads,
+                      .log_sum_step = a->heads,
                       .scale = (float)(1 / sqrt((double)width)),
-                      .causal = o->causal};
-  h.k = find(o->qkv, of_k, &h, &copies);
-  h.v = find(o->qkv, of_v, &h, &copies);
-  h.dk = find(o->dqkv, of_k, &h, &copies);
-  h.dv = find(o->dqkv, of_v, &h, &copies);
-  read_rows(o->qkv, of_k, &h, h.k);
-  read_rows(o->qkv, of_v, &h, h.v);
-  for (int64_t head = first; head < first + o->together; head++) {
+                      .causal = a->causal};
+  h.k = find(a->qkv, of_k, &h, &copies);
+  h.v = find(a->qkv, of_v, &h, &copies);
+  h.dk = find(dqkv, of_k, &h, &copies);
+  h.dv = find(dqkv, of_v, &h, &copies);
+  read_rows(a->qkv, of_k, &h, h.k);
+  read_rows(a->qkv, of_v, &h, h.v);
+  for (int64_t head = first; head < first + w->together; head++) {
     h.adds = head > first;
-    PETRA_TRY(do_head(o, sample, head, &h, function, copies, room));
+    PETRA_TRY(do_head(w, sample, head, &h, copies, room));
   }
-  write_rows(o->dqkv, of_k, &h, h.dk);
-  write_rows(o->dqkv, of_v, &h, h.dv);
+  write_rows(dqkv, of_k, &h, h.dk);
+  write_rows(dqkv, of_v, &h, h.dv);
   return PETRA_OK;
 }
 
-static petra_status do_heads(petra_backend *backend, const operands *o, int strips, head_function *function) {
-  const int64_t positions = o->qkv->shape[1], units = (int64_t)o->qkv->shape[0] * (o->heads / o->together);
-  const int64_t count = !cpu_layout_of(o->qkv)->narrow ? 0 : o->dqkv ? COPIES_BACKWARD : COPIES_FORWARD;
-  const int64_t copies = count * positions * width_of(o);
+static petra_status do_heads(petra_backend *backend, const petra_attention *a, bool backward) {
+  const work w = {.a = a, .backward = backward, .together = backward ? a->heads / a->kv_heads : 1};
+  const int strips = backward ? 2 : 1;
+  const int64_t positions = a->qkv->shape[1], units = (int64_t)a->qkv->shape[0] * (a->heads / w.together);
+  const int64_t count = !cpu_layout_of(a->qkv)->narrow ? 0 : backward ? COPIES_BACKWARD : COPIES_FORWARD;
+  const int64_t copies = count * positions * width_of(a);
   const int64_t room = strips * QUERIES * cpu_strip_step(positions) + (copies + CPU_STRIP - 1) / CPU_STRIP * CPU_STRIP;
   void *scratch;
   int status = PETRA_OK;
@@ -255,34 +242,18 @@ static petra_status do_heads(petra_backend *backend, const operands *o, int stri
 #pragma omp parallel for schedule(static) num_threads(backend->threads) reduction(max : status)
   for (int64_t number = 0; number < units; number++) {
     cpu_use_threads(backend);
-    status = cpu_worse(status, do_unit(o, number, strips, function, (float *)scratch + petra_threads_number() * room));
+    status = cpu_worse(status, do_unit(&w, number, strips, (float *)scratch + petra_threads_number() * room));
   }
   return (petra_status)status;
 }
 
 petra_status cpu_attention_forward(petra_backend *backend, const petra_attention *a) {
-  const operands o = {.qkv = a->qkv,
-                      .y_out = a->y,
-                      .log_sum = a->log_sum,
-                      .heads = a->heads,
-                      .kv_heads = a->kv_heads,
-                      .together = 1,
-                      .causal = a->causal};
   cpu_touch(a->y);
   cpu_touch(a->log_sum);
-  return do_heads(backend, &o, 1, attend);
+  return do_heads(backend, a, false);
 }
 
-petra_status cpu_attention_backward(petra_backend *backend, const petra_attention_backward *a) {
-  const operands o = {.qkv = a->qkv,
-                      .y = a->y,
-                      .dy = a->dy,
-                      .dqkv = a->dqkv,
-                      .log_sum = a->log_sum,
-                      .heads = a->heads,
-                      .kv_heads = a->kv_heads,
-                      .together = a->heads / a->kv_heads,
-                      .causal = a->causal};
+petra_status cpu_attention_backward(petra_backend *backend, const petra_attention *a) {
   cpu_touch(a->dqkv);
-  return do_heads(backend, &o, 2, attend_backward);
+  return do_heads(backend, a, true);
 }

@@ -55,9 +55,9 @@ static void describe_blas(char *text, size_t size) {
 }
 
 void cpu_blas_product(const cpu_product *p) {
-  cblas_sgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans, p->transpose_b ? CblasTrans : CblasNoTrans,
-              (int)p->m, (int)p->n, (int)p->k, p->alpha, p->a, (int)p->step_a, p->b, (int)p->step_b, p->beta, p->c,
-              (int)p->step_c);
+  cblas_sgemm(CblasRowMajor, p->a.transposed ? CblasTrans : CblasNoTrans, p->b.transposed ? CblasTrans : CblasNoTrans,
+              (int)p->m, (int)p->n, (int)p->k, p->alpha, p->a.at, (int)p->a.step, p->b.at, (int)p->b.step, p->beta,
+              p->c.at, (int)p->c.step);
 }
 
 /* --- the handle --- */

@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BUCKETS = 256 };
-
 typedef struct primitive_key {
   int32_t pass, stride, pad, adds, biased, w_kind;
   int32_t x_narrow, y_narrow; /* backward data may return either, and so may forward of a linear map */
@@ -24,7 +22,7 @@ typedef struct primitive_entry {
 
 struct cpu_primitives {
   cpu_onednn *library;
-  primitive_entry *entries[BUCKETS];
+  primitive_entry *first; /* a network has some dozens: a list is as good as a table */
 };
 
 petra_status cpu_primitives_create(cpu_primitives **out) {
@@ -43,13 +41,11 @@ petra_status cpu_primitives_block(const cpu_primitives *c, int *out) {
 }
 
 void cpu_primitives_destroy(cpu_primitives *c) {
-  for (int b = 0; b < BUCKETS; b++)
-    while (c->entries[b]) {
-      primitive_entry *entry = c->entries[b];
-      c->entries[b] = entry->next;
-      cpu_primitive_destroy(entry->primitive);
-      petra_free(entry);
-    }
+  for (primitive_entry *entry = c->first, *next; entry; entry = next) {
+    next = entry->next;
+    cpu_primitive_destroy(entry->primitive);
+    petra_free(entry);
+  }
   cpu_onednn_destroy(c->library);
   petra_free(c);
 }
@@ -88,14 +84,6 @@ static cpu_onednn_memory describe_weights(const petra_tensor *t) {
   return m;
 }
 
-static unsigned hash_key(const primitive_key *key) {
-  const unsigned char *bytes = (const unsigned char *)key;
-  uint32_t hash = 2166136261u; /* FNV-1a */
-  for (size_t i = 0; i < sizeof *key; i++)
-    hash = (hash ^ bytes[i]) * 16777619u;
-  return (hash ^ hash >> 16) % BUCKETS;
-}
-
 static petra_status make(petra_backend *backend, const cpu_primitive_task *task, cpu_primitive **out) {
   static const char *const convolutions[] = {"conv_forward", "conv_backward_data", "conv_backward_filter"};
   static const char *const linear[] = {"linear_forward", "linear_backward_data", "linear_backward_weights"};
@@ -132,8 +120,8 @@ static petra_status find(petra_backend *backend, const cpu_primitive_task *task,
   memcpy(key.x, task->x->shape, sizeof key.x);
   memcpy(key.w, task->w->shape, sizeof key.w);
   memcpy(key.y, task->y->shape, sizeof key.y);
-  primitive_entry **head = &cpu_lane_of(backend)->primitives->entries[hash_key(&key)];
-  for (primitive_entry *entry = *head; entry; entry = entry->next)
+  cpu_primitives *primitives = cpu_lane_of(backend)->primitives;
+  for (primitive_entry *entry = primitives->first; entry; entry = entry->next)
     if (memcmp(&entry->key, &key, sizeof key) == 0) {
       *out = entry->primitive;
       return PETRA_OK;
@@ -147,8 +135,8 @@ static petra_status find(petra_backend *backend, const cpu_primitive_task *task,
     petra_free(entry);
     return status;
   }
-  entry->next = *head;
-  *head = entry;
+  entry->next = primitives->first;
+  primitives->first = entry;
   *out = entry->primitive;
   return PETRA_OK;
 }

@@ -31,18 +31,14 @@ static petra_status forward_rows(const petra_linear_forward *a, int64_t first, i
   float *y = cpu_data(a->y) + first * out;
   const float *addend = a->join == PETRA_JOIN_NONE ? NULL : cpu_read(a->addend) + first * out;
   cpu_kernel_join_rows(a->join, a->b ? cpu_read(a->b) : NULL, addend, count, out, y);
-  const cpu_product product = {.transpose_b = true,
-                               .m = count,
+  const cpu_product product = {.m = count,
                                .n = out,
                                .k = in,
                                .alpha = a->join == PETRA_JOIN_SUBTRACT ? -1 : 1,
                                .beta = 1,
-                               .a = cpu_read(a->x) + first * in,
-                               .b = cpu_read(a->w),
-                               .c = y,
-                               .step_a = in,
-                               .step_b = in,
-                               .step_c = out};
+                               .a = {cpu_read(a->x) + first * in, in, false},
+                               .b = {cpu_read(a->w), in, true},
+                               .c = {y, out}};
   return multiply(a->x, &product);
 }
 
@@ -87,12 +83,9 @@ static petra_status backward_rows(const petra_tensor *dy, const petra_tensor *w,
                                .n = in,
                                .k = out,
                                .alpha = 1,
-                               .a = cpu_read(dy) + first * out,
-                               .b = cpu_read(w),
-                               .c = cpu_data(dx) + first * in,
-                               .step_a = out,
-                               .step_b = in,
-                               .step_c = in};
+                               .a = {cpu_read(dy) + first * out, out, false},
+                               .b = {cpu_read(w), in, false},
+                               .c = {cpu_data(dx) + first * in, in}};
   return multiply(dy, &product);
 }
 
@@ -150,17 +143,13 @@ petra_status cpu_linear_backward_weights(petra_backend *backend, const petra_ten
     sum_rows(backend, dy, db);
   if (cpu_layout_of(dy)->narrow)
     return cpu_primitive_do(backend, &(cpu_primitive_task){.pass = CPU_BACKWARD_WEIGHTS, .x = x, .w = dw, .y = dy}, dw);
-  const cpu_product product = {.transpose_a = true,
-                               .m = out,
+  const cpu_product product = {.m = out,
                                .n = in,
                                .k = petra_tensor_rows(x),
                                .alpha = 1,
-                               .a = cpu_read(dy),
-                               .b = cpu_read(x),
-                               .c = cpu_data(dw),
-                               .step_a = out,
-                               .step_b = in,
-                               .step_c = in};
+                               .a = {cpu_read(dy), out, true},
+                               .b = {cpu_read(x), in, false},
+                               .c = {cpu_data(dw), in}};
   cpu_use_threads(backend);
   return multiply(x, &product);
 }

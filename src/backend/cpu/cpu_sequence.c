@@ -10,6 +10,25 @@
 
 enum { ROWS = 32 }; /* elements of one chunk of work */
 
+/* Returns `count` elements from `first` on as floats: themselves or, of a tensor in bf16, a copy in `room`. */
+static const float *floats_of(const petra_tensor *x, int64_t first, int64_t count, float *room) {
+  if (!cpu_layout_of(x)->narrow)
+    return cpu_read(x) + first;
+  cpu_kernel_from_bf16(cpu_element(x, first), room, count);
+  return room;
+}
+
+/* Returns where `count` elements from `first` on are computed: themselves or, of a tensor in bf16, `room`, which
+ * store_floats rounds. */
+static float *floats_for(petra_tensor *y, int64_t first, float *room) {
+  return cpu_layout_of(y)->narrow ? room : cpu_data(y) + first;
+}
+
+static void store_floats(petra_tensor *y, int64_t first, int64_t count, const float *room) {
+  if (cpu_layout_of(y)->narrow)
+    cpu_kernel_to_bf16(room, cpu_write(y, first), count);
+}
+
 /* --- layer norm --- */
 
 /* Computes rows [first, first + count); `room`: for these rows in floats, if y is in bf16. */
@@ -66,43 +85,32 @@ petra_status cpu_layer_norm_backward(petra_backend *backend, const petra_layer_n
 
 /* --- GELU --- */
 
-static void gelu_narrow(petra_gelu form, const petra_tensor *x, petra_tensor *y, int64_t first, int64_t count) {
-  float values[CPU_CHUNK];
-  cpu_kernel_from_bf16(cpu_element(x, first), values, count);
-  cpu_kernel_gelu(form, values, values, count);
-  cpu_kernel_to_bf16(values, cpu_write(y, first), count);
+static void gelu_chunk(petra_gelu form, const petra_tensor *x, petra_tensor *y, int64_t first, int64_t count) {
+  float room[CPU_CHUNK];
+  cpu_kernel_gelu(form, floats_of(x, first, count, room), floats_for(y, first, room), count);
+  store_floats(y, first, count, room);
 }
 
 petra_status cpu_gelu_forward(petra_backend *backend, petra_gelu form, const petra_tensor *x, petra_tensor *y) {
-  const bool narrow = cpu_layout_of(x)->narrow;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, x->elements))
   for (int64_t first = 0; first < x->elements; first += CPU_CHUNK)
-    if (narrow)
-      gelu_narrow(form, x, y, first, cpu_minimum(CPU_CHUNK, x->elements - first));
-    else
-      cpu_kernel_gelu(form, cpu_read(x) + first, cpu_data(y) + first, cpu_minimum(CPU_CHUNK, x->elements - first));
+    gelu_chunk(form, x, y, first, cpu_minimum(CPU_CHUNK, x->elements - first));
   return PETRA_OK;
 }
 
-static void gelu_backward_narrow(petra_gelu form, const petra_tensor *x, const petra_tensor *dy, petra_tensor *dx,
-                                 int64_t first, int64_t count) {
+static void gelu_backward_chunk(petra_gelu form, const petra_tensor *x, const petra_tensor *dy, petra_tensor *dx,
+                                int64_t first, int64_t count) {
   float values[CPU_CHUNK], gradients[CPU_CHUNK];
-  cpu_kernel_from_bf16(cpu_element(x, first), values, count);
-  cpu_kernel_from_bf16(cpu_element(dy, first), gradients, count);
-  cpu_kernel_gelu_backward(form, values, gradients, gradients, count);
-  cpu_kernel_to_bf16(gradients, cpu_write(dx, first), count);
+  cpu_kernel_gelu_backward(form, floats_of(x, first, count, values), floats_of(dy, first, count, gradients),
+                           floats_for(dx, first, gradients), count);
+  store_floats(dx, first, count, gradients);
 }
 
 petra_status cpu_gelu_backward(petra_backend *backend, petra_gelu form, const petra_tensor *x, const petra_tensor *dy,
                                petra_tensor *dx) {
-  const bool narrow = cpu_layout_of(x)->narrow;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, x->elements))
   for (int64_t first = 0; first < x->elements; first += CPU_CHUNK)
-    if (narrow)
-      gelu_backward_narrow(form, x, dy, dx, first, cpu_minimum(CPU_CHUNK, x->elements - first));
-    else
-      cpu_kernel_gelu_backward(form, cpu_read(x) + first, cpu_read(dy) + first, cpu_data(dx) + first,
-                               cpu_minimum(CPU_CHUNK, x->elements - first));
+    gelu_backward_chunk(form, x, dy, dx, first, cpu_minimum(CPU_CHUNK, x->elements - first));
   return PETRA_OK;
 }
 
@@ -111,15 +119,10 @@ petra_status cpu_gelu_backward(petra_backend *backend, petra_gelu form, const pe
 /* Computes columns [first, first + count) of a row of y. */
 static void swiglu_piece(const petra_tensor *x, petra_tensor *y, int64_t row, int64_t first, int64_t count) {
   const int64_t features = petra_tensor_columns(y), gate = 2 * row * features + first, to = row * features + first;
-  if (!cpu_layout_of(x)->narrow) {
-    cpu_kernel_swiglu(cpu_read(x) + gate, cpu_read(x) + gate + features, cpu_data(y) + to, count);
-    return;
-  }
   float gates[CPU_CHUNK], ups[CPU_CHUNK];
-  cpu_kernel_from_bf16(cpu_element(x, gate), gates, count);
-  cpu_kernel_from_bf16(cpu_element(x, gate + features), ups, count);
-  cpu_kernel_swiglu(gates, ups, gates, count);
-  cpu_kernel_to_bf16(gates, cpu_write(y, to), count);
+  cpu_kernel_swiglu(floats_of(x, gate, count, gates), floats_of(x, gate + features, count, ups),
+                    floats_for(y, to, gates), count);
+  store_floats(y, to, count, gates);
 }
 
 petra_status cpu_swiglu_forward(petra_backend *backend, const petra_tensor *x, petra_tensor *y) {
@@ -134,19 +137,12 @@ petra_status cpu_swiglu_forward(petra_backend *backend, const petra_tensor *x, p
 static void swiglu_backward_piece(const petra_tensor *x, const petra_tensor *dy, petra_tensor *dx, int64_t row,
                                   int64_t first, int64_t count) {
   const int64_t features = petra_tensor_columns(dy), gate = 2 * row * features + first, up = gate + features;
-  const int64_t from = row * features + first;
-  if (!cpu_layout_of(x)->narrow) {
-    cpu_kernel_swiglu_backward(cpu_read(x) + gate, cpu_read(x) + up, cpu_read(dy) + from, cpu_data(dx) + gate,
-                               cpu_data(dx) + up, count);
-    return;
-  }
   float gates[CPU_CHUNK], ups[CPU_CHUNK], gradients[CPU_CHUNK];
-  cpu_kernel_from_bf16(cpu_element(x, gate), gates, count);
-  cpu_kernel_from_bf16(cpu_element(x, up), ups, count);
-  cpu_kernel_from_bf16(cpu_element(dy, from), gradients, count);
-  cpu_kernel_swiglu_backward(gates, ups, gradients, gates, ups, count);
-  cpu_kernel_to_bf16(gates, cpu_write(dx, gate), count);
-  cpu_kernel_to_bf16(ups, cpu_write(dx, up), count);
+  cpu_kernel_swiglu_backward(floats_of(x, gate, count, gates), floats_of(x, up, count, ups),
+                             floats_of(dy, row * features + first, count, gradients), floats_for(dx, gate, gates),
+                             floats_for(dx, up, ups), count);
+  store_floats(dx, gate, count, gates);
+  store_floats(dx, up, count, ups);
 }
 
 petra_status cpu_swiglu_backward(petra_backend *backend, const petra_tensor *x, const petra_tensor *dy,
@@ -175,13 +171,8 @@ static void find_turns(const petra_rotary *a, int pair, float *turns) {
 static void turn_row(const petra_rotary *a, int64_t row, const float *turn, float *room) {
   const int64_t columns = petra_tensor_columns(a->x), begin = row * columns, turned = (int64_t)a->heads * a->width;
   const int64_t bytes = cpu_layout_of(a->x)->narrow ? sizeof(uint16_t) : sizeof(float);
-  if (room) {
-    cpu_kernel_from_bf16(cpu_element(a->x, begin), room, turned);
-    cpu_kernel_rotate(room, turn, a->heads, a->width / 2, room);
-    cpu_kernel_to_bf16(room, cpu_write(a->y, begin), turned);
-  } else {
-    cpu_kernel_rotate(cpu_read(a->x) + begin, turn, a->heads, a->width / 2, cpu_data(a->y) + begin);
-  }
+  cpu_kernel_rotate(floats_of(a->x, begin, turned, room), turn, a->heads, a->width / 2, floats_for(a->y, begin, room));
+  store_floats(a->y, begin, turned, room);
   if (a->x != a->y)
     memcpy(cpu_write(a->y, begin + turned), cpu_element(a->x, begin + turned), (size_t)((columns - turned) * bytes));
 }

@@ -125,44 +125,36 @@ void cpu_clear_padding(petra_tensor *tensor) {
     clear_filter(tensor, l);
 }
 
-/* Copies `length` floats, `step` apart, from or to a dense host array. */
-static void scatter(float *data, int64_t step, const void *host, petra_host_type type, int64_t first, int64_t length) {
-  if (type == PETRA_HOST_F64)
-    for (int64_t i = 0; i < length; i++)
-      data[i * step] = (float)((const double *)host)[first + i];
-  else if (step == 1)
-    memcpy(data, (const float *)host + first, (size_t)length * sizeof(float));
-  else
-    for (int64_t i = 0; i < length; i++)
-      data[i * step] = ((const float *)host)[first + i];
-}
-
-static void gather(const float *data, int64_t step, void *host, petra_host_type type, int64_t first, int64_t length) {
-  if (type == PETRA_HOST_F64)
-    for (int64_t i = 0; i < length; i++)
-      ((double *)host)[first + i] = (double)data[i * step];
-  else if (step == 1)
-    memcpy((float *)host + first, data, (size_t)length * sizeof(float));
-  else
-    for (int64_t i = 0; i < length; i++)
-      ((float *)host)[first + i] = data[i * step];
-}
-
-/* The same with elements in bf16. */
-static void scatter_narrow(uint16_t *data, int64_t step, const void *host, petra_host_type type, int64_t first,
-                           int64_t length) {
-  for (int64_t i = 0; i < length; i++)
-    data[i * step] = cpu_to_bf16(type == PETRA_HOST_F64 ? (float)((const double *)host)[first + i]
-                                                        : ((const float *)host)[first + i]);
-}
-
-static void gather_narrow(const uint16_t *data, int64_t step, void *host, petra_host_type type, int64_t first,
-                          int64_t length) {
-  for (int64_t i = 0; i < length; i++)
-    if (type == PETRA_HOST_F64)
-      ((double *)host)[first + i] = (double)cpu_from_bf16(data[i * step]);
+/* Copies `length` elements from `start` on, `step` apart, from or to a dense host array. */
+static void scatter(petra_tensor *tensor, int64_t start, int64_t step, const void *host, petra_host_type type,
+                    int64_t first, int64_t length) {
+  const bool narrow = cpu_layout_of(tensor)->narrow, dense = !narrow && step == 1 && type == PETRA_HOST_F32;
+  const float *single = (const float *)host + first;
+  void *data = cpu_write(tensor, start);
+  if (dense)
+    memcpy(data, single, (size_t)length * sizeof(float));
+  for (int64_t i = 0; i < length && !dense; i++) {
+    const float x = type == PETRA_HOST_F64 ? (float)((const double *)host)[first + i] : single[i];
+    if (narrow)
+      ((uint16_t *)data)[i * step] = cpu_to_bf16(x);
     else
-      ((float *)host)[first + i] = cpu_from_bf16(data[i * step]);
+      ((float *)data)[i * step] = x;
+  }
+}
+
+static void gather(const petra_tensor *tensor, int64_t start, int64_t step, void *host, petra_host_type type,
+                   int64_t first, int64_t length) {
+  const bool narrow = cpu_layout_of(tensor)->narrow, dense = !narrow && step == 1 && type == PETRA_HOST_F32;
+  const void *data = cpu_element(tensor, start);
+  if (dense)
+    memcpy((float *)host + first, data, (size_t)length * sizeof(float));
+  for (int64_t i = 0; i < length && !dense; i++) {
+    const float x = narrow ? cpu_from_bf16(((const uint16_t *)data)[i * step]) : ((const float *)data)[i * step];
+    if (type == PETRA_HOST_F64)
+      ((double *)host)[first + i] = (double)x;
+    else
+      ((float *)host)[first + i] = x;
+  }
 }
 
 /* Visits the stretches of equal step that a tensor consists of: outer index -> where it starts, in both orders. */
@@ -195,13 +187,8 @@ petra_status cpu_upload(petra_backend *backend, petra_tensor *tensor, const void
     return PETRA_OK;
   }
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, tensor->elements))
-  for (int64_t outer = 0; outer < s.count; outer++) {
-    void *data = cpu_write(tensor, stretch_start(tensor, outer));
-    if (cpu_layout_of(tensor)->narrow)
-      scatter_narrow(data, s.step, host, type, outer * s.length, s.length);
-    else
-      scatter(data, s.step, host, type, outer * s.length, s.length);
-  }
+  for (int64_t outer = 0; outer < s.count; outer++)
+    scatter(tensor, stretch_start(tensor, outer), s.step, host, type, outer * s.length, s.length);
   return PETRA_OK;
 }
 
@@ -212,13 +199,8 @@ petra_status cpu_download(petra_backend *backend, const petra_tensor *tensor, vo
     return PETRA_OK;
   }
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, tensor->elements))
-  for (int64_t outer = 0; outer < s.count; outer++) {
-    const void *data = cpu_element(tensor, stretch_start(tensor, outer));
-    if (cpu_layout_of(tensor)->narrow)
-      gather_narrow(data, s.step, host, type, outer * s.length, s.length);
-    else
-      gather(data, s.step, host, type, outer * s.length, s.length);
-  }
+  for (int64_t outer = 0; outer < s.count; outer++)
+    gather(tensor, stretch_start(tensor, outer), s.step, host, type, outer * s.length, s.length);
   return PETRA_OK;
 }
 
@@ -240,10 +222,7 @@ void cpu_read_sample(const petra_tensor *tensor, int64_t n, int64_t first, int64
   int64_t start, step, found;
   for (int64_t i = 0; i < count; i += found) {
     found = stretch_of_sample(tensor, n, first + i, count - i, &start, &step);
-    if (cpu_layout_of(tensor)->narrow)
-      gather_narrow(cpu_element(tensor, start), step, values, PETRA_HOST_F32, i, found);
-    else
-      gather(cpu_element(tensor, start), step, values, PETRA_HOST_F32, i, found);
+    gather(tensor, start, step, values, PETRA_HOST_F32, i, found);
   }
 }
 
@@ -251,9 +230,6 @@ void cpu_write_sample(petra_tensor *tensor, int64_t n, int64_t first, int64_t co
   int64_t start, step, found;
   for (int64_t i = 0; i < count; i += found) {
     found = stretch_of_sample(tensor, n, first + i, count - i, &start, &step);
-    if (cpu_layout_of(tensor)->narrow)
-      scatter_narrow(cpu_write(tensor, start), step, values, PETRA_HOST_F32, i, found);
-    else
-      scatter(cpu_write(tensor, start), step, values, PETRA_HOST_F32, i, found);
+    scatter(tensor, start, step, values, PETRA_HOST_F32, i, found);
   }
 }

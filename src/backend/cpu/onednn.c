@@ -228,8 +228,9 @@ void cpu_onednn_destroy(cpu_onednn *c) {
 /* --- products --- */
 
 petra_status cpu_onednn_product(const cpu_product *p) {
-  const dnnl_status_t status = dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', p->m, p->n, p->k,
-                                          p->alpha, p->a, p->step_a, p->b, p->step_b, p->beta, p->c, p->step_c);
+  const dnnl_status_t status =
+      dnnl_sgemm(p->a.transposed ? 'T' : 'N', p->b.transposed ? 'T' : 'N', p->m, p->n, p->k, p->alpha, p->a.at,
+                 p->a.step, p->b.at, p->b.step, p->beta, p->c.at, p->c.step);
   return status == dnnl_success ? PETRA_OK : library_error(status, "a product of matrices");
 }
 

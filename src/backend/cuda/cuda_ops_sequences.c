@@ -217,29 +217,29 @@ petra_status cuda_rotary(petra_backend *backend, const petra_rotary *rotary) {
   return cuda_add_command(cuda, cuda_rotary_launch, &a, sizeof a);
 }
 
-static void set_attention(const petra_tensor *y, int heads, int kv_heads, bool causal, cuda_attention_args *a) {
-  a->n = y->shape[0];
-  a->t = y->shape[1];
-  a->heads = heads;
-  a->kv_heads = kv_heads;
-  a->d = y->shape[2] / heads;
-  a->causal = causal;
+static void set_attention(const petra_attention *attention, cuda_attention_args *a) {
+  a->n = attention->y->shape[0];
+  a->t = attention->y->shape[1];
+  a->heads = attention->heads;
+  a->kv_heads = attention->kv_heads;
+  a->d = attention->y->shape[2] / attention->heads;
+  a->causal = attention->causal;
 }
 
 petra_status cuda_attention_forward(petra_backend *backend, const petra_attention *attention) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_attention_args, a);
-  set_attention(attention->y, attention->heads, attention->kv_heads, attention->causal, &a);
+  set_attention(attention, &a);
   a.qkv = cuda_read(cuda, attention->qkv);
   a.y = cuda_write(cuda, attention->y);
   a.log_sum = cuda_write(cuda, attention->log_sum);
   return cuda_add_command(cuda, cuda_attention_forward_launch, &a, sizeof a);
 }
 
-petra_status cuda_attention_backward(petra_backend *backend, const petra_attention_backward *attention) {
+petra_status cuda_attention_backward(petra_backend *backend, const petra_attention *attention) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_attention_args, a);
-  set_attention(attention->y, attention->heads, attention->kv_heads, attention->causal, &a);
+  set_attention(attention, &a);
   a.qkv = cuda_read(cuda, attention->qkv);
   a.dy = cuda_read(cuda, attention->dy);
   cuda_reads(cuda, attention->y);
