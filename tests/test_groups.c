@@ -61,7 +61,7 @@ typedef struct passing {
   petra_backend *backend;
   petra_account account[2];
   petra_tensor *held, *taken; /* the same tensor: stage 0's reference, stage 1's */
-  petra_journal *journal[2];
+  petra_deferred_work work[2];
 } passing;
 
 static void pass(passing *p, int action) {
@@ -84,13 +84,13 @@ static void open_passing(passing *p) {
   p->held = make(p->backend, &p->account[0], PETRA_MEMORY_MESSAGES);
   p->taken = petra_tensor_retain(p->held);
   for (int a = 0; a < 2; a++)
-    must(petra_journal_create(&p->journal[a]));
+    must(petra_deferred_work_init(&p->work[a]));
 }
 
 static void close_passing(passing *p) {
   for (int a = 0; a < 2; a++) {
     ck_assert_int_eq(p->account[a].total_bytes, 0);
-    petra_journal_destroy(p->journal[a]);
+    petra_deferred_work_fini(&p->work[a]);
   }
   petra_backend_destroy(p->backend);
 }
@@ -106,17 +106,17 @@ START_TEST(journals_are_read_out_in_order) {
     petra_tensor *shared = beside.taken;
     for (int k = 0; k < 2; k++) {
       const int action = k == 0 ? first : 1 - first;
-      petra_journal_begin(beside.journal[action], beside.backend);
-      petra_journal_open(beside.journal[action]);
+      petra_deferred_work_begin(&beside.work[action], beside.backend);
+      petra_deferred_work_enter(&beside.work[action], false);
       pass(&beside, action);
-      petra_journal_close(beside.journal[action]);
+      petra_deferred_work_leave(&beside.work[action]);
       ck_assert_int_eq(beside.account[action].total_peak_bytes,
                        action == 0 ? (int64_t)shared->bytes : 0); /* nothing is seen yet */
       ck_assert_int_eq(shared->references, 2);
     }
-    must(petra_journal_apply(beside.journal[0]));
+    must(petra_deferred_work_end(&beside.work[0], PETRA_OK));
     ck_assert_int_eq(shared->references, 1);
-    must(petra_journal_apply(beside.journal[1]));
+    must(petra_deferred_work_end(&beside.work[1], PETRA_OK));
     ck_assert_mem_eq(plain.account, beside.account, sizeof plain.account);
     close_passing(&beside);
   }
@@ -130,8 +130,8 @@ START_TEST(an_action_has_its_own_storage_again) {
   open_passing(&p);
   petra_tensor_release(&p.held); /* one reference is left */
   const void *alone = p.taken->data;
-  petra_journal_begin(p.journal[0], p.backend);
-  petra_journal_open(p.journal[0]);
+  petra_deferred_work_begin(&p.work[0], p.backend);
+  petra_deferred_work_enter(&p.work[0], false);
   petra_tensor_release(&p.taken);
   for (int i = 0; i < 3; i++) {
     petra_tensor *made = make(p.backend, &p.account[0], PETRA_MEMORY_WORKSPACE);
@@ -140,8 +140,8 @@ START_TEST(an_action_has_its_own_storage_again) {
     petra_tensor_release(&made);
     petra_tensor_release(&again);
   }
-  petra_journal_close(p.journal[0]);
-  must(petra_journal_apply(p.journal[0]));
+  petra_deferred_work_leave(&p.work[0]);
+  must(petra_deferred_work_end(&p.work[0], PETRA_OK));
   close_passing(&p);
 }
 END_TEST

@@ -30,34 +30,6 @@ struct petra_journal {
   int64_t count, capacity;
 };
 
-petra_status petra_journal_create(petra_journal **out) {
-  return petra_allocate(out, 1, sizeof **out);
-}
-
-void petra_journal_destroy(petra_journal *journal) {
-  if (!journal)
-    return;
-  assert(journal->count == 0);
-  petra_free(journal->changes);
-  petra_free(journal);
-}
-
-void petra_journal_begin(petra_journal *journal, petra_backend *backend) {
-  assert(journal->count == 0);
-  journal->number = petra_tensor_pool_number(backend);
-  journal->status = PETRA_OK;
-}
-
-void petra_journal_open(petra_journal *journal) {
-  petra_lane_here()->journal = journal;
-}
-
-void petra_journal_close(petra_journal *journal) {
-  assert(petra_lane_here()->journal == journal);
-  (void)journal;
-  petra_lane_here()->journal = NULL;
-}
-
 static void make(const change *c) {
   petra_tensor *tensor = c->tensor;
   switch (c->kind) {
@@ -77,12 +49,6 @@ static void make_all(petra_journal *journal) {
   for (int64_t i = 0; i < journal->count; i++)
     make(&journal->changes[i]);
   journal->count = 0;
-}
-
-petra_status petra_journal_apply(petra_journal *journal) {
-  assert(!petra_lane_here()->journal);
-  make_all(journal);
-  return journal->status;
 }
 
 /* Without memory all changes are made immediately, while no other thread does the same. Only in this case changes are
@@ -189,34 +155,43 @@ void petra_tensor_charge(petra_tensor *tensor, petra_account *account, petra_mem
 /* --- deferred work --- */
 
 petra_status petra_deferred_work_init(petra_deferred_work *deferred) {
-  return petra_journal_create(&deferred->journal);
+  return petra_allocate(&deferred->journal, 1, sizeof *deferred->journal);
 }
 
 void petra_deferred_work_fini(petra_deferred_work *deferred) {
-  petra_journal_destroy(deferred->journal);
+  if (!deferred->journal)
+    return;
+  assert(deferred->journal->count == 0);
+  petra_free(deferred->journal->changes);
+  petra_free(deferred->journal);
 }
 
 void petra_deferred_work_begin(petra_deferred_work *deferred, petra_backend *backend) {
-  petra_journal_begin(deferred->journal, backend);
+  assert(deferred->journal->count == 0);
+  deferred->journal->number = petra_tensor_pool_number(backend);
+  deferred->journal->status = PETRA_OK;
   deferred->status = PETRA_OK;
   deferred->failure[0] = 0;
 }
 
 void petra_deferred_work_enter(petra_deferred_work *deferred, bool lines) {
-  petra_journal_open(deferred->journal);
+  petra_lane_here()->journal = deferred->journal;
   petra_lane_here()->failure = lines ? deferred->failure : NULL;
 }
 
 void petra_deferred_work_leave(petra_deferred_work *deferred) {
+  assert(petra_lane_here()->journal == deferred->journal);
+  (void)deferred;
   petra_lane_here()->failure = NULL;
-  petra_journal_close(deferred->journal);
+  petra_lane_here()->journal = NULL;
 }
 
 petra_status petra_deferred_work_end(petra_deferred_work *deferred, petra_status before) {
-  petra_status read_out = petra_journal_apply(deferred->journal);
+  assert(!petra_lane_here()->journal);
+  make_all(deferred->journal);
   if (before != PETRA_OK)
     return before;
   if (deferred->failure[0])
     petra_log(PETRA_LOG_ERROR, "%s", deferred->failure);
-  return deferred->status != PETRA_OK ? deferred->status : read_out;
+  return deferred->status != PETRA_OK ? deferred->status : deferred->journal->status;
 }

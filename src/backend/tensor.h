@@ -210,26 +210,8 @@ size_t petra_tensor_storage_bytes(petra_backend *backend, const petra_tensor *te
 
 typedef struct petra_journal petra_journal;
 
-petra_status petra_journal_create(petra_journal **out);
-
-/* Destroys the journal, which must have been applied. NULL is allowed. */
-void petra_journal_destroy(petra_journal *journal);
-
-/* Assigns the journal, which has been applied, to another action. */
-void petra_journal_begin(petra_journal *journal, petra_backend *backend);
-
-/* Opens the journal: the changes of the calling thread go into it until it is closed. */
-void petra_journal_open(petra_journal *journal);
-void petra_journal_close(petra_journal *journal);
-
-/* Makes the changes in their order and empties the journal; no journal may be open in any thread. Errors:
- * PETRA_NO_MEMORY, logged before: a change could not be recorded, and was made in another order. */
-petra_status petra_journal_apply(petra_journal *journal);
-
-/* --- deferred work ---
- * A piece of work that a thread pool does beside others, while its results are used in order. Its changes to accounts
+/* A piece of work that a thread pool does beside others, while its results are used in order. Its changes to accounts
  * and references, and the line of its failure, are deferred until its turn comes. */
-
 typedef struct petra_deferred_work {
   petra_journal *journal;
   petra_status status;
@@ -237,15 +219,19 @@ typedef struct petra_deferred_work {
 } petra_deferred_work;
 
 petra_status petra_deferred_work_init(petra_deferred_work *deferred);
+
+/* Its changes must have been made. */
 void petra_deferred_work_fini(petra_deferred_work *deferred);
 
-/* Begins another piece. */
+/* Begins another piece, after the changes of the one before have been made. */
 void petra_deferred_work_begin(petra_deferred_work *deferred, petra_backend *backend);
 
-/* The calling thread works for it between these two calls. With `lines` the lines of failures are kept. */
+/* The changes of the calling thread go into the journal between these two calls. With `lines` the lines of failures are
+ * kept. */
 void petra_deferred_work_enter(petra_deferred_work *deferred, bool lines);
 void petra_deferred_work_leave(petra_deferred_work *deferred);
 
-/* Makes the deferred changes, in its turn and outside of all pieces. `before` is the status of the pieces before it; if
- * that is PETRA_OK, the failure of this one is logged and returned. */
+/* Makes the deferred changes in their order, in the piece's turn; no thread may be between enter and leave. `before` is
+ * the status of the pieces before it; if that is PETRA_OK, the failure of this one is logged and returned. Errors also:
+ * PETRA_NO_MEMORY, logged before: a change could not be recorded, and was made in another order. */
 petra_status petra_deferred_work_end(petra_deferred_work *deferred, petra_status before);
