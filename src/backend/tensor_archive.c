@@ -29,32 +29,39 @@ void petra_tensor_archive_part(petra_tensor_archive *tensors, petra_archive *arc
 
 /* Values go through host arrays of this type. */
 static petra_host_type host_type(const petra_tensor_archive *tensors, petra_tensor_kind kind) {
-  if (kind == PETRA_TENSOR_QUANTISED)
+  if (kind == PETRA_TENSOR_QUANTISED || kind == PETRA_TENSOR_MASK)
     return PETRA_HOST_U8;
   return tensors->backend->element_bytes[kind] > sizeof(float) ? PETRA_HOST_F64 : PETRA_HOST_F32;
 }
 
-/* Transfers values of the shape; if `host` is NULL, only checks that they are in the file. */
-static petra_status host_values(petra_tensor_archive *tensors, const char *name, petra_host_type type, int rank,
+/* Transfers the values of a tensor like `like`, in the given shape or, of a mask, as its bytes; if `host` is NULL, only
+ * checks that they are in the file. */
+static petra_status host_values(petra_tensor_archive *tensors, const char *name, const petra_tensor *like, int rank,
                                 const int32_t *shape, void *host) {
   static const petra_archive_type types[] = {
       [PETRA_HOST_F32] = PETRA_ARCHIVE_F32, [PETRA_HOST_F64] = PETRA_ARCHIVE_F64, [PETRA_HOST_U8] = PETRA_ARCHIVE_U8};
   int64_t extent[4];
+  if (like->kind == PETRA_TENSOR_MASK)
+    return petra_archive_values(tensors->archive, name, PETRA_ARCHIVE_U8,
+                                (int64_t)petra_tensor_storage_bytes(tensors->backend, like), host);
   for (int d = 0; d < rank; d++)
     extent[d] = shape[d];
-  return tensors->archive->ops->values(tensors->archive, name, types[type], rank, extent, host);
+  return tensors->archive->ops->values(tensors->archive, name, types[host_type(tensors, like->kind)], rank, extent,
+                                       host);
 }
 
+/* Through a host array: the memory of a backend may lie on a device. */
 petra_status petra_tensor_archive_content(petra_tensor_archive *tensors, const char *name, petra_tensor *tensor,
                                           int rank, const int32_t *shape) {
   const bool reading = tensors->archive->reading;
   const petra_host_type type = host_type(tensors, tensor->kind);
   void *host;
   petra_status status = PETRA_OK;
-  PETRA_TRY(petra_allocate_raw(&host, (size_t)tensor->elements, sizeof(double)));
+  PETRA_TRY(
+      petra_allocate_raw(&host, type == PETRA_HOST_U8 ? tensor->bytes : (size_t)tensor->elements * sizeof(double), 1));
   if (!reading)
     PETRA_TRY_GOTO(status, petra_op_download(tensors->backend, tensor, host, type), done);
-  PETRA_TRY_GOTO(status, host_values(tensors, name, type, rank, shape, host), done);
+  PETRA_TRY_GOTO(status, host_values(tensors, name, tensor, rank, shape, host), done);
   if (reading)
     status = petra_op_upload(tensors->backend, tensor, host, type);
 done:
@@ -67,14 +74,6 @@ static int64_t account_index(const petra_tensor_archive *tensors, const petra_ac
     if (tensors->accounts[i] == account)
       return i;
   return -1;
-}
-
-/* Checks that the file has the values of a tensor like `like`, before room is made for them. */
-static petra_status find_values(petra_tensor_archive *tensors, const char *item, petra_tensor *like) {
-  if (like->kind != PETRA_TENSOR_MASK)
-    return host_values(tensors, item, host_type(tensors, like->kind), 4, like->shape, NULL);
-  return petra_archive_require(tensors->archive, item, PETRA_ARCHIVE_U8,
-                               (int64_t)petra_tensor_storage_bytes(tensors->backend, like));
 }
 
 /* Gets the tensor that `about` describes, without its values; returns false if it describes none. */
@@ -114,7 +113,7 @@ static petra_status make(petra_tensor_archive *tensors, const char *name, const 
     return PETRA_OK;
   }
   snprintf(item, sizeof item, "%s.values", name);
-  PETRA_TRY(find_values(tensors, item, &like));
+  PETRA_TRY(host_values(tensors, item, &like, 4, like.shape, NULL)); /* before room is made for them */
   petra_account *account = about[5] < 0 ? NULL : tensors->accounts[about[5]];
   return petra_tensor_create(tensors->backend, like.kind, like.shape,
                              about[5] >= 0 && !account ? tensors->own : account, (petra_memory_category)about[6], out);
@@ -126,30 +125,6 @@ static int64_t identity_of(const petra_tensor_archive *tensors, const petra_tens
     if (tensors->known[i].tensor == tensor)
       return tensors->known[i].identity;
   return (int64_t)tensors->part << 32 | (tensors->count - tensors->first);
-}
-
-/* Through a host array: the memory of a backend may lie on a device. */
-static petra_status archive_mask(petra_tensor_archive *tensors, const char *item, petra_tensor *mask) {
-  const bool reading = tensors->archive->reading;
-  void *host;
-  petra_status status = PETRA_OK;
-  PETRA_TRY(petra_allocate(&host, mask->bytes, 1));
-  if (!reading)
-    status = petra_op_download(tensors->backend, mask, host, PETRA_HOST_U8);
-  if (status == PETRA_OK)
-    status = petra_archive_values(tensors->archive, item, PETRA_ARCHIVE_U8, (int64_t)mask->bytes, host);
-  if (status == PETRA_OK && reading)
-    status = petra_op_upload(tensors->backend, mask, host, PETRA_HOST_U8);
-  petra_free(host);
-  return status;
-}
-
-static petra_status archive_values(petra_tensor_archive *tensors, const char *name, petra_tensor *one) {
-  char item[96];
-  snprintf(item, sizeof item, "%s.values", name);
-  if (one->kind == PETRA_TENSOR_MASK)
-    return archive_mask(tensors, item, one);
-  return petra_tensor_archive_content(tensors, item, one, 4, one->shape);
 }
 
 /* Adds a tensor that is new in this part. */
@@ -175,7 +150,8 @@ static petra_status archive_tensor(petra_tensor_archive *tensors, const char *na
   }
   PETRA_TRY(petra_array_reserve(&tensors->known, &tensors->capacity, tensors->count + 1, sizeof *tensors->known));
   tensors->known[tensors->count++] = (petra_known_tensor){one, about[7]};
-  return shared ? PETRA_OK : archive_values(tensors, name, one);
+  snprintf(item, sizeof item, "%s.values", name);
+  return shared ? PETRA_OK : petra_tensor_archive_content(tensors, item, one, 4, one->shape);
 }
 
 /* Returns its number within this part; -1: it has not occurred yet. */
