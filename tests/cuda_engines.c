@@ -330,7 +330,7 @@ START_TEST(failures_are_one_clear_line) {
   const cuda_lane lane = {NULL, NULL, 0, NULL};
   ck_assert_int_eq(cuda_convs_find(convs, &shape, &conv), PETRA_OK);
   harness_clear();
-  ck_assert_int_eq(cuda_conv_run(conv, &lane, NULL, NULL, NULL), PETRA_INTERNAL);
+  ck_assert_int_eq(cuda_conv_run(conv, &lane, NULL, NULL, NULL, NULL), PETRA_INTERNAL);
   ck_assert_logged("made without a device cannot run: convolution data gradient, x 64x8x8x16");
   ck_assert_int_eq(harness_lines, 1);
   cuda_convs_destroy(convs);

@@ -201,7 +201,7 @@ petra_status convs_check_run(cuda_convs *convs, const cuda_conv_shape *shape) {
   PETRA_TRY(cuda_convs_find(convs, shape, &conv));
   convolution c = make(shape);
   lane_rig rig = lane_make(cuda_conv_workspace(conv)); /* no byte more: the next allocation is guarded */
-  petra_status status = cuda_conv_run(conv, &rig.lane, c.device[X], c.device[W], c.device[Y]);
+  petra_status status = cuda_conv_run(conv, &rig.lane, c.device[X], c.device[W], c.device[Y], NULL);
   if (status == PETRA_OK) {
     char text[128];
     cuda_conv_describe(conv, text, sizeof text);
@@ -305,7 +305,8 @@ START_TEST(each_run_is_on_its_lane) {
     convolution c[2] = {make(&shape), make(&shape)};
     lane_rig rig[2] = {lane_make(cuda_conv_workspace(conv)), lane_make(cuda_conv_workspace(conv))};
     for (int i = 0; i < 2; i++)
-      ck_assert_int_eq(cuda_conv_run(conv, &rig[i].lane, c[i].device[X], c[i].device[W], c[i].device[Y]), PETRA_OK);
+      ck_assert_int_eq(cuda_conv_run(conv, &rig[i].lane, c[i].device[X], c[i].device[W], c[i].device[Y], NULL),
+                       PETRA_OK);
     ck_cuda(cudaStreamSynchronize(rig[seed % 2].stream));
     compare(&c[seed % 2]);
     ck_cuda(cudaStreamSynchronize(rig[1 - seed % 2].stream));
@@ -332,7 +333,7 @@ static void check_captured(const cuda_conv_shape *shape, int conversions) {
   convolution c = make(shape);
   lane_rig rig = lane_make(cuda_conv_workspace(conv));
   ck_cuda(cudaStreamBeginCapture(rig.stream, cudaStreamCaptureModeGlobal));
-  ck_assert_int_eq(cuda_conv_run(conv, &rig.lane, c.device[X], c.device[W], c.device[Y]), PETRA_OK);
+  ck_assert_int_eq(cuda_conv_run(conv, &rig.lane, c.device[X], c.device[W], c.device[Y], NULL), PETRA_OK);
   ck_cuda(cudaStreamEndCapture(rig.stream, &graph));
   ck_cuda(cudaGraphInstantiate(&exec, graph, 0));
   for (uint32_t round = 0; round < 3; round++) {
@@ -462,14 +463,14 @@ START_TEST(too_little_scratch) {
   ck_assert_int_eq(cuda_convs_create(NULL, true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
   ck_assert_int_eq(cuda_convs_find(convs, &shape, &conv), PETRA_OK);
   const cuda_lane lane = {NULL, NULL, cuda_conv_workspace(conv) - 1, NULL};
-  ck_assert_int_eq(cuda_conv_run(conv, &lane, NULL, NULL, NULL), PETRA_INTERNAL);
+  ck_assert_int_eq(cuda_conv_run(conv, &lane, NULL, NULL, NULL, NULL), PETRA_INTERNAL);
   ck_assert_logged("the lane has 1047 bytes of scratch, expected at least 1048: convolution data gradient");
   ck_assert_int_eq(harness_lines, 1);
   cuda_conv_shape wide = convs_shape(CUDA_CONV_FILTER, PETRA_PRECISION_BF16, 1, 2, 4, 4, 2, 3, 3, 1, 1);
   wide.wide_in = 1, wide.wide_out = 1;
   ck_assert_int_eq(cuda_convs_find(convs, &wide, &conv), PETRA_OK); /* 32 and 36 elements */
   harness_clear();
-  ck_assert_int_eq(cuda_conv_run(conv, &lane, NULL, NULL, NULL), PETRA_INTERNAL);
+  ck_assert_int_eq(cuda_conv_run(conv, &lane, NULL, NULL, NULL, NULL), PETRA_INTERNAL);
   ck_assert_logged("expected at least 1560: convolution filter gradient, x 1x4x4x2, filter 2x3x3x2, stride 1, pad 1, "
                    "bf16, x f32, output f32");
   cuda_convs_destroy(convs);

@@ -315,7 +315,7 @@ START_TEST(without_a_device) {
   ck_assert_int_eq(cuda_convs_create("{}", true, PLANS_WORKSPACE_MAX, &convs), PETRA_OK);
   ck_assert_int_eq(cuda_convs_find(convs, &shape, &conv), PETRA_OK);
   harness_clear();
-  ck_assert_int_eq(cuda_conv_run(conv, &lane, NULL, NULL, NULL), PETRA_INTERNAL);
+  ck_assert_int_eq(cuda_conv_run(conv, &lane, NULL, NULL, NULL, NULL), PETRA_INTERNAL);
   ck_assert_logged("made without a device cannot run");
   ck_assert_int_eq(harness_lines, 1);
   cuda_convs_destroy(convs);

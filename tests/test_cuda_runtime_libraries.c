@@ -70,14 +70,14 @@ static void check_convolution(const cuda_rig *rig, cuda_convs *convs, cuda_conv_
   ck_assert_ptr_eq(conv, again);
   ck_assert_uint_gt(cuda_conv_workspace(conv), 0);
   float *out = shape.kind == CUDA_CONV_FORWARD ? y : shape.kind == CUDA_CONV_DATA ? x : w, before = out[0];
-  ck_assert_int_eq(cuda_conv_run(conv, &lane, x, w, y), PETRA_OK);
+  ck_assert_int_eq(cuda_conv_run(conv, &lane, x, w, y, NULL), PETRA_OK);
   ck_assert_float_eq(out[0], before); /* queued */
   ck_cuda(cudaStreamSynchronize(lane.stream));
   for (int64_t i = 0; i < sizes[out == x ? 0 : out == w ? 1 : 2]; i++)
     ck_assert_float_eq_tol(out[i], (float)expected(&shape, x, w, y, i), 1e-5f);
   ck_assert_int_eq(((unsigned char *)lane.scratch)[lane.scratch_bytes - 1], 0xff); /* what it held is lost */
   lane.scratch_bytes = cuda_conv_workspace(conv) - 1;
-  ck_assert_int_eq(cuda_conv_run(conv, &lane, x, w, y), PETRA_INTERNAL);
+  ck_assert_int_eq(cuda_conv_run(conv, &lane, x, w, y, NULL), PETRA_INTERNAL);
   ck_assert_logged("bytes of scratch");
   ck_cuda(cudaFree(lane.scratch));
   ck_cuda(cudaFree(x));
@@ -130,7 +130,7 @@ START_TEST(precisions_of_convolutions) {
     ck_assert_int_eq(status, precision == PETRA_PRECISION_FP64 ? PETRA_UNSUPPORTED : PETRA_OK);
     if (status != PETRA_OK)
       continue;
-    ck_assert_int_eq(cuda_conv_run(conv, &lane, x, w, y), PETRA_OK);
+    ck_assert_int_eq(cuda_conv_run(conv, &lane, x, w, y, NULL), PETRA_OK);
     ck_cuda(cudaStreamSynchronize(lane.stream));
     ck_assert_float_eq(precision == HOST_BF16 ? host_from_bf16(*(uint16_t *)y) : *y, results[precision]);
   }
@@ -140,7 +140,7 @@ START_TEST(precisions_of_convolutions) {
   *x = 1 + 0x1p-7f + 0x1p-11f;
   memcpy(w, &(uint16_t){0x3f81}, 2);
   ck_assert_int_eq(cuda_convs_find(convs, &wide, &conv), PETRA_OK);
-  ck_assert_int_eq(cuda_conv_run(conv, &lane, x, w, y), PETRA_OK);
+  ck_assert_int_eq(cuda_conv_run(conv, &lane, x, w, y, NULL), PETRA_OK);
   ck_cuda(cudaStreamSynchronize(lane.stream));
   ck_assert_float_eq(*y, 1 + 0x1p-6f + 0x1p-14f);
   wide.precision = PETRA_PRECISION_FP32;

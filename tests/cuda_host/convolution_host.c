@@ -221,7 +221,9 @@ static bool is_reported(const cuda_conv_shape *s) {
                               .written_bytes = s->wide_out ? 2 * out : out});
 }
 
-petra_status cuda_conv_run(const cuda_conv *conv, const cuda_lane *lane, const void *x, const void *w, const void *y) {
+petra_status cuda_conv_run(const cuda_conv *conv, const cuda_lane *lane, const void *x, const void *w, const void *y,
+                           bool *ran) {
+  (void)ran;
   if (conv->deviceless)
     return petra_fail(PETRA_INTERNAL, "convolution: a plan that was made without a device cannot run");
   if (lane->scratch_bytes < conv->workspace)

@@ -358,15 +358,7 @@ typedef struct cuda_augment_args {
   double mean[3], deviation[3];
 } cuda_augment_args;
 
-#ifdef __cplusplus
-}
-#endif
-
-/* Our own kernels for sequences (n, t, c): n samples of t positions of c features, dense in that order. */
-
-#ifdef __cplusplus
-extern "C" {
-#endif
+/* --- kernels for sequences (n, t, c): n samples of t positions of c features, dense in that order --- */
 
 /* --- cuda_layer_norm.cu --- */
 

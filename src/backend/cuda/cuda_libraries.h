@@ -100,8 +100,10 @@ void cuda_conv_describe(const cuda_conv *conv, char *text, size_t size);
 
 /* Runs the convolution on the lane, including conversions. The workspace is the lane's scratch, of at least
  * cuda_conv_workspace bytes. x, w, y as in the shape, each aligned to 16 bytes; the kind decides which is the output.
- * Waits for nothing, allocates no device memory, and may be captured into a CUDA graph. */
-petra_status cuda_conv_run(const cuda_conv *conv, const cuda_lane *lane, const void *x, const void *w, const void *y);
+ * Waits for nothing, allocates no device memory, and may be captured into a CUDA graph. *ran: set to false, without a
+ * line, if cuDNN does not run the convolution; NULL: that is a failure. */
+petra_status cuda_conv_run(const cuda_conv *conv, const cuda_lane *lane, const void *x, const void *w, const void *y,
+                           bool *ran);
 
 /* Describes the library: "cuDNN 9.19.0". */
 void cuda_cudnn_describe(char *text, size_t size);

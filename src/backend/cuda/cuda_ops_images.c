@@ -148,7 +148,7 @@ typedef struct conv_args {
 
 static petra_status conv_launch(const cuda_lane *lane, const void *arguments) {
   const conv_args *a = arguments;
-  return cuda_conv_run(a->conv, lane, a->x, a->w, a->y);
+  return cuda_conv_run(a->conv, lane, a->x, a->w, a->y, NULL);
 }
 
 /* The tensors of a convolution in the forward pass, or their gradients, and the addresses of their elements. */

@@ -394,8 +394,8 @@ static void *take(void **free, size_t bytes) {
   return taken;
 }
 
-static petra_status run(const cuda_conv *conv, const cuda_lane *lane, const void *x, const void *w, const void *y,
-                        bool *ran) {
+petra_status cuda_conv_run(const cuda_conv *conv, const cuda_lane *lane, const void *x, const void *w, const void *y,
+                           bool *ran) {
   const cuda_conv_shape *shape = &conv->shape;
   const size_t needed = cuda_conv_workspace(conv);
   void *free = lane->scratch;
@@ -419,13 +419,4 @@ static petra_status run(const cuda_conv *conv, const cuda_lane *lane, const void
   if (ran && !*ran)
     return PETRA_OK;
   return conv->narrow > 0 ? cuda_from_bf16_launch(lane, &widening) : PETRA_OK;
-}
-
-petra_status cuda_conv_run(const cuda_conv *conv, const cuda_lane *lane, const void *x, const void *w, const void *y) {
-  return run(conv, lane, x, w, y, NULL);
-}
-
-petra_status cuda_conv_try(const cuda_conv *conv, const cuda_lane *lane, const void *x, const void *w, const void *y,
-                           bool *ran) {
-  return run(conv, lane, x, w, y, ran);
 }

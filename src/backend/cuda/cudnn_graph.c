@@ -19,14 +19,21 @@
   { CUDNN_ATTR_##name, CUDNN_TYPE_##type, (int64_t)(sizeof(array) / sizeof *(array)), array }
 #define COUNT(table) ((int)(sizeof(table) / sizeof *(table)))
 
+/* Passes on a failure of cuDNN within functions that return its status. */
+#define TRY(expression)                                                                                                \
+  do {                                                                                                                 \
+    const int try_status_ = (expression);                                                                              \
+    if (try_status_ != CUDNN_STATUS_SUCCESS)                                                                           \
+      return try_status_;                                                                                              \
+  } while (0)
+
 /* --- descriptors --- */
 
 int cuda_descriptor(int type, const cuda_attribute *attributes, int count, void **out) {
   *out = NULL;
   void *made = NULL;
-  cudnnStatus_t status = cudnnBackendCreateDescriptor((cudnnBackendDescriptorType_t)type, &made);
-  if (status != CUDNN_STATUS_SUCCESS)
-    return status;
+  cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
+  TRY(cudnnBackendCreateDescriptor((cudnnBackendDescriptorType_t)type, &made));
   for (int i = 0; i < count && status == CUDNN_STATUS_SUCCESS; i++)
     status = cudnnBackendSetAttribute(made, (cudnnBackendAttributeName_t)attributes[i].name,
                                       (cudnnBackendAttributeType_t)attributes[i].type, attributes[i].count,
@@ -101,17 +108,16 @@ static int tensors(const cuda_conv_shape *shape, cuda_conv_form form, cuda_conv_
   void **const places[] = {&graph->x, &graph->w, &graph->y};
   const cudnnDataType_t narrow = shape->precision == PETRA_PRECISION_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
   const int out = output_of(shape->kind);
-  int status = CUDNN_STATUS_SUCCESS;
-  for (int i = 0; i < CUDA_GRAPH_TENSORS && status == CUDNN_STATUS_SUCCESS; i++) {
+  for (int i = 0; i < CUDA_GRAPH_TENSORS; i++) {
     const int id = CUDA_GRAPH_X + i;
     const bool wide = id == out ? form.widens : id == CUDA_GRAPH_X && form.rounds;
-    status = makers[i](shape, id, wide ? CUDNN_DATA_FLOAT : narrow, places[i]);
+    TRY(makers[i](shape, id, wide ? CUDNN_DATA_FLOAT : narrow, places[i]));
   }
-  if (status == CUDNN_STATUS_SUCCESS && form.rounds)
-    status = tensor_x(shape, CUDA_GRAPH_ROUNDED, narrow, &graph->rounded);
-  if (status == CUDNN_STATUS_SUCCESS && form.widens)
-    status = makers[out - CUDA_GRAPH_X](shape, CUDA_GRAPH_SUM, CUDNN_DATA_FLOAT, &graph->sum);
-  return status;
+  if (form.rounds)
+    TRY(tensor_x(shape, CUDA_GRAPH_ROUNDED, narrow, &graph->rounded));
+  if (form.widens)
+    TRY(makers[out - CUDA_GRAPH_X](shape, CUDA_GRAPH_SUM, CUDNN_DATA_FLOAT, &graph->sum));
+  return CUDNN_STATUS_SUCCESS;
 }
 
 /* Sums in f32 whatever the inputs are; filters are not flipped. */
@@ -176,19 +182,14 @@ static int conversions(const cuda_conv_shape *shape, cuda_conv_form form, cuda_c
       ATTRIBUTE(POINTWISE_MODE, POINTWISE_MODE, mode),
       ATTRIBUTE(POINTWISE_MATH_PREC, DATA_TYPE, in),
   };
-  const int out = output_of(shape->kind);
-  int status = CUDNN_STATUS_SUCCESS;
+  void *const tensors_of[] = {graph->x, graph->w, graph->y};
   if (form.rounds || form.widens)
-    status = cuda_descriptor(CUDNN_BACKEND_POINTWISE_DESCRIPTOR, attributes, COUNT(attributes), &graph->identity);
-  if (status == CUDNN_STATUS_SUCCESS && form.rounds)
-    status = conversion(graph, graph->x, graph->rounded, &graph->rounding);
-  if (status == CUDNN_STATUS_SUCCESS && form.widens)
-    status = conversion(graph, graph->sum,
-                        out == CUDA_GRAPH_X   ? graph->x
-                        : out == CUDA_GRAPH_W ? graph->w
-                                              : graph->y,
-                        &graph->widening);
-  return status;
+    TRY(cuda_descriptor(CUDNN_BACKEND_POINTWISE_DESCRIPTOR, attributes, COUNT(attributes), &graph->identity));
+  if (form.rounds)
+    TRY(conversion(graph, graph->x, graph->rounded, &graph->rounding));
+  if (form.widens)
+    TRY(conversion(graph, graph->sum, tensors_of[output_of(shape->kind) - CUDA_GRAPH_X], &graph->widening));
+  return CUDNN_STATUS_SUCCESS;
 }
 
 static int operations(struct cudnnContext *handle, cuda_conv_graph *graph) {
@@ -209,17 +210,11 @@ int cuda_conv_graph_make(const cuda_conv_shape *shape, cuda_conv_form form, stru
                          cuda_conv_graph *graph, const char **what) {
   *graph = (cuda_conv_graph){0};
   *what = "describing the tensors";
-  int status = tensors(shape, form, graph);
-  if (status != CUDNN_STATUS_SUCCESS)
-    return status;
+  TRY(tensors(shape, form, graph));
   *what = "describing the operation";
-  status = convolution(shape, &graph->convolution);
-  if (status == CUDNN_STATUS_SUCCESS)
-    status = operation(shape->kind, graph, &graph->operation);
-  if (status == CUDNN_STATUS_SUCCESS)
-    status = conversions(shape, form, graph);
-  if (status != CUDNN_STATUS_SUCCESS)
-    return status;
+  TRY(convolution(shape, &graph->convolution));
+  TRY(operation(shape->kind, graph, &graph->operation));
+  TRY(conversions(shape, form, graph));
   *what = "building the graph";
   return operations(handle, graph);
 }
@@ -240,27 +235,18 @@ static const cudnnBackendHeurMode_t modes[CUDA_HEURISTICS] = {CUDNN_HEUR_MODE_A,
 
 /* --- notes --- */
 
-static unsigned own_note(cudnnBackendNumericalNote_t note) {
-  switch (note) {
-  case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
-    return CUDA_ENGINE_NOTE_TENSOR_CORES;
-  case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
-    return CUDA_ENGINE_NOTE_NONDETERMINISTIC;
-  case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
-    return CUDA_ENGINE_NOTE_DOWN_CONVERTS;
-  case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
-    return CUDA_ENGINE_NOTE_REDUCED_SUMS;
-  case CUDNN_NUMERICAL_NOTE_FFT:
-    return CUDA_ENGINE_NOTE_FFT;
-  case CUDNN_NUMERICAL_NOTE_WINOGRAD:
-  case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4:
-  case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6:
-  case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13:
-    return CUDA_ENGINE_NOTE_WINOGRAD;
-  default:
-    return 0;
-  }
-}
+static const struct {
+  cudnnBackendNumericalNote_t found;
+  unsigned own;
+} known_notes[] = {{CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDA_ENGINE_NOTE_TENSOR_CORES},
+                   {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, CUDA_ENGINE_NOTE_NONDETERMINISTIC},
+                   {CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS, CUDA_ENGINE_NOTE_DOWN_CONVERTS},
+                   {CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, CUDA_ENGINE_NOTE_REDUCED_SUMS},
+                   {CUDNN_NUMERICAL_NOTE_FFT, CUDA_ENGINE_NOTE_FFT},
+                   {CUDNN_NUMERICAL_NOTE_WINOGRAD, CUDA_ENGINE_NOTE_WINOGRAD},
+                   {CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4, CUDA_ENGINE_NOTE_WINOGRAD},
+                   {CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6, CUDA_ENGINE_NOTE_WINOGRAD},
+                   {CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13, CUDA_ENGINE_NOTE_WINOGRAD}};
 
 /* Sums are f32 in every precision, and inputs are rounded to no less than the precision's name says, so that both notes
  * are unwanted always. Winograd and Fourier transforms are as well: their rounding errors are relative to the largest
@@ -282,32 +268,25 @@ static int engine_notes(void *engine, int64_t *number, unsigned *notes, bool *co
   int64_t count = 0;
   *notes = 0;
   *compiled = false;
-  int status = cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, number);
-  if (status != CUDNN_STATUS_SUCCESS)
-    return status;
-  status = cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-                                    CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, numerical);
-  if (status != CUDNN_STATUS_SUCCESS)
-    return status;
+  TRY(cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, number));
+  TRY(cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                               CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, numerical));
   for (int64_t i = 0; i < count && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++)
-    *notes |= own_note(numerical[i]);
-  status = cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
-                                    CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &count, behavior);
-  if (status != CUDNN_STATUS_SUCCESS)
-    return status;
+    for (int k = 0; k < COUNT(known_notes); k++)
+      *notes |= numerical[i] == known_notes[k].found ? known_notes[k].own : 0;
+  TRY(cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                               CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &count, behavior));
   for (int64_t i = 0; i < count && i < CUDNN_BEHAVIOR_NOTE_TYPE_COUNT; i++)
     *compiled = *compiled || behavior[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
-  return status;
+  return CUDNN_STATUS_SUCCESS;
 }
 
 int cuda_config_notes(void *config, int64_t *engine, unsigned *notes, bool *compiled) {
   void *descriptor = NULL;
   int64_t count = 0;
-  int status = cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &descriptor);
-  if (status != CUDNN_STATUS_SUCCESS)
-    return status;
-  status = cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
-                                    &descriptor);
+  TRY(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &descriptor));
+  int status = cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
+                                        &descriptor);
   if (status == CUDNN_STATUS_SUCCESS)
     status = engine_notes(descriptor, engine, notes, compiled);
   cudnnBackendDestroyDescriptor(descriptor);
@@ -367,11 +346,8 @@ static bool take(const cuda_engine_wanted *wanted, cuda_engine_kind engines, voi
 
 /* Asks the heuristics' result, into `count` new configurations; `*filled` of them were. */
 static int read_results(void *heuristics, void **configs, int64_t count, int64_t *filled) {
-  for (int64_t i = 0; i < count; i++) {
-    int status = cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[i]);
-    if (status != CUDNN_STATUS_SUCCESS)
-      return status;
-  }
+  for (int64_t i = 0; i < count; i++)
+    TRY(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[i]));
   return cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count,
                                   filled, configs);
 }

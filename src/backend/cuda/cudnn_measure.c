@@ -107,7 +107,7 @@ static petra_status allocate_all(const cuda_conv_shape *shape, size_t workspace,
 
 static petra_status run(const cuda_conv *conv, const bench *b, int number, bool *ran) {
   char *set = b->set[number % b->sets];
-  return cuda_conv_try(conv, &b->lane, set + b->offset[0], set + b->offset[1], set + b->offset[2], ran);
+  return cuda_conv_run(conv, &b->lane, set + b->offset[0], set + b->offset[1], set + b->offset[2], ran);
 }
 
 /* *out NULL: cuDNN does not run the convolution in a capture. */

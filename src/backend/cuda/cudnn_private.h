@@ -167,11 +167,6 @@ petra_status cuda_engine_none(const cuda_engine_wanted *wanted, const cuda_conv 
  * status. */
 int cuda_config_notes(void *config, int64_t *engine, unsigned *notes, bool *compiled);
 
-/* Like cuda_conv_run, but if cuDNN does not run the convolution, this is not a failure and is not logged: *ran is then
- * false. */
-petra_status cuda_conv_try(const cuda_conv *conv, const cuda_lane *lane, const void *x, const void *w, const void *y,
-                           bool *ran);
-
 /* Measures convolutions of one shape on temporarily allocated device memory, once the device has finished all earlier
  * work. The time of a convolution includes conversions. Twenty runs are in one graph, on sets of arrays in turn that
  * the cache does not hold together; the time is the median of three launches, after launches that do not count. A
