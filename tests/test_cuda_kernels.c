@@ -513,20 +513,14 @@ START_TEST(number_formats) {
         .bytes = bytes, .y = back, .n = s[0], .c = s[1], .plane = s[2], .row = row, .format = format};
     RIG_LAUNCH(cuda_quantise_launch, &quantise, 0, {bytes, (size_t)(s[0] * row)});
     RIG_LAUNCH(cuda_dequantise_launch, &dequantise, 0, FLOATS(back, count));
+    double *last = rig_bytes((size_t)sample * sizeof *last);
     for (int n = 0; n < s[0]; n++) {
-      petra_quantiser q;
-      petra_quantiser_begin(&q, format, draws, n, expected + n * row);
-      for (int64_t i = 0; i < sample && petra_format_code_bits(format) > 0; i++)
-        petra_quantiser_see(&q, x[rig_last(shape, n * sample + i)]);
-      if (petra_format_code_bits(format) > 0)
-        petra_quantiser_set_scale(&q);
       for (int64_t i = 0; i < sample; i++)
-        petra_quantiser_put(&q, x[rig_last(shape, n * sample + i)]);
-      petra_quantiser_end(&q, expected + (n + 1) * row);
-      petra_dequantiser d;
-      petra_dequantiser_begin(&d, format, expected + n * row);
+        last[i] = x[rig_last(shape, n * sample + i)];
+      petra_quantise_sample(format, draws, n, last, sample, expected + n * row, expected + (n + 1) * row);
+      petra_dequantise_sample(format, expected + n * row, sample, last);
       for (int64_t i = 0; i < sample; i++) {
-        const float value = (float)petra_dequantiser_next(&d), found = back[rig_last(shape, n * sample + i)];
+        const float value = (float)last[i], found = back[rig_last(shape, n * sample + i)];
         HOLDS(found == value || (isnan(found) && isnan(value)));
       }
     }

@@ -27,90 +27,87 @@ int64_t petra_quantised_bytes(petra_format format, int64_t elements) {
   return elements * (format == PETRA_FORMAT_FP32 ? 4 : 2);
 }
 
-void petra_quantiser_begin(petra_quantiser *q, petra_format format, const petra_draws *draws, int64_t sample,
-                           uint8_t *bytes) {
-  *q = (petra_quantiser){.format = format, .bytes = bytes};
-  if (petra_format_is_random(format))
-    petra_rng_init(&q->draws, draws->seed, PETRA_RNG_ROUND, draws->place,
-                   (uint64_t)draws->microbatch * PETRA_DRAWS_SAMPLES + (uint64_t)(draws->first_sample + sample));
+void petra_draws_begin(const petra_draws *draws, int64_t sample, petra_rng *out) {
+  petra_rng_init(out, draws->seed, PETRA_RNG_ROUND, draws->place,
+                 (uint64_t)draws->microbatch * PETRA_DRAWS_SAMPLES + (uint64_t)(draws->first_sample + sample));
 }
 
-void petra_quantiser_see(petra_quantiser *q, double x) {
-  const double size = fabs(x);
-  if (!(size < INFINITY))
-    q->scale = NAN;
-  else if (size > q->scale)
-    q->scale = size;
-}
-
-void petra_quantiser_set_scale(petra_quantiser *q) {
-  float scale = (float)q->scale;
-  if (scale < q->scale)
-    scale = nextafterf(scale, INFINITY);
-  if (isinf(scale))
-    scale = NAN;
-  q->step = petra_element_level_step(q->format, scale);
-  memcpy(q->bytes, &scale, sizeof scale);
-  q->bytes += sizeof scale;
-}
-
-void petra_quantiser_put(petra_quantiser *q, double x) {
-  const int bits = petra_element_code_bits(q->format);
-  if (q->format == PETRA_FORMAT_FP32) {
-    const float single = (float)x;
-    memcpy(q->bytes, &single, sizeof single);
-    q->bytes += sizeof single;
-    return;
+/* Returns the largest |x|, rounded up; NaN if an element is a NaN or infinite. */
+static float scale_of(const double *x, int64_t count) {
+  double largest = 0;
+  for (int64_t i = 0; i < count; i++) {
+    const double size = fabs(x[i]);
+    if (!(size < INFINITY))
+      largest = NAN;
+    else if (size > largest)
+      largest = size;
   }
+  const float scale = (float)largest, above = scale < largest ? nextafterf(scale, INFINITY) : scale;
+  return isinf(above) ? NAN : above;
+}
+
+/* The formats without codes. */
+static void write_numbers(petra_format format, const double *x, int64_t count, uint8_t *bytes) {
+  for (int64_t i = 0; i < count; i++) {
+    const float single = (float)x[i];
+    const uint16_t half = format == PETRA_FORMAT_FP32 ? 0 : (uint16_t)petra_element_half_of(format, x[i]);
+    if (format == PETRA_FORMAT_FP32)
+      memcpy(bytes + i * (int64_t)sizeof single, &single, sizeof single);
+    else
+      memcpy(bytes + i * (int64_t)sizeof half, &half, sizeof half);
+  }
+}
+
+void petra_quantise_sample(petra_format format, const petra_draws *draws, int64_t sample, const double *x,
+                           int64_t count, uint8_t *bytes, const uint8_t *end) {
+  const int bits = petra_element_code_bits(format);
+  const float scale = scale_of(x, count);
+  uint32_t waiting = 0; /* codes that are not written yet, the oldest in the lowest bits */
+  int held = 0;         /* of these bits */
+  petra_rng stream;
   if (bits == 0) {
-    const uint16_t code = (uint16_t)petra_element_half_of(q->format, x);
-    memcpy(q->bytes, &code, sizeof code);
-    q->bytes += sizeof code;
+    write_numbers(format, x, count, bytes);
     return;
   }
-  const uint32_t draw = petra_format_is_random(q->format) ? petra_rng_u32(&q->draws) : 0;
-  q->bits |= petra_element_code(q->format, x, q->step, draw) << q->count;
-  for (q->count += bits; q->count >= 8; q->count -= 8, q->bits >>= 8)
-    *q->bytes++ = (uint8_t)q->bits;
-}
-
-void petra_quantiser_end(petra_quantiser *q, const uint8_t *end) {
-  if (q->count > 0)
-    *q->bytes++ = (uint8_t)q->bits;
-  while (q->bytes < end)
-    *q->bytes++ = 0;
-}
-
-void petra_dequantiser_begin(petra_dequantiser *d, petra_format format, const uint8_t *bytes) {
-  *d = (petra_dequantiser){.format = format, .bytes = bytes};
-  if (petra_format_code_bits(format) > 0) {
-    float scale;
-    memcpy(&scale, bytes, sizeof scale);
-    d->step = petra_element_level_step(format, scale);
-    d->bytes += sizeof scale;
+  if (petra_format_is_random(format))
+    petra_draws_begin(draws, sample, &stream);
+  memcpy(bytes, &scale, sizeof scale);
+  bytes += sizeof scale;
+  for (int64_t i = 0; i < count; i++) {
+    const uint32_t draw = petra_format_is_random(format) ? petra_rng_u32(&stream) : 0;
+    waiting |= petra_element_code(format, x[i], petra_element_level_step(format, scale), draw) << held;
+    for (held += bits; held >= 8; held -= 8, waiting >>= 8)
+      *bytes++ = (uint8_t)waiting;
   }
+  if (held > 0)
+    *bytes++ = (uint8_t)waiting;
+  memset(bytes, 0, (size_t)(end - bytes));
 }
 
-double petra_dequantiser_next(petra_dequantiser *d) {
-  const int bits = petra_element_code_bits(d->format);
-  if (d->format == PETRA_FORMAT_FP32) {
-    float single;
-    memcpy(&single, d->bytes, sizeof single);
-    d->bytes += sizeof single;
+static double read_number(petra_format format, const uint8_t *bytes, int64_t i) {
+  float single;
+  uint16_t half;
+  if (format == PETRA_FORMAT_FP32) {
+    memcpy(&single, bytes + i * (int64_t)sizeof single, sizeof single);
     return single;
   }
-  if (bits == 0) {
-    uint16_t code;
-    memcpy(&code, d->bytes, sizeof code);
-    d->bytes += sizeof code;
-    return petra_element_half_value(d->format, code);
+  memcpy(&half, bytes + i * (int64_t)sizeof half, sizeof half);
+  return petra_element_half_value(format, half);
+}
+
+void petra_dequantise_sample(petra_format format, const uint8_t *bytes, int64_t count, double *x) {
+  const int bits = petra_element_code_bits(format);
+  float scale;
+  for (int64_t i = 0; i < count && bits == 0; i++)
+    x[i] = read_number(format, bytes, i);
+  if (bits == 0)
+    return;
+  memcpy(&scale, bytes, sizeof scale);
+  for (int64_t i = 0; i < count; i++) {
+    const uint8_t *codes = bytes + sizeof scale + i * bits / 8;
+    const int shift = (int)(i * bits % 8);
+    const uint32_t pair = codes[0] | (shift + bits > 8 ? (uint32_t)codes[1] << 8 : 0u);
+    x[i] =
+        petra_element_code_value(format, pair >> shift & ((1u << bits) - 1), petra_element_level_step(format, scale));
   }
-  if (d->count < bits) {
-    d->bits |= (uint32_t)*d->bytes++ << d->count;
-    d->count += 8;
-  }
-  const uint32_t code = d->bits & ((1u << bits) - 1);
-  d->bits >>= bits;
-  d->count -= bits;
-  return petra_element_code_value(d->format, code, d->step);
 }

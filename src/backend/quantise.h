@@ -11,8 +11,7 @@
  * is s / L. The code of x is q + L, with q = x / step rounded to an integer, at most L on each side: to nearest even
  * (int8), or to one of its two neighbours, of which the farther from 0 has the probability of the distance to the nearer
  * (qsgd). x is read as q step. A sample with a NaN or an infinity is read as NaNs. All of this is computed in double and
- * rounded once.
- * / */
+ * rounded once. */
 #pragma once
 
 #include "backend/tensor.h"
@@ -40,36 +39,13 @@ bool petra_format_is_random(petra_format format);
 /* Returns the bytes of a quantised sample of `elements` elements; not for NATIVE. */
 int64_t petra_quantised_bytes(petra_format format, int64_t elements);
 
-/* Writes one sample. If the format has codes, every element goes to petra_quantiser_see first; then every element goes
- * to petra_quantiser_put, in the logical order. */
-typedef struct petra_quantiser {
-  petra_format format;
-  double scale; /* the largest |x| so far; NaN after a NaN or an infinity */
-  double step;  /* between two levels */
-  uint8_t *bytes;
-  petra_rng draws;
-  uint32_t bits; /* codes that are not written yet, the oldest in the lowest bits */
-  int count;     /* of these bits */
-} petra_quantiser;
+/* Begins the random words of a sample; `sample` is its number within the tensor. */
+void petra_draws_begin(const petra_draws *draws, int64_t sample, petra_rng *out);
 
-/* Begins a sample; `sample` is its number within the tensor. */
-void petra_quantiser_begin(petra_quantiser *quantiser, petra_format format, const petra_draws *draws, int64_t sample,
-                           uint8_t *bytes);
-void petra_quantiser_see(petra_quantiser *quantiser, double x);
-/* After the last `see`. */
-void petra_quantiser_set_scale(petra_quantiser *quantiser);
-void petra_quantiser_put(petra_quantiser *quantiser, double x);
-/* After the last `put`; `end` is where the sample's bytes end. */
-void petra_quantiser_end(petra_quantiser *quantiser, const uint8_t *end);
+/* Writes one sample of `count` elements, in the logical order, as the bytes up to `end`. `draws`: as above, for random
+ * formats. */
+void petra_quantise_sample(petra_format format, const petra_draws *draws, int64_t sample, const double *x,
+                           int64_t count, uint8_t *bytes, const uint8_t *end);
 
-/* Reads the elements of one sample, in the logical order. */
-typedef struct petra_dequantiser {
-  petra_format format;
-  double step;
-  const uint8_t *bytes;
-  uint32_t bits;
-  int count;
-} petra_dequantiser;
-
-void petra_dequantiser_begin(petra_dequantiser *dequantiser, petra_format format, const uint8_t *bytes);
-double petra_dequantiser_next(petra_dequantiser *dequantiser);
+/* Reads it. */
+void petra_dequantise_sample(petra_format format, const uint8_t *bytes, int64_t count, double *x);

@@ -29,8 +29,9 @@ static void write_codes(const petra_tensor *x, int64_t n, petra_format format, c
                         uint8_t *bytes, const uint8_t *end) {
   const int64_t count = sample_elements(x);
   const int bits = petra_element_code_bits(format), levels = petra_element_levels(format);
-  petra_quantiser stream;
-  petra_quantiser_begin(&stream, format, draws, n, bytes);
+  petra_rng stream;
+  if (petra_format_is_random(format))
+    petra_draws_begin(draws, n, &stream);
   for (int64_t i = 0; i < count; i += PIECE) {
     const int64_t piece = cpu_minimum(PIECE, count - i), groups = (piece + CPU_CODES - 1) / CPU_CODES;
     float values[PIECE];
@@ -38,7 +39,7 @@ static void write_codes(const petra_tensor *x, int64_t n, petra_format format, c
     uint8_t codes[PIECE] = {0}, packed[PIECE];
     cpu_read_sample(x, n, i, piece, values);
     if (petra_format_is_random(format))
-      cpu_kernel_draws(&stream.draws, (uint32_t)(i / 4), (piece + 3) / 4, words);
+      cpu_kernel_draws(&stream, (uint32_t)(i / 4), (piece + 3) / 4, words);
     if (step > 0)
       cpu_kernel_codes(values, step, levels, petra_format_is_random(format) ? words : NULL, codes, piece);
     else
