@@ -69,31 +69,27 @@ INLINE void keep_where(const lanes_u32 *mask, const lanes_f32 *x, lanes_f32 *out
 }
 
 INLINE void to_bf16(const float *x, uint16_t *y, int64_t count) {
-  for (int64_t i = 0; i < count; i += LANES) {
-    lanes_f32 a;
-    const int lanes = count - i < LANES ? (int)(count - i) : LANES;
-    if (lanes == LANES) {
-      load_f32(x + i, LANES, &a);
-      store_u16(y + i, LANES, &a);
-    } else {
-      load_f32(x + i, lanes, &a);
-      store_u16(y + i, lanes, &a);
-    }
+  const int64_t whole = count / LANES * LANES;
+  const int rest = (int)(count - whole);
+  lanes_f32 a;
+  for (int64_t i = 0; i < whole; i += LANES) {
+    load_f32(x + i, LANES, &a);
+    store_u16(y + i, LANES, &a);
   }
+  load_f32(x + whole, rest, &a);
+  store_u16(y + whole, rest, &a);
 }
 
 INLINE void from_bf16(const uint16_t *x, float *y, int64_t count) {
-  for (int64_t i = 0; i < count; i += LANES) {
-    lanes_f32 a;
-    const int lanes = count - i < LANES ? (int)(count - i) : LANES;
-    if (lanes == LANES) {
-      load_u16(x + i, LANES, &a);
-      store(true, y, i, LANES, &a);
-    } else {
-      load_u16(x + i, lanes, &a);
-      store(true, y, i, lanes, &a);
-    }
+  const int64_t whole = count / LANES * LANES;
+  const int rest = (int)(count - whole);
+  lanes_f32 a;
+  for (int64_t i = 0; i < whole; i += LANES) {
+    load_u16(x + i, LANES, &a);
+    store(true, y, i, LANES, &a);
   }
+  load_u16(x + whole, rest, &a);
+  store(true, y, whole, rest, &a);
 }
 
 INLINE void widen_rows(const uint16_t *x, int64_t step_x, int64_t rows, int64_t count, float *y, int64_t step_y) {

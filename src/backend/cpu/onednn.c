@@ -236,9 +236,10 @@ petra_status cpu_onednn_product(const cpu_product *p) {
 
 /* --- making a primitive --- */
 
-/* Describes x, w and y to oneDNN, in the order of the operation's arguments. */
+/* Describes x, w, y and the bias to oneDNN. A local one is forgotten at the end of its block. */
 typedef struct described {
   onednn_description x, w, y, b;
+  dnnl_primitive_attr_t attributes; /* NULL: none */
 } described;
 
 static void forget(described *d) {
@@ -246,7 +247,10 @@ static void forget(described *d) {
   onednn_forget(d->w);
   onednn_forget(d->y);
   onednn_forget(d->b);
+  if (d->attributes)
+    dnnl_primitive_attr_destroy(d->attributes);
 }
+#define FORGOTTEN __attribute__((cleanup(forget)))
 
 static dnnl_status_t describe(const cpu_onednn_memory *m, bool any, bool narrow, onednn_description *out) {
   static const dnnl_format_tag_t tags[] = {[CPU_ONEDNN_NCHW] = dnnl_nchw,
@@ -284,31 +288,19 @@ static dnnl_status_t make_attributes(cpu_onednn *c, bool adds, dnnl_primitive_at
   return status;
 }
 
-/* After a failure *attributes and `d` hold what was made. */
-static dnnl_status_t describe_in(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_pass pass,
-                                 dnnl_primitive_desc_t hint, described *d, dnnl_primitive_attr_t *attributes,
-                                 dnnl_primitive_desc_t *out) {
-  const bool linear = shape->w.layout == CPU_ONEDNN_ROWS, forward = pass == CPU_FORWARD;
-  const bool narrow = shape->x.narrow || shape->y.narrow;
-  TRY(describe(&shape->x, false, forward ? narrow : shape->x.narrow, &d->x));
-  TRY(describe(&shape->w, true, narrow && pass != CPU_BACKWARD_WEIGHTS, &d->w));
-  TRY(describe(&shape->y, false, shape->y.narrow, &d->y));
-  if (shape->biased)
-    TRY(onednn_describe(1, (const dnnl_dims_t){shape->y.extent[1]}, dnnl_f32, dnnl_a, &d->b));
-  TRY(make_attributes(c, shape->adds, attributes));
-  const onednn_made_of of = {pass, linear, shape->stride, shape->pad, d->x, d->w, d->y, d->b, hint};
-  return onednn_describe_primitive(c->engine, *attributes, &of, out);
-}
-
 static dnnl_status_t describe_pass(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_pass pass,
                                    dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out) {
-  described d = {0};
-  dnnl_primitive_attr_t attributes = NULL;
-  dnnl_status_t status = describe_in(c, shape, pass, hint, &d, &attributes, out);
-  if (attributes)
-    dnnl_primitive_attr_destroy(attributes);
-  forget(&d);
-  return status;
+  const bool linear = shape->w.layout == CPU_ONEDNN_ROWS, forward = pass == CPU_FORWARD;
+  const bool narrow = shape->x.narrow || shape->y.narrow;
+  FORGOTTEN described d = {0};
+  TRY(describe(&shape->x, false, forward ? narrow : shape->x.narrow, &d.x));
+  TRY(describe(&shape->w, true, narrow && pass != CPU_BACKWARD_WEIGHTS, &d.w));
+  TRY(describe(&shape->y, false, shape->y.narrow, &d.y));
+  if (shape->biased)
+    TRY(onednn_describe(1, (const dnnl_dims_t){shape->y.extent[1]}, dnnl_f32, dnnl_a, &d.b));
+  TRY(make_attributes(c, shape->adds, &d.attributes));
+  const onednn_made_of of = {pass, linear, shape->stride, shape->pad, d.x, d.w, d.y, d.b, hint};
+  return onednn_describe_primitive(c->engine, d.attributes, &of, out);
 }
 
 /* The description of a backward pass is made with the description of a forward pass. */
@@ -375,31 +367,25 @@ static dnnl_status_t make_reorder(cpu_onednn *c, onednn_description stored, oned
   return make_memory(c, wanted, W, p);
 }
 
-/* After a failure `p` and `d` hold what was made. `d`: as the tensors are stored. */
-static dnnl_status_t make_of(cpu_onednn *c, const cpu_onednn_shape *shape, described *d, cpu_primitive *p) {
+/* After a failure `p` holds what was made. */
+static dnnl_status_t make(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_primitive *p) {
+  FORGOTTEN described stored = {0};
   p->pass = shape->pass;
-  TRY(describe(&shape->x, false, shape->x.narrow, &d->x));
-  TRY(describe(&shape->y, false, shape->y.narrow, &d->y));
-  TRY(describe(&shape->w, false, false, &d->w));
+  TRY(describe(&shape->x, false, shape->x.narrow, &stored.x));
+  TRY(describe(&shape->y, false, shape->y.narrow, &stored.y));
+  TRY(describe(&shape->w, false, false, &stored.w));
   TRY(make_description(c, shape, &p->description));
   TRY(dnnl_primitive_create(&p->primitive, p->description));
-  TRY(make_memory(c, d->x, X, p));
-  TRY(make_memory(c, d->y, Y, p));
-  TRY(make_memory(c, d->w, STORED_W, p));
+  TRY(make_memory(c, stored.x, X, p));
+  TRY(make_memory(c, stored.y, Y, p));
+  TRY(make_memory(c, stored.w, STORED_W, p));
   if (shape->biased) {
-    TRY(onednn_describe(1, (const dnnl_dims_t){shape->y.extent[1]}, dnnl_f32, dnnl_a, &d->b));
-    TRY(make_memory(c, d->b, BIAS, p));
+    TRY(onednn_describe(1, (const dnnl_dims_t){shape->y.extent[1]}, dnnl_f32, dnnl_a, &stored.b));
+    TRY(make_memory(c, stored.b, BIAS, p));
   }
   TRY(make_memory(c, dnnl_primitive_desc_query_md(p->description, dnnl_query_scratchpad_md, 0), SCRATCHPAD, p));
   onednn_description wanted = wanted_by(p);
-  return dnnl_memory_desc_equal(d->w, wanted) ? dnnl_success : make_reorder(c, d->w, wanted, p);
-}
-
-static dnnl_status_t make(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_primitive *p) {
-  described d = {0};
-  dnnl_status_t status = make_of(c, shape, &d, p);
-  forget(&d);
-  return status;
+  return dnnl_memory_desc_equal(stored.w, wanted) ? dnnl_success : make_reorder(c, stored.w, wanted, p);
 }
 
 petra_status cpu_primitive_create(cpu_onednn *library, const cpu_onednn_shape *shape, const char *what,
