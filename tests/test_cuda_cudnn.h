@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cuda/cuda_libraries.h"
+#include "cuda_conv_text.h"
 #include "cuda_host/cudnn_control.h"
 
 #include "harness.h"

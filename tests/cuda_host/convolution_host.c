@@ -91,15 +91,6 @@ size_t cuda_conv_workspace(const cuda_conv *conv) {
   return conv->workspace;
 }
 
-int cuda_conv_conversions(const cuda_conv *conv) {
-  (void)conv;
-  return 0;
-}
-
-void cuda_conv_describe(const cuda_conv *conv, char *text, size_t size) {
-  snprintf(text, size, "host loops, %zu bytes workspace", conv->workspace);
-}
-
 void cuda_cudnn_describe(char *text, size_t size) {
   snprintf(text, size, "host convolutions");
 }

@@ -292,21 +292,14 @@ enum { CUDA_VALUES_BYTES = 1 << 18 }; /* room for the values of a segment: label
 petra_status cuda_transfer_create(cuda_transfer **out);
 void cuda_transfer_destroy(cuda_transfer *transfer);
 
-/* Gets memory for an upload of `bytes` bytes: the caller fills *pinned, calls cuda_send_upload, and then describes the
- * command that reads *device. */
-petra_status cuda_begin_upload(cuda_backend *cuda, size_t bytes, void **pinned, void **device);
-petra_status cuda_send_upload(cuda_backend *cuda, size_t bytes);
-
 /* Gets where the segment's launches will find this value on the device. */
 petra_status cuda_value(cuda_backend *cuda, const void *value, size_t bytes, const void **device);
 
 /* Called at the start of every segment, on its lane: transfers what the segment needs. */
 petra_status cuda_transfer_before(cuda_backend *cuda);
 
-/* cuda_result gets device memory of the lane for a result of at most 64 bytes, valid until the next result;
- * cuda_receive gets device memory for `bytes` bytes that will be downloaded. */
+/* Gets device memory of the lane for a result of at most 64 bytes, valid until the next result. */
 petra_status cuda_result(cuda_backend *cuda, void **device);
-petra_status cuda_receive(cuda_backend *cuda, size_t bytes, void **device);
 
 /* Gets device memory of the lane for a result of 64 bytes that is downloaded after the segment and waited for later.
  * Once the command that writes it has been added, cuda_late_ticket returns a ticket for cuda_collect_result, which is

@@ -88,16 +88,6 @@ petra_status cuda_convs_find(cuda_convs *convs, const cuda_conv_shape *shape, co
 
 size_t cuda_conv_workspace(const cuda_conv *conv);
 
-/* Returns how many conversion kernels of our own a run launches before and after cuDNN's: 0 to 2. */
-int cuda_conv_conversions(const cuda_conv *conv);
-
-/* For tests: queries cuDNN again for the notes of the convolution's engine. */
-petra_status cuda_conv_notes(const cuda_conv *conv, unsigned *notes);
-
-/* Describes the convolution for tables and tests: "engine 33, 4.2 MiB workspace, tensor cores, rounded before, widened
- * after". */
-void cuda_conv_describe(const cuda_conv *conv, char *text, size_t size);
-
 /* Runs the convolution on the lane, including conversions. The workspace is the lane's scratch, of at least
  * cuda_conv_workspace bytes. x, w, y as in the shape, each aligned to 16 bytes; the kind decides which is the output.
  * Waits for nothing, allocates no device memory, and may be captured into a CUDA graph. *ran: set to false, without a

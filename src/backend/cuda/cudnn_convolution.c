@@ -330,27 +330,6 @@ size_t cuda_conv_workspace(const cuda_conv *conv) {
   return conv->rounded + conv->narrow + conv->workspace;
 }
 
-int cuda_conv_conversions(const cuda_conv *conv) {
-  return (conv->rounded > 0) + (conv->narrow > 0);
-}
-
-petra_status cuda_conv_notes(const cuda_conv *conv, unsigned *notes) {
-  int64_t engine = -1;
-  bool compiled = false;
-  int status = cuda_config_notes(conv->config, &engine, notes, &compiled);
-  return status == CUDNN_STATUS_SUCCESS ? PETRA_OK : cuda_cudnn_error(&conv->shape, "asking an engine's notes", status);
-}
-
-void cuda_conv_describe(const cuda_conv *conv, char *text, size_t size) {
-  static const char *const found[] = {"", ", by heuristics B", ", as a fallback"};
-  snprintf(text, size, "engine %lld, %.1f MiB workspace%s%s%s%s%s%s", (long long)conv->engine,
-           (double)cuda_conv_workspace(conv) / (1 << 20),
-           (conv->notes & CUDA_ENGINE_NOTE_TENSOR_CORES) != 0 ? ", tensor cores" : "",
-           (conv->notes & CUDA_ENGINE_NOTE_NONDETERMINISTIC) != 0 ? ", not deterministic" : "",
-           conv->compiled ? ", compiled" : "", found[conv->position.mode], conv->rounded > 0 ? ", rounded before" : "",
-           conv->narrow > 0 ? ", widened after" : "");
-}
-
 /* --- runs --- */
 
 typedef struct arrays {
