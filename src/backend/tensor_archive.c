@@ -55,18 +55,13 @@ petra_status petra_tensor_archive_content(petra_tensor_archive *tensors, const c
                                           int rank, const int32_t *shape) {
   const bool reading = tensors->archive->reading;
   const petra_host_type type = host_type(tensors, tensor->kind);
-  void *host;
-  petra_status status = PETRA_OK;
+  PETRA_FREED void *host = NULL;
   PETRA_TRY(
       petra_allocate_raw(&host, type == PETRA_HOST_U8 ? tensor->bytes : (size_t)tensor->elements * sizeof(double), 1));
   if (!reading)
-    PETRA_TRY_GOTO(status, petra_op_download(tensors->backend, tensor, host, type), done);
-  PETRA_TRY_GOTO(status, host_values(tensors, name, tensor, rank, shape, host), done);
-  if (reading)
-    status = petra_op_upload(tensors->backend, tensor, host, type);
-done:
-  petra_free(host);
-  return status;
+    PETRA_TRY(petra_op_download(tensors->backend, tensor, host, type));
+  PETRA_TRY(host_values(tensors, name, tensor, rank, shape, host));
+  return reading ? petra_op_upload(tensors->backend, tensor, host, type) : PETRA_OK;
 }
 
 static int64_t account_index(const petra_tensor_archive *tensors, const petra_account *account) {
@@ -165,8 +160,8 @@ static int64_t find(const petra_tensor_archive *tensors, const petra_tensor *ten
 petra_status petra_tensor_archive_references(petra_tensor_archive *tensors, const char *name,
                                              petra_tensor **const *references, int count) {
   petra_archive *archive = tensors->archive;
-  int64_t *index, known = tensors->count - tensors->first;
-  petra_status status = PETRA_OK;
+  PETRA_FREED int64_t *index = NULL;
+  int64_t known = tensors->count - tensors->first;
   PETRA_TRY(petra_allocate(&index, (size_t)count, sizeof *index));
   for (int i = 0; i < count && !archive->reading; i++) { /* -1: none; new ones come in order */
     index[i] = *references[i] ? find(tensors, *references[i]) : -1;
@@ -176,22 +171,18 @@ petra_status petra_tensor_archive_references(petra_tensor_archive *tensors, cons
     if (*references[i] && index[i] < 0)
       index[i] = known++;
   }
-  PETRA_TRY_GOTO(status, petra_archive_integers(archive, name, index, count), done);
+  PETRA_TRY(petra_archive_integers(archive, name, index, count));
   for (int i = 0; i < count; i++) {
     char item[80];
-    if (index[i] < -1 || index[i] > tensors->count - tensors->first) {
-      status = petra_archive_refuse(archive, name, "refers to a tensor that is missing");
-      goto done;
-    }
+    if (index[i] < -1 || index[i] > tensors->count - tensors->first)
+      return petra_archive_refuse(archive, name, "refers to a tensor that is missing");
     snprintf(item, sizeof item, "%s.%d", name, i);
     if (index[i] == tensors->count - tensors->first)
-      PETRA_TRY_GOTO(status, archive_tensor(tensors, item, references[i]), done);
+      PETRA_TRY(archive_tensor(tensors, item, references[i]));
     else if (index[i] >= 0 && archive->reading)
       *references[i] = petra_tensor_retain(tensors->known[tensors->first + index[i]].tensor);
   }
-done:
-  petra_free(index);
-  return status;
+  return PETRA_OK;
 }
 
 petra_tensor_form petra_tensor_form_of(const petra_tensor *tensor) {

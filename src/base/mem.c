@@ -86,6 +86,12 @@ void petra_free_list(void *const *memory, size_t count) {
     petra_free(memory[i]);
 }
 
+void petra_free_at(void *address) {
+  void *memory;
+  memcpy(&memory, address, sizeof memory);
+  petra_free(memory);
+}
+
 petra_status petra_array_reserve(void *array, int64_t *capacity, int64_t need, size_t size) {
   void *old, *larger;
   int64_t doubled = *capacity > INT64_MAX / 2 ? INT64_MAX : 2 * *capacity;

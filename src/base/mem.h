@@ -40,6 +40,11 @@ void petra_free(void *memory);
   petra_free_list((void *const[]){__VA_ARGS__}, sizeof((void *const[]){__VA_ARGS__}) / sizeof(void *))
 void petra_free_list(void *const *memory, size_t count);
 
+/* Declares a local pointer whose memory is freed at the end of its block, also after PETRA_TRY. `address` is the address
+ * of any object pointer, which may be NULL. */
+void petra_free_at(void *address);
+#define PETRA_FREED __attribute__((cleanup(petra_free_at)))
+
 /* For tests: calls `hook` before every allocation, which fails if the hook returns true. NULL removes the hook. */
 typedef bool (*petra_mem_hook)(void *context, size_t bytes);
 void petra_mem_set_hook(petra_mem_hook hook, void *context);

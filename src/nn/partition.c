@@ -75,11 +75,10 @@ static choice best_last(const int64_t *sum, const choice *before, int low, int b
 
 petra_status petra_balanced_cut(const int64_t *costs, int count, int parts, int *first) {
   const int width = count + 1;
-  int64_t *sum = NULL; /* sums over the first b items */
-  choice *best = NULL; /* [j][b] */
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_allocate(&sum, (size_t)width, sizeof *sum), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&best, (size_t)(parts + 1) * (size_t)width, sizeof *best), done);
+  PETRA_FREED int64_t *sum = NULL; /* sums over the first b items */
+  PETRA_FREED choice *best = NULL; /* [j][b] */
+  PETRA_TRY(petra_allocate(&sum, (size_t)width, sizeof *sum));
+  PETRA_TRY(petra_allocate(&best, (size_t)(parts + 1) * (size_t)width, sizeof *best));
   for (int b = 0; b < count; b++)
     sum[b + 1] = sum[b] + costs[b];
   for (int b = 1; b <= count; b++)
@@ -90,17 +89,14 @@ petra_status petra_balanced_cut(const int64_t *costs, int count, int parts, int 
   first[parts] = count;
   for (int j = parts; j > 0; j--)
     first[j - 1] = best[(size_t)j * (size_t)width + (size_t)first[j]].cut;
-done:
-  petra_free(sum);
-  petra_free(best);
-  return status;
+  return PETRA_OK;
 }
 
 petra_status petra_partition_balance(petra_partition *partition, const petra_config *config, const petra_model *model,
                                      const int64_t *costs) {
   const int blocks = model->block_count;
   const int64_t stages = config->stages.count;
-  int64_t *flops;
+  PETRA_FREED int64_t *flops = NULL;
   if (stages < 1)
     return petra_config_fail(config, "stages.count",
                              "stages.partition: balanced needs the number of stages; expected 1 to %d", blocks);
@@ -114,9 +110,7 @@ petra_status petra_partition_balance(petra_partition *partition, const petra_con
   PETRA_TRY(petra_allocate(&flops, (size_t)blocks, sizeof *flops));
   for (int b = 0; b < blocks; b++)
     flops[b] = petra_block_work(&model->blocks[b], NULL);
-  petra_status status = petra_balanced_cut(flops, blocks, (int)stages, partition->first);
-  petra_free(flops);
-  return status;
+  return petra_balanced_cut(flops, blocks, (int)stages, partition->first);
 }
 
 petra_status petra_partition_init(petra_partition *partition, const petra_config *config, const petra_model *model) {

@@ -360,7 +360,8 @@ static petra_status try_mode(const cuda_engine_wanted *wanted, cuda_engine_kind 
       {CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &conv->graph.graph},
       {CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &modes[mode]},
       {CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &wanted->deviceprop}};
-  void *heuristics = NULL, **configs = NULL;
+  void *heuristics = NULL;
+  PETRA_FREED void **configs = NULL;
   int64_t count = 0, filled = 0;
   const int reported = wanted->deviceprop != NULL ? 3 : 2; /* otherwise the graph's handle decides */
   int status = cuda_descriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, attributes, reported, &heuristics);
@@ -381,7 +382,6 @@ static petra_status try_mode(const cuda_engine_wanted *wanted, cuda_engine_kind 
     }
   for (int64_t i = 0; configs != NULL && i < count; i++)
     cuda_descriptor_drop(&configs[i]);
-  petra_free(configs);
   cuda_descriptor_drop(&heuristics);
   return result;
 }

@@ -448,13 +448,11 @@ static petra_status folder_of(const char *path, char **out) {
 
 /* Before hours of work: a file that is not there has to be possible. */
 static petra_status check_folder(const char *path) {
-  char *folder;
+  PETRA_FREED char *folder = NULL;
   PETRA_TRY(folder_of(path, &folder));
-  petra_status status = access(folder, W_OK | X_OK) == 0
-                            ? PETRA_OK
-                            : petra_fail(PETRA_IO, "device.plans: %s: cannot be written: %s", path, strerror(errno));
-  petra_free(folder);
-  return status;
+  if (access(folder, W_OK | X_OK) == 0)
+    return PETRA_OK;
+  return petra_fail(PETRA_IO, "device.plans: %s: cannot be written: %s", path, strerror(errno));
 }
 
 static petra_status read_file(cuda_engine_table *table, bool merge) {
@@ -506,31 +504,26 @@ static petra_status print_all(const void *context, FILE *out) {
 
 /* Several processes may write at the same time: each writes a file with another name and renames it. */
 static petra_status write_text(const char *path, const char *text, size_t size) {
-  char *folder, *temporary;
+  PETRA_FREED char *folder = NULL, *temporary = NULL;
   PETRA_TRY(folder_of(path, &folder));
   const char *slash = strrchr(path, '/');
   const size_t room = strlen(folder) + strlen(path) + 32;
-  petra_status status = petra_allocate(&temporary, room, 1);
-  if (status == PETRA_OK) {
-    snprintf(temporary, room, "%s.%s.%ld.tmp", slash ? folder : "", slash ? slash + 1 : path, (long)getpid());
-    const int failure = replace(path, temporary, text, size);
-    if (failure != 0)
-      status = petra_fail(PETRA_IO, "device.plans: %s: cannot write the measurements: %s", path, strerror(failure));
-    petra_free(temporary);
-  }
-  petra_free(folder);
-  return status;
+  PETRA_TRY(petra_allocate(&temporary, room, 1));
+  snprintf(temporary, room, "%s.%s.%ld.tmp", slash ? folder : "", slash ? slash + 1 : path, (long)getpid());
+  const int failure = replace(path, temporary, text, size);
+  if (failure == 0)
+    return PETRA_OK;
+  return petra_fail(PETRA_IO, "device.plans: %s: cannot write the measurements: %s", path, strerror(failure));
 }
 
 petra_status cuda_engine_table_write(cuda_engine_table *table) {
-  char *text;
+  PETRA_FREED char *text = NULL;
   size_t size;
   if (!table->changed)
     return PETRA_OK;
   PETRA_TRY(read_file(table, true));
   PETRA_TRY(petra_text_print(print_all, table, "the choices of plans", &text, &size));
-  petra_status status = write_text(table->path, text, size);
-  petra_free(text);
-  table->changed = status != PETRA_OK;
-  return status;
+  PETRA_TRY(write_text(table->path, text, size));
+  table->changed = false;
+  return PETRA_OK;
 }
