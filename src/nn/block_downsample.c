@@ -10,7 +10,7 @@ static petra_status shortcut(const petra_pass *pass, int unit, petra_tensor *x, 
 
 static petra_status shortcut_backward(const petra_pass *pass, int unit, const petra_tensor *dy,
                                       petra_tensor *const *gradients, const petra_tensor *addend, petra_tensor **dx) {
-  return petra_unit_backward(pass, unit, false, dy, gradients, PETRA_UNIT_STREAM, addend, dx);
+  return petra_unit_backward(pass, unit, false, dy, NULL, gradients, PETRA_UNIT_STREAM, addend, dx);
 }
 
 /* *y = addend + F(x). If y is NULL, only the graph is filled. */

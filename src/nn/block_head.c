@@ -81,7 +81,7 @@ static petra_status pool_backward(const petra_pass *pass, int i, const petra_ten
   PETRA_TRY(petra_pass_stream(pass, dfeatures->shape[0], &shape, &dy));
   PETRA_TRY(petra_op_average_pool_backward(pass->compute->backend, dfeatures, i * shape.channels, dy));
   if (block->unit_count > 0)
-    return petra_unit_backward(pass, i, true, dy, gradients, PETRA_UNIT_STREAM, NULL, dx);
+    return petra_unit_backward(pass, i, true, dy, NULL, gradients, PETRA_UNIT_STREAM, NULL, dx);
   *dx = petra_tensor_retain(dy);
   return PETRA_OK;
 }

@@ -30,8 +30,8 @@ static petra_status backward(const petra_pass *pass, const petra_streams *dout, 
   PETRA_TRY(petra_compute_like(pass->compute, y, PETRA_MEMORY_WORKSPACE, &dsum));
   PETRA_TRY(petra_op_relu_backward(backend, y, dout->tensor[0], dsum));
   if (pass->block->shortcut2 >= 0)
-    PETRA_TRY(
-        petra_unit_backward(pass, pass->block->shortcut2, false, dsum, gradients, PETRA_UNIT_STREAM, NULL, &through));
+    PETRA_TRY(petra_unit_backward(pass, pass->block->shortcut2, false, dsum, NULL, gradients, PETRA_UNIT_STREAM, NULL,
+                                  &through));
   return petra_path_backward(pass, dsum, false, NULL, gradients, through ? through : dsum, dx);
 }
 

@@ -61,7 +61,7 @@ static petra_status backward(const petra_pass *pass, const petra_streams *dout, 
   petra_backend *backend = pass->compute->backend;
   petra_block_graph *graph = pass->graph;
   if (is_divided(pass))
-    return petra_unit_backward_streams(pass, 0, dout, gradients);
+    return petra_unit_backward(pass, 0, true, dy, dout->tensor[1], gradients, PETRA_UNIT_STREAM, NULL, NULL);
   if (pass->block->streams_out == 2) {
     PETRA_TRY(new_whole(pass, dy->shape[0], &whole));
     PETRA_TRY(petra_op_concat(backend, dy, dout->tensor[1], whole));
@@ -73,7 +73,7 @@ static petra_status backward(const petra_pass *pass, const petra_streams *dout, 
     PETRA_TRY(petra_op_max_pool_backward(backend, &pass->block->pool, dy, graph->own[POOL_MASK], dunit));
     dy = dunit;
   }
-  return petra_unit_backward(pass, 0, true, dy, gradients, PETRA_UNIT_STREAM, NULL, NULL);
+  return petra_unit_backward(pass, 0, true, dy, NULL, gradients, PETRA_UNIT_STREAM, NULL, NULL);
 }
 
 static void add_kernels(const petra_block *block, petra_kernel_list *kernels) {

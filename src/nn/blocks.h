@@ -47,18 +47,14 @@ petra_status petra_pass_unit_streams(const petra_pass *pass, int index, petra_te
 petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join join, const petra_tensor *addend,
                              petra_tensor **first, petra_tensor **y);
 
-/* Backward of unit `index` from dy, the gradient of unit(x). dx NULL: not wanted; `input`: the output for which x was
- * computed (streams: a stream); `addend` (NULL: none) is added to a stream's dx. If `relu` is false, the ReLU is left
- * out (the caller has done its backward). With graph->defer the filter's gradient is omitted, and `dconv` of the unit's
- * graph is set for petra_block_weight_gradients. */
+/* Backward of unit `index` from dy, the gradient of unit(x); if petra_pass_unit_streams made two streams, dy and
+ * dsecond are their gradients, else dsecond is NULL. dx NULL: not wanted; `input`: the output for which x was computed
+ * (streams: a stream); `addend` (NULL: none) is added to a stream's dx. If `relu` is false, the ReLU is left out (the
+ * caller has done its backward). With graph->defer the filter's gradient is omitted, and `dconv` of the unit's graph is
+ * set for petra_block_weight_gradients. */
 petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, const petra_tensor *dy,
-                                 petra_tensor *const *gradients, petra_unit_output input, const petra_tensor *addend,
-                                 petra_tensor **dx);
-
-/* The same with the ReLU of the unit, if the backend divides streams: from the gradients of the two streams that
- * petra_pass_unit_streams made; no dx. */
-petra_status petra_unit_backward_streams(const petra_pass *pass, int index, const petra_streams *dy,
-                                         petra_tensor *const *gradients);
+                                 const petra_tensor *dsecond, petra_tensor *const *gradients, petra_unit_output input,
+                                 const petra_tensor *addend, petra_tensor **dx);
 
 /* Backward through F: dy is the gradient of F's output (after its last ReLU unless last_relu is false). dfirst (NULL:
  * none) is added to the gradient of unit 0's output, addend (NULL: none) to dx. */
@@ -95,10 +91,6 @@ petra_status petra_layer_map_backward(const petra_pass *pass, int layer, petra_t
  * shift. */
 petra_status petra_layer_normalise_backward(const petra_pass *pass, int layer, petra_tensor *dn,
                                             petra_tensor *const *gradients);
-
-/* Computes the gradients of weight and bias that a backward omitted. */
-petra_status petra_layer_gradients(const petra_compute *compute, const petra_block *block, int layer,
-                                   petra_block_graph *graph, petra_tensor *const *gradients);
 
 /* Returns the number of parameters of the layer's norm: scale and shift, scale alone (RMS norm), or none. */
 int petra_layer_norm_parameters(const petra_layer *layer);

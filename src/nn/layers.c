@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layers: linear maps of rows of features, some with a layer norm or an RMS norm before them. */
+/* Layers: linear maps of rows of features, some with a layer norm or an RMS norm before them; and the gradients of
+ * weights that W computes. */
 #include "backend/backend.h"
 #include "nn/blocks.h"
 
@@ -91,10 +92,16 @@ petra_status petra_layer_map_backward(const petra_pass *pass, int layer, petra_t
                                        *dx);
 }
 
-petra_status petra_layer_gradients(const petra_compute *compute, const petra_block *block, int layer,
-                                   petra_block_graph *graph, petra_tensor *const *gradients) {
-  const petra_unit_graph *kept = &graph->units[block->unit_count + layer];
-  return compute_gradients(compute, block, layer, kept->x, kept->dconv, gradients);
+petra_status petra_block_weight_gradients(const petra_compute *compute, const petra_block *block,
+                                          petra_block_graph *graph, petra_tensor *const *gradients) {
+  const petra_unit_graph *kept = graph->units;
+  for (int u = 0; u < block->unit_count; u++, kept++)
+    PETRA_TRY(petra_op_conv_backward_filter(compute->backend, &block->units[u].geometry, kept->x, kept->dconv,
+                                            gradients[PETRA_UNIT_PARAMETERS * u]));
+  for (int l = 0; l < block->layer_count; l++, kept++)
+    if (block->layers[l].deferred)
+      PETRA_TRY(compute_gradients(compute, block, l, kept->x, kept->dconv, gradients));
+  return PETRA_OK;
 }
 
 petra_status petra_layer_normalise_backward(const petra_pass *pass, int layer, petra_tensor *dn,

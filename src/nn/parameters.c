@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parameters and statistics of a block (of its units, of its layers, and of the block itself); and the weight
- * gradients that W computes. */
-#include "backend/backend.h"
+/* The parameters and statistics of a block (of its units, of its layers, and of the block itself). */
 #include "nn/blocks.h"
 #include "nn/model.h"
-
-#include <stdio.h>
 
 enum { UNIT = PETRA_UNIT_PARAMETERS, STATISTICS = PETRA_UNIT_STATISTICS };
 
@@ -126,17 +122,6 @@ void petra_block_statistic(const petra_block *block, int index, petra_tensor_spe
   else
     vector_spec(out, PETRA_ROLE_VARIANCE, unit->norm, "running_var", unit->out, 1);
   out->unit = u;
-}
-
-petra_status petra_block_weight_gradients(const petra_compute *compute, const petra_block *block,
-                                          petra_block_graph *graph, petra_tensor *const *gradients) {
-  for (int u = 0; u < block->unit_count; u++)
-    PETRA_TRY(petra_op_conv_backward_filter(compute->backend, &block->units[u].geometry, graph->units[u].x,
-                                            graph->units[u].dconv, gradients[UNIT * u]));
-  for (int l = 0; l < block->layer_count; l++)
-    if (block->layers[l].deferred)
-      PETRA_TRY(petra_layer_gradients(compute, block, l, graph, gradients));
-  return PETRA_OK;
 }
 
 /* --- parameters that the network's output does not depend on --- */

@@ -115,10 +115,9 @@ petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join
   return petra_pass_unit(pass, last, in, join, addend, PETRA_UNIT_STREAM, y);
 }
 
-/* dsecond: as in petra_norm_backward. */
-static petra_status unit_backward(const petra_pass *pass, int index, bool relu, const petra_tensor *dy,
-                                  const petra_tensor *dsecond, petra_tensor *const *gradients, petra_unit_output input,
-                                  const petra_tensor *addend, petra_tensor **dx) {
+petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, const petra_tensor *dy,
+                                 const petra_tensor *dsecond, petra_tensor *const *gradients, petra_unit_output input,
+                                 const petra_tensor *addend, petra_tensor **dx) {
   const petra_conv_geometry *geometry = &pass->block->units[index].geometry;
   PETRA_RELEASED petra_tensor *dconv = NULL;
   petra_tensor *const *parameters = pass->parameters + PARAMETERS * index;
@@ -151,18 +150,6 @@ static petra_status unit_backward(const petra_pass *pass, int index, bool relu, 
   return petra_op_conv_backward_data(backend, geometry, dconv, parameters[0], addend, *dx);
 }
 
-petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, const petra_tensor *dy,
-                                 petra_tensor *const *gradients, petra_unit_output input, const petra_tensor *addend,
-                                 petra_tensor **dx) {
-  return unit_backward(pass, index, relu, dy, NULL, gradients, input, addend, dx);
-}
-
-petra_status petra_unit_backward_streams(const petra_pass *pass, int index, const petra_streams *dy,
-                                         petra_tensor *const *gradients) {
-  return unit_backward(pass, index, pass->block->units[index].relu, dy->tensor[0], dy->tensor[1], gradients,
-                       PETRA_UNIT_STREAM, NULL, NULL);
-}
-
 petra_status petra_path_backward(const petra_pass *pass, petra_tensor *dy, bool last_relu, const petra_tensor *dfirst,
                                  petra_tensor *const *gradients, const petra_tensor *addend, petra_tensor **dx) {
   if (pass->block->middle) {
@@ -175,7 +162,7 @@ petra_status petra_path_backward(const petra_pass *pass, petra_tensor *dy, bool 
     bool relu = pass->block->units[u].relu && (u < last || last_relu), stream = u == 0 || (u == 1 && dfirst);
     *dx = NULL;
     const petra_tensor *added = u == 0 ? addend : u == 1 ? dfirst : NULL;
-    PETRA_TRY(petra_unit_backward(pass, u, relu, u == last ? dy : above, gradients,
+    PETRA_TRY(petra_unit_backward(pass, u, relu, u == last ? dy : above, NULL, gradients,
                                   stream ? PETRA_UNIT_STREAM : PETRA_UNIT_INNER, added, dx));
   }
   return PETRA_OK;

@@ -71,15 +71,12 @@ size_t cpu_storage_bytes(petra_backend *backend, const petra_tensor *tensor) {
 }
 
 petra_status cpu_storage_create(petra_backend *backend, petra_tensor *tensor) {
-  cpu_layout *l;
+  PETRA_FREED cpu_layout *l = NULL;
   PETRA_TRY(petra_allocate(&l, 1, sizeof *l));
   lay_out(backend, tensor, l);
-  petra_status status = petra_allocate(&tensor->data, tensor->bytes, 1);
-  if (status != PETRA_OK) {
-    petra_free(l);
-    return status;
-  }
+  PETRA_TRY(petra_allocate(&tensor->data, tensor->bytes, 1));
   tensor->layout = l;
+  l = NULL;
   return PETRA_OK;
 }
 

@@ -49,7 +49,7 @@ typedef struct cuda_track {
   cuda_moment submitted;
   cuda_moment waited[CUDA_TRACKS]; /* what this lane has already waited for */
   void **retired;                  /* outgrown scratch that graphs may still use */
-  int retired_count;
+  int64_t retired_count, retired_capacity;
 } cuda_track;
 
 typedef struct cuda_segment cuda_segment;   /* the one under construction, below */

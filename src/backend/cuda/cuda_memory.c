@@ -9,18 +9,11 @@
 /* Zeros. Storage is made in the first ticks only: the wait costs nothing later. */
 petra_status cuda_storage_create(petra_backend *backend, petra_tensor *tensor) {
   cuda_backend *cuda = cuda_of(backend);
-  cuda_storage *storage;
-  void *data;
-  PETRA_TRY(petra_allocate(&storage, 1, sizeof *storage));
-  petra_status status = cuda_check(cudaMalloc(&data, tensor->bytes), "memory for a tensor");
-  if (status != PETRA_OK) {
-    petra_free(storage);
-    return status;
-  }
-  tensor->data = data;
-  tensor->layout = storage;
   cudaStream_t stream = cuda->track[cuda->segment->lane].lane.stream;
-  status = cuda_check(cudaMemsetAsync(data, 0, tensor->bytes, stream), "zeros of a tensor");
+  PETRA_TRY(petra_allocate(&tensor->layout, 1, sizeof(cuda_storage)));
+  petra_status status = cuda_check(cudaMalloc(&tensor->data, tensor->bytes), "memory for a tensor");
+  if (status == PETRA_OK)
+    status = cuda_check(cudaMemsetAsync(tensor->data, 0, tensor->bytes, stream), "zeros of a tensor");
   if (status == PETRA_OK)
     status = cuda_check(cudaStreamSynchronize(stream), "zeros of a tensor");
   if (status != PETRA_OK)

@@ -36,7 +36,7 @@ void cuda_segments_destroy(cuda_backend *cuda) {
     for (int e = 0; e < CUDA_EVENTS; e++)
       if (track->ended[e])
         cudaEventDestroy(track->ended[e]);
-    for (int i = 0; i < track->retired_count; i++)
+    for (int64_t i = 0; i < track->retired_count; i++)
       cudaFree(track->retired[i]);
     petra_free(track->retired);
     if (track->lane.scratch)
@@ -212,26 +212,15 @@ void cuda_updates(cuda_backend *cuda, const petra_tensor *tensor) {
 petra_status cuda_reserve(cuda_backend *cuda, size_t bytes) {
   cuda_track *track = present_track(cuda);
   size_t size = track->lane.scratch_bytes ? track->lane.scratch_bytes : SCRATCH_LEAST;
-  void *scratch, **retired;
+  void *scratch;
   if (bytes <= track->lane.scratch_bytes)
     return PETRA_OK;
   while (size < bytes)
     size *= 2;
-  PETRA_TRY(petra_allocate(&retired, (size_t)track->retired_count + 1, sizeof *retired));
-  petra_status status = cuda_check(cudaMalloc(&scratch, size), "scratch memory");
-  if (status != PETRA_OK) {
-    petra_free(retired);
-    return status;
-  }
-  if (track->lane.scratch) {
-    for (int i = 0; i < track->retired_count; i++)
-      retired[i] = track->retired[i];
-    retired[track->retired_count++] = track->lane.scratch;
-    petra_free(track->retired);
-    track->retired = retired;
-  } else {
-    petra_free(retired);
-  }
+  PETRA_TRY(petra_array_reserve(&track->retired, &track->retired_capacity, track->retired_count + 1, sizeof(void *)));
+  CUDA_TRY(cudaMalloc(&scratch, size), "scratch memory");
+  if (track->lane.scratch)
+    track->retired[track->retired_count++] = track->lane.scratch;
   cuda->scratch_bytes += (int64_t)size;
   track->lane.scratch = scratch;
   track->lane.scratch_bytes = size;
