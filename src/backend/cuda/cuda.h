@@ -177,65 +177,65 @@ cuda_moment cuda_present(const cuda_backend *cuda);
 
 /* The next command reads or writes this tensor. NULL is allowed. Name the tensors that it only reads first. If only the
  * bf16 copy of a tensor is up to date, a command that widens it is inserted before. */
-void cuda_reads(cuda_backend *cuda, const petra_tensor *tensor);
-void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor);
+void cuda_reads(petra_backend *backend, const petra_tensor *tensor);
+void cuda_writes(petra_backend *backend, const petra_tensor *tensor);
 
 /* Both at once: y += x. */
-void cuda_updates(cuda_backend *cuda, const petra_tensor *tensor);
+void cuda_updates(petra_backend *backend, const petra_tensor *tensor);
 
 /* Do the same and return the tensor's elements, for use as an argument of the command. */
-static inline const float *cuda_read(cuda_backend *cuda, const petra_tensor *tensor) {
-  cuda_reads(cuda, tensor);
+static inline const float *cuda_read(petra_backend *backend, const petra_tensor *tensor) {
+  cuda_reads(backend, tensor);
   return tensor->data;
 }
 
-static inline float *cuda_write(cuda_backend *cuda, petra_tensor *tensor) {
-  cuda_writes(cuda, tensor);
+static inline float *cuda_write(petra_backend *backend, petra_tensor *tensor) {
+  cuda_writes(backend, tensor);
   return tensor->data;
 }
 
-static inline float *cuda_update(cuda_backend *cuda, petra_tensor *tensor) {
-  cuda_updates(cuda, tensor);
+static inline float *cuda_update(petra_backend *backend, petra_tensor *tensor) {
+  cuda_updates(backend, tensor);
   return tensor->data;
 }
 
 /* For the next command, which reads a tensor in bf16: returns the elements of an inner tensor itself, or the rounded
  * copy of any other tensor. Call cuda_round before any tensor is named for that command. It makes sure that the rounded
  * copy is up to date, and adds a command that rounds if it is not. */
-petra_status cuda_round(cuda_backend *cuda, const petra_tensor *tensor);
-const void *cuda_read_rounded(cuda_backend *cuda, const petra_tensor *tensor);
+petra_status cuda_round(petra_backend *backend, const petra_tensor *tensor);
+const void *cuda_read_rounded(petra_backend *backend, const petra_tensor *tensor);
 
 /* For a command that can read either type: returns the values that are up to date; they are bf16 if *narrow is set. */
-const void *cuda_read_either(cuda_backend *cuda, const petra_tensor *tensor, bool *narrow);
+const void *cuda_read_either(petra_backend *backend, const petra_tensor *tensor, bool *narrow);
 
 /* For a command that writes a tensor only in bf16: returns the elements of an inner tensor itself, or the rounded copy
  * of any other tensor, which cuda_make_rounded has allocated. */
-petra_status cuda_make_rounded(cuda_backend *cuda, const petra_tensor *tensor);
-void *cuda_write_narrow(cuda_backend *cuda, const petra_tensor *tensor);
+petra_status cuda_make_rounded(petra_backend *backend, const petra_tensor *tensor);
+void *cuda_write_narrow(petra_backend *backend, const petra_tensor *tensor);
 
 /* For a command that writes `tensor` and its rounded copy: returns the destination of the copy; NULL if nobody has
  * requested a copy so far. Call it after cuda_writes. */
-uint16_t *cuda_write_rounded(cuda_backend *cuda, const petra_tensor *tensor);
+uint16_t *cuda_write_rounded(petra_backend *backend, const petra_tensor *tensor);
 
 /* Makes sure that from now on the lane has at least `bytes` bytes of scratch. */
-petra_status cuda_reserve(cuda_backend *cuda, size_t bytes);
+petra_status cuda_reserve(petra_backend *backend, size_t bytes);
 
 /* Adds a command; all bytes of the arguments count when two segments are compared: set them to 0 first
  * (CUDA_ARGUMENTS). */
-petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void *arguments, size_t bytes);
+petra_status cuda_add_command(petra_backend *backend, cuda_launch launch, const void *arguments, size_t bytes);
 #define CUDA_ARGUMENTS(type, name)                                                                                     \
   type name;                                                                                                           \
   memset(&name, 0, sizeof name)
 
 /* If the last command of the segment under construction is a launch of this function, returns its arguments, so that
  * the caller can extend them; else returns NULL. Outside of begin and end there is none: it has run. */
-void *cuda_last_command(cuda_backend *cuda, cuda_launch launch);
+void *cuda_last_command(petra_backend *backend, cuda_launch launch);
 
 /* Extends the last command (cuda_last_command): the tensors named since it was added now belong to it. */
-petra_status cuda_extend_command(cuda_backend *cuda);
+petra_status cuda_extend_command(petra_backend *backend);
 
 /* Adds a command that copies `bytes` bytes on the device. */
-petra_status cuda_add_copy(cuda_backend *cuda, const void *x, void *y, size_t bytes);
+petra_status cuda_add_copy(petra_backend *backend, const void *x, void *y, size_t bytes);
 
 /* Runs what was described so far, as a segment. */
 petra_status cuda_submit(cuda_backend *cuda);
@@ -262,7 +262,7 @@ petra_status cuda_wait_for(cuda_backend *cuda, int lane, cuda_moment moment);
 
 /* c = alpha op(a) op(b) + beta c on the rows of matrices or sequences; op transposes its operand if transpose_a or
  * transpose_b is set. */
-petra_status cuda_multiply(cuda_backend *cuda, float alpha, const petra_tensor *a, bool transpose_a,
+petra_status cuda_multiply(petra_backend *backend, float alpha, const petra_tensor *a, bool transpose_a,
                            const petra_tensor *b, bool transpose_b, float beta, const petra_tensor *c);
 
 /* Segments as CUDA graphs. A segment that occurs a second time, with the same launches and arguments to the byte, is
@@ -293,24 +293,24 @@ petra_status cuda_transfer_create(cuda_transfer **out);
 void cuda_transfer_destroy(cuda_transfer *transfer);
 
 /* Gets where the segment's launches will find this value on the device. */
-petra_status cuda_value(cuda_backend *cuda, const void *value, size_t bytes, const void **device);
+petra_status cuda_value(petra_backend *backend, const void *value, size_t bytes, const void **device);
 
 /* Called at the start of every segment, on its lane: transfers what the segment needs. */
 petra_status cuda_transfer_before(cuda_backend *cuda);
 
 /* Gets device memory of the lane for a result of at most 64 bytes, valid until the next result. */
-petra_status cuda_result(cuda_backend *cuda, void **device);
+petra_status cuda_result(petra_backend *backend, void **device);
 
 /* Gets device memory of the lane for a result of 64 bytes that is downloaded after the segment and waited for later.
  * Once the command that writes it has been added, cuda_late_ticket returns a ticket for cuda_collect_result, which is
  * valid until three more tickets have been returned. */
-petra_status cuda_late_result(cuda_backend *cuda, void **device);
-int64_t cuda_late_ticket(cuda_backend *cuda);
-petra_status cuda_collect_result(cuda_backend *cuda, int64_t ticket, const void **host);
+petra_status cuda_late_result(petra_backend *backend, void **device);
+int64_t cuda_late_ticket(petra_backend *backend);
+petra_status cuda_collect_result(petra_backend *backend, int64_t ticket, const void **host);
 
 /* After the launches of every segment, on its lane. */
 petra_status cuda_transfer_after(cuda_backend *cuda);
 
 /* Submits what was described so far, waits for it, and downloads `bytes` bytes from the device to the host. *host is
  * valid until the next call. */
-petra_status cuda_fetch(cuda_backend *cuda, const void *device, size_t bytes, const void **host);
+petra_status cuda_fetch(petra_backend *backend, const void *device, size_t bytes, const void **host);

@@ -131,7 +131,8 @@ static petra_status grow(pair *memory, size_t bytes) {
 
 /* Gets memory for an upload of `bytes` bytes: the caller fills *pinned, calls send_upload, and then describes the
  * command that reads *device. */
-static petra_status begin_upload(cuda_backend *cuda, size_t bytes, void **pinned, void **device) {
+static petra_status begin_upload(petra_backend *backend, size_t bytes, void **pinned, void **device) {
+  cuda_backend *cuda = cuda_of(backend);
   slot *s = &cuda->transfer->up[cuda->transfer->next];
   if (s->due) /* all slots are due: the segment has many uploads, and continues in another segment */
     PETRA_TRY(cuda_submit(cuda));
@@ -142,7 +143,8 @@ static petra_status begin_upload(cuda_backend *cuda, size_t bytes, void **pinned
   return PETRA_OK;
 }
 
-static petra_status send_upload(cuda_backend *cuda, size_t bytes) {
+static petra_status send_upload(petra_backend *backend, size_t bytes) {
+  cuda_backend *cuda = cuda_of(backend);
   cuda_transfer *transfer = cuda->transfer;
   slot *s = &transfer->up[transfer->next];
   CUDA_TRY(cudaMemcpyAsync(s->memory.device, s->memory.pinned, bytes, cudaMemcpyHostToDevice, transfer->stream),
@@ -177,7 +179,8 @@ static petra_status area_create(area *a) {
   return PETRA_OK;
 }
 
-petra_status cuda_value(cuda_backend *cuda, const void *value, size_t bytes, const void **device) {
+petra_status cuda_value(petra_backend *backend, const void *value, size_t bytes, const void **device) {
+  cuda_backend *cuda = cuda_of(backend);
   area *a = present_area(cuda);
   const size_t padded = (bytes + VALUE_ALIGNMENT - 1) / VALUE_ALIGNMENT * VALUE_ALIGNMENT;
   if (padded > CUDA_VALUES_BYTES)
@@ -233,14 +236,16 @@ static petra_status result_memory(const cuda_backend *cuda, void **memory) {
                     "zeros of results");
 }
 
-petra_status cuda_result(cuda_backend *cuda, void **device) {
+petra_status cuda_result(petra_backend *backend, void **device) {
+  cuda_backend *cuda = cuda_of(backend);
   void **result = &cuda->transfer->result[cuda->segment->lane];
   PETRA_TRY(result_memory(cuda, result));
   *device = *result;
   return PETRA_OK;
 }
 
-petra_status cuda_late_result(cuda_backend *cuda, void **device) {
+petra_status cuda_late_result(petra_backend *backend, void **device) {
+  cuda_backend *cuda = cuda_of(backend);
   cuda_transfer *transfer = cuda->transfer;
   void **result = &transfer->late_result[cuda->segment->lane];
   if (transfer->due) /* one per segment */
@@ -252,7 +257,8 @@ petra_status cuda_late_result(cuda_backend *cuda, void **device) {
   return PETRA_OK;
 }
 
-int64_t cuda_late_ticket(cuda_backend *cuda) {
+int64_t cuda_late_ticket(petra_backend *backend) {
+  cuda_backend *cuda = cuda_of(backend);
   cuda->transfer->due = true;
   return ++cuda->transfer->tickets;
 }
@@ -270,7 +276,8 @@ petra_status cuda_transfer_after(cuda_backend *cuda) {
   return cuda_check(cudaEventRecord(transfer->there[place], stream), "cudaEventRecord");
 }
 
-petra_status cuda_collect_result(cuda_backend *cuda, int64_t ticket, const void **host) {
+petra_status cuda_collect_result(petra_backend *backend, int64_t ticket, const void **host) {
+  cuda_backend *cuda = cuda_of(backend);
   cuda_transfer *transfer = cuda->transfer;
   const int place = (int)(ticket % LATER);
   if (ticket < 1 || ticket > transfer->tickets || ticket <= transfer->tickets - LATER)
@@ -285,13 +292,15 @@ petra_status cuda_collect_result(cuda_backend *cuda, int64_t ticket, const void 
 }
 
 /* Gets device memory for `bytes` bytes that will be downloaded. Every use of it was waited for. */
-static petra_status receive(cuda_backend *cuda, size_t bytes, void **device) {
+static petra_status receive(petra_backend *backend, size_t bytes, void **device) {
+  cuda_backend *cuda = cuda_of(backend);
   PETRA_TRY(grow(&cuda->transfer->down, bytes));
   *device = cuda->transfer->down.device;
   return PETRA_OK;
 }
 
-petra_status cuda_fetch(cuda_backend *cuda, const void *device, size_t bytes, const void **host) {
+petra_status cuda_fetch(petra_backend *backend, const void *device, size_t bytes, const void **host) {
+  cuda_backend *cuda = cuda_of(backend);
   cuda_transfer *transfer = cuda->transfer;
   cudaStream_t stream = cuda->track[cuda->segment->lane].lane.stream;
   PETRA_TRY(cuda_submit(cuda));
@@ -309,12 +318,13 @@ petra_status cuda_fetch(cuda_backend *cuda, const void *device, size_t bytes, co
 
 /* From the host's order x to the device's order y, or back. Activations and filters have their channels last on the
  * device: (n, c, plane) of the host's order. All else lies as on the host. */
-static petra_status reorder(cuda_backend *cuda, const petra_tensor *tensor, const void *x, void *y, bool to_device) {
+static petra_status reorder(petra_backend *backend, const petra_tensor *tensor, const void *x, void *y,
+                            bool to_device) {
   const bool planes = tensor->kind == PETRA_TENSOR_ACTIVATION || tensor->kind == PETRA_TENSOR_INNER ||
                       tensor->kind == PETRA_TENSOR_FILTER;
   const bool bytes = tensor->kind == PETRA_TENSOR_QUANTISED || tensor->kind == PETRA_TENSOR_MASK;
   if (!planes) /* no narrow ones are among them */
-    return cuda_add_copy(cuda, x, y, bytes ? tensor->bytes : (size_t)tensor->elements * sizeof(float));
+    return cuda_add_copy(backend, x, y, bytes ? tensor->bytes : (size_t)tensor->elements * sizeof(float));
   CUDA_ARGUMENTS(cuda_permute_args, a);
   a.x = x;
   a.y = y;
@@ -323,56 +333,53 @@ static petra_status reorder(cuda_backend *cuda, const petra_tensor *tensor, cons
   a.plane = (int64_t)tensor->shape[2] * tensor->shape[3];
   a.to_channels_last = to_device;
   a.narrow = cuda_is_narrow(tensor);
-  return cuda_add_command(cuda, cuda_permute_launch, &a, sizeof a);
+  return cuda_add_command(backend, cuda_permute_launch, &a, sizeof a);
 }
 
 petra_status cuda_upload(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type) {
-  cuda_backend *cuda = cuda_of(backend);
   const size_t bytes = type == PETRA_HOST_U8 ? tensor->bytes : (size_t)tensor->elements * sizeof(float);
   void *pinned, *device;
-  PETRA_TRY(begin_upload(cuda, bytes, &pinned, &device));
+  PETRA_TRY(begin_upload(backend, bytes, &pinned, &device));
   if (type != PETRA_HOST_F64)
     memcpy(pinned, host, bytes);
   else
     for (int64_t i = 0; i < tensor->elements; i++)
       ((float *)pinned)[i] = (float)((const double *)host)[i];
-  PETRA_TRY(send_upload(cuda, bytes));
-  cuda_writes(cuda, tensor);
-  return reorder(cuda, tensor, device, tensor->data, true);
+  PETRA_TRY(send_upload(backend, bytes));
+  cuda_writes(backend, tensor);
+  return reorder(backend, tensor, device, tensor->data, true);
 }
 
 /* The choices lie behind the pixels, so that one copy brings both. */
 petra_status cuda_upload_images(petra_backend *backend, const petra_images *images, petra_tensor *x) {
-  cuda_backend *cuda = cuda_of(backend);
   const size_t pixels = (size_t)x->elements, choices = (size_t)x->shape[0] * sizeof *images->choices;
   const size_t start = (pixels + 15) / 16 * 16;
   void *pinned, *device;
-  PETRA_TRY(begin_upload(cuda, start + choices, &pinned, &device));
+  PETRA_TRY(begin_upload(backend, start + choices, &pinned, &device));
   memcpy(pinned, images->pixels, pixels);
   memcpy((char *)pinned + start, images->choices, choices);
-  PETRA_TRY(send_upload(cuda, start + choices));
+  PETRA_TRY(send_upload(backend, start + choices));
   CUDA_ARGUMENTS(cuda_augment_args, a);
   a.pixels = device;
   a.choices = (const void *)((const char *)device + start);
-  a.y = cuda_write(cuda, x);
-  a.rounded = cuda_write_rounded(cuda, x);
+  a.y = cuda_write(backend, x);
+  a.rounded = cuda_write_rounded(backend, x);
   a.n = x->shape[0];
   a.h = x->shape[2];
   a.w = x->shape[3];
   memcpy(a.mean, images->mean, sizeof a.mean);
   memcpy(a.deviation, images->deviation, sizeof a.deviation);
-  return cuda_add_command(cuda, cuda_augment_launch, &a, sizeof a);
+  return cuda_add_command(backend, cuda_augment_launch, &a, sizeof a);
 }
 
 petra_status cuda_download(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type) {
-  cuda_backend *cuda = cuda_of(backend);
   const size_t bytes = type == PETRA_HOST_U8 ? tensor->bytes : (size_t)tensor->elements * sizeof(float);
   void *device;
   const void *pinned;
-  PETRA_TRY(receive(cuda, bytes, &device));
-  cuda_reads(cuda, tensor);
-  PETRA_TRY(reorder(cuda, tensor, tensor->data, device, false));
-  PETRA_TRY(cuda_fetch(cuda, device, bytes, &pinned));
+  PETRA_TRY(receive(backend, bytes, &device));
+  cuda_reads(backend, tensor);
+  PETRA_TRY(reorder(backend, tensor, tensor->data, device, false));
+  PETRA_TRY(cuda_fetch(backend, device, bytes, &pinned));
   if (type != PETRA_HOST_F64)
     memcpy(host, pinned, bytes);
   else
@@ -393,30 +400,28 @@ static int32_t channels_of(const petra_tensor *tensor, int64_t *plane) {
 
 petra_status cuda_quantise(petra_backend *backend, const petra_tensor *x, petra_format format, const petra_draws *draws,
                            petra_tensor *y) {
-  cuda_backend *cuda = cuda_of(backend);
   const void *values = NULL;
   if (petra_format_is_random(format))
-    PETRA_TRY(cuda_value(cuda, draws, sizeof *draws, &values));
+    PETRA_TRY(cuda_value(backend, draws, sizeof *draws, &values));
   CUDA_ARGUMENTS(cuda_quantise_args, a);
-  a.x = cuda_read_either(cuda, x, &a.narrow);
+  a.x = cuda_read_either(backend, x, &a.narrow);
   a.draws = values;
-  a.bytes = (uint8_t *)cuda_write(cuda, y);
+  a.bytes = (uint8_t *)cuda_write(backend, y);
   a.n = x->shape[0];
   a.c = channels_of(x, &a.plane);
   a.row = y->shape[1];
   a.format = format;
-  return cuda_add_command(cuda, cuda_quantise_launch, &a, sizeof a);
+  return cuda_add_command(backend, cuda_quantise_launch, &a, sizeof a);
 }
 
 petra_status cuda_dequantise(petra_backend *backend, const petra_tensor *x, petra_format format, petra_tensor *y) {
-  cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_dequantise_args, a);
-  a.bytes = (const uint8_t *)cuda_read(cuda, x);
-  a.y = cuda_write(cuda, y);
+  a.bytes = (const uint8_t *)cuda_read(backend, x);
+  a.y = cuda_write(backend, y);
   a.n = y->shape[0];
   a.c = channels_of(y, &a.plane);
   a.row = x->shape[1];
   a.format = format;
   a.narrow = cuda_is_narrow(y);
-  return cuda_add_command(cuda, cuda_dequantise_launch, &a, sizeof a);
+  return cuda_add_command(backend, cuda_dequantise_launch, &a, sizeof a);
 }

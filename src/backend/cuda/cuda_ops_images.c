@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static petra_status split(cuda_backend *cuda, const petra_tensor *x, const petra_tensor *x1, const petra_tensor *x2,
+static petra_status split(petra_backend *backend, const petra_tensor *x, const petra_tensor *x1, const petra_tensor *x2,
                           bool join) {
   CUDA_ARGUMENTS(cuda_split_args, a);
   a.x = x->data;
@@ -16,26 +16,24 @@ static petra_status split(cuda_backend *cuda, const petra_tensor *x, const petra
   a.c1 = x1->shape[1];
   a.c2 = x2->shape[1];
   a.join = join;
-  return cuda_add_command(cuda, cuda_split_launch, &a, sizeof a);
+  return cuda_add_command(backend, cuda_split_launch, &a, sizeof a);
 }
 
 petra_status cuda_split(petra_backend *backend, const petra_tensor *x, petra_tensor *x1, petra_tensor *x2) {
-  cuda_backend *cuda = cuda_of(backend);
-  cuda_reads(cuda, x);
-  cuda_writes(cuda, x1);
-  cuda_writes(cuda, x2);
-  return split(cuda, x, x1, x2, false);
+  cuda_reads(backend, x);
+  cuda_writes(backend, x1);
+  cuda_writes(backend, x2);
+  return split(backend, x, x1, x2, false);
 }
 
 petra_status cuda_concat(petra_backend *backend, const petra_tensor *x1, const petra_tensor *x2, petra_tensor *x) {
-  cuda_backend *cuda = cuda_of(backend);
-  cuda_reads(cuda, x1);
-  cuda_reads(cuda, x2);
-  cuda_writes(cuda, x);
-  return split(cuda, x, x1, x2, true);
+  cuda_reads(backend, x1);
+  cuda_reads(backend, x2);
+  cuda_writes(backend, x);
+  return split(backend, x, x1, x2, true);
 }
 
-static petra_status shuffle(cuda_backend *cuda, const petra_tensor *x, const petra_tensor *y, bool inverse) {
+static petra_status shuffle(petra_backend *backend, const petra_tensor *x, const petra_tensor *y, bool inverse) {
   CUDA_ARGUMENTS(cuda_space_to_depth_args, a);
   a.x = x->data;
   a.y = y->data;
@@ -44,21 +42,19 @@ static petra_status shuffle(cuda_backend *cuda, const petra_tensor *x, const pet
   a.h = x->shape[2];
   a.w = x->shape[3];
   a.inverse = inverse;
-  return cuda_add_command(cuda, cuda_space_to_depth_launch, &a, sizeof a);
+  return cuda_add_command(backend, cuda_space_to_depth_launch, &a, sizeof a);
 }
 
 petra_status cuda_space_to_depth(petra_backend *backend, const petra_tensor *x, petra_tensor *y) {
-  cuda_backend *cuda = cuda_of(backend);
-  cuda_reads(cuda, x);
-  cuda_writes(cuda, y);
-  return shuffle(cuda, x, y, false);
+  cuda_reads(backend, x);
+  cuda_writes(backend, y);
+  return shuffle(backend, x, y, false);
 }
 
 petra_status cuda_depth_to_space(petra_backend *backend, const petra_tensor *y, petra_tensor *x) {
-  cuda_backend *cuda = cuda_of(backend);
-  cuda_reads(cuda, y);
-  cuda_writes(cuda, x);
-  return shuffle(cuda, x, y, true);
+  cuda_reads(backend, y);
+  cuda_writes(backend, x);
+  return shuffle(backend, x, y, true);
 }
 
 /* Sizes of a pool from the tensor before it and the one after it. */
@@ -77,26 +73,24 @@ static void set_pool(const petra_pool_geometry *geometry, const petra_tensor *x,
 
 petra_status cuda_max_pool_forward(petra_backend *backend, const petra_pool_geometry *geometry, const petra_tensor *x,
                                    petra_tensor *y, petra_tensor *mask) {
-  cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_max_pool_args, a);
   set_pool(geometry, x, y, &a);
-  a.x = cuda_read(cuda, x);
-  a.y = cuda_write(cuda, y);
+  a.x = cuda_read(backend, x);
+  a.y = cuda_write(backend, y);
   a.mask = mask ? mask->data : NULL;
-  cuda_writes(cuda, mask);
-  return cuda_add_command(cuda, cuda_max_pool_forward_launch, &a, sizeof a);
+  cuda_writes(backend, mask);
+  return cuda_add_command(backend, cuda_max_pool_forward_launch, &a, sizeof a);
 }
 
 petra_status cuda_max_pool_backward(petra_backend *backend, const petra_pool_geometry *geometry, const petra_tensor *dy,
                                     const petra_tensor *mask, petra_tensor *dx) {
-  cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_max_pool_args, a);
   set_pool(geometry, dx, dy, &a);
-  a.dy = cuda_read(cuda, dy);
+  a.dy = cuda_read(backend, dy);
   a.mask = mask->data;
-  a.dx = cuda_write(cuda, dx);
-  cuda_reads(cuda, mask);
-  return cuda_add_command(cuda, cuda_max_pool_backward_launch, &a, sizeof a);
+  a.dx = cuda_write(backend, dx);
+  cuda_reads(backend, mask);
+  return cuda_add_command(backend, cuda_max_pool_backward_launch, &a, sizeof a);
 }
 
 /* The positions of a sequence lie as the pixels of an image, their features as its channels. */
@@ -112,21 +106,19 @@ static void set_average(const petra_tensor *x, const petra_tensor *y, int column
 }
 
 petra_status cuda_average_pool_forward(petra_backend *backend, const petra_tensor *x, petra_tensor *y, int column) {
-  cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_average_pool_args, a);
   set_average(x, y, column, &a);
-  cuda_reads(cuda, x);
-  cuda_writes(cuda, y);
-  return cuda_add_command(cuda, cuda_average_pool_forward_launch, &a, sizeof a);
+  cuda_reads(backend, x);
+  cuda_writes(backend, y);
+  return cuda_add_command(backend, cuda_average_pool_forward_launch, &a, sizeof a);
 }
 
 petra_status cuda_average_pool_backward(petra_backend *backend, const petra_tensor *dy, int column, petra_tensor *dx) {
-  cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_average_pool_args, a);
   set_average(dx, dy, column, &a);
-  cuda_reads(cuda, dy);
-  cuda_writes(cuda, dx);
-  return cuda_add_command(cuda, cuda_average_pool_backward_launch, &a, sizeof a);
+  cuda_reads(backend, dy);
+  cuda_writes(backend, dx);
+  return cuda_add_command(backend, cuda_average_pool_backward_launch, &a, sizeof a);
 }
 
 petra_status cuda_mean_positions_forward(petra_backend *backend, const petra_tensor *x, petra_tensor *y, int column) {
@@ -157,45 +149,45 @@ typedef struct operands {
   const void *at_x, *at_w, *at_y;
 } operands;
 
-static const void *read(cuda_backend *cuda, const petra_tensor *tensor) {
-  return cuda->base.precision == PETRA_PRECISION_BF16 ? cuda_read_rounded(cuda, tensor) : cuda_read(cuda, tensor);
+static const void *read(petra_backend *backend, const petra_tensor *tensor) {
+  return backend->precision == PETRA_PRECISION_BF16 ? cuda_read_rounded(backend, tensor) : cuda_read(backend, tensor);
 }
 
-static void *write(cuda_backend *cuda, const petra_tensor *tensor, bool wide) {
-  if (cuda->base.precision == PETRA_PRECISION_BF16 && !wide)
-    return cuda_write_narrow(cuda, tensor);
-  cuda_writes(cuda, tensor);
+static void *write(petra_backend *backend, const petra_tensor *tensor, bool wide) {
+  if (backend->precision == PETRA_PRECISION_BF16 && !wide)
+    return cuda_write_narrow(backend, tensor);
+  cuda_writes(backend, tensor);
   return tensor->data;
 }
 
 /* The numbers in bf16 that the convolution will read and write. */
-static petra_status make_narrow(cuda_backend *cuda, const operands *o, bool wide) {
+static petra_status make_narrow(petra_backend *backend, const operands *o, bool wide) {
   const petra_tensor *const tensors[] = {o->x, o->w, o->y};
   for (int i = 0; i < 3; i++)
     if (tensors[i] != o->out)
-      PETRA_TRY(cuda_round(cuda, tensors[i]));
-  return wide ? PETRA_OK : cuda_make_rounded(cuda, o->out);
+      PETRA_TRY(cuda_round(backend, tensors[i]));
+  return wide ? PETRA_OK : cuda_make_rounded(backend, o->out);
 }
 
 /* The tensors that the convolution reads and, last, the one that it writes; `wide`: in f32 although it reads bf16. */
-static petra_status name_operands(cuda_backend *cuda, bool wide, operands *o) {
+static petra_status name_operands(petra_backend *backend, bool wide, operands *o) {
   const petra_tensor *const tensors[] = {o->x, o->w, o->y};
   const void **const at[] = {&o->at_x, &o->at_w, &o->at_y};
-  if (cuda->base.precision == PETRA_PRECISION_BF16)
-    PETRA_TRY(make_narrow(cuda, o, wide));
+  if (backend->precision == PETRA_PRECISION_BF16)
+    PETRA_TRY(make_narrow(backend, o, wide));
   for (int i = 0; i < 3; i++)
     if (tensors[i] != o->out)
-      *at[i] = read(cuda, tensors[i]);
+      *at[i] = read(backend, tensors[i]);
   for (int i = 0; i < 3; i++)
     if (tensors[i] == o->out)
-      *at[i] = write(cuda, tensors[i], wide);
+      *at[i] = write(backend, tensors[i], wide);
   return PETRA_OK;
 }
 
-static void set_shape(const cuda_backend *cuda, cuda_conv_kind kind, const petra_conv_geometry *geometry,
+static void set_shape(petra_backend *backend, cuda_conv_kind kind, const petra_conv_geometry *geometry,
                       const operands *o, cuda_conv_shape *shape) {
   shape->kind = (int32_t)kind;
-  shape->precision = (int32_t)cuda->base.precision;
+  shape->precision = (int32_t)backend->precision;
   shape->n = o->x->shape[0];
   shape->c = o->x->shape[1];
   shape->h = o->x->shape[2];
@@ -207,23 +199,22 @@ static void set_shape(const cuda_backend *cuda, cuda_conv_kind kind, const petra
   shape->pad = geometry->pad;
   shape->oh = o->y->shape[2];
   shape->ow = o->y->shape[3];
-  shape->wide_out = cuda->wide_gradients && !cuda_is_narrow(o->out);
+  shape->wide_out = cuda_of(backend)->wide_gradients && !cuda_is_narrow(o->out);
 }
 
 static petra_status convolve(petra_backend *backend, cuda_conv_kind kind, const petra_conv_geometry *geometry,
                              const petra_tensor *x, const petra_tensor *w, const petra_tensor *y) {
-  cuda_backend *cuda = cuda_of(backend);
   operands o = {.x = x, .w = w, .y = y, .out = kind == CUDA_CONV_FORWARD ? y : kind == CUDA_CONV_DATA ? x : w};
   CUDA_ARGUMENTS(cuda_conv_shape, shape);
   CUDA_ARGUMENTS(conv_args, a);
-  set_shape(cuda, kind, geometry, &o, &shape);
-  PETRA_TRY(cuda_convs_find(cuda->convs, &shape, &a.conv));
-  PETRA_TRY(cuda_reserve(cuda, cuda_conv_workspace(a.conv)));
-  PETRA_TRY(name_operands(cuda, shape.wide_out, &o));
+  set_shape(backend, kind, geometry, &o, &shape);
+  PETRA_TRY(cuda_convs_find(cuda_of(backend)->convs, &shape, &a.conv));
+  PETRA_TRY(cuda_reserve(backend, cuda_conv_workspace(a.conv)));
+  PETRA_TRY(name_operands(backend, shape.wide_out, &o));
   a.x = o.at_x;
   a.w = o.at_w;
   a.y = o.at_y;
-  return cuda_add_command(cuda, conv_launch, &a, sizeof a);
+  return cuda_add_command(backend, conv_launch, &a, sizeof a);
 }
 
 petra_status cuda_conv_forward(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *x,
@@ -246,78 +237,76 @@ petra_status cuda_conv_backward_filter(petra_backend *backend, const petra_conv_
 /* --- batch norm --- */
 
 /* Reads come before writes: y may be addend. */
-static petra_status apply(cuda_backend *cuda, const petra_norm_forward *norm) {
+static petra_status apply(petra_backend *backend, const petra_norm_forward *norm) {
   CUDA_ARGUMENTS(cuda_norm_apply_args, a);
-  a.x = cuda_read(cuda, norm->x);
+  a.x = cuda_read(backend, norm->x);
   a.narrow = cuda_is_narrow(norm->x);
-  a.scale = cuda_read(cuda, norm->scale);
-  a.shift = cuda_read(cuda, norm->shift);
-  a.mean = cuda_read(cuda, norm->mean);
-  a.variance = cuda_read(cuda, norm->variance);
-  a.addend = norm->join == PETRA_JOIN_NONE ? NULL : cuda_read(cuda, norm->addend);
-  a.y = cuda_write(cuda, norm->y);
+  a.scale = cuda_read(backend, norm->scale);
+  a.shift = cuda_read(backend, norm->shift);
+  a.mean = cuda_read(backend, norm->mean);
+  a.variance = cuda_read(backend, norm->variance);
+  a.addend = norm->join == PETRA_JOIN_NONE ? NULL : cuda_read(backend, norm->addend);
+  a.y = cuda_write(backend, norm->y);
   a.narrow_y = cuda_is_narrow(norm->y);
-  a.rounded = cuda_write_rounded(cuda, norm->y);
+  a.rounded = cuda_write_rounded(backend, norm->y);
   a.c_first = norm->y->shape[1];
   if (norm->second) {
-    a.second = cuda_write(cuda, norm->second);
-    a.rounded_second = cuda_write_rounded(cuda, norm->second);
+    a.second = cuda_write(backend, norm->second);
+    a.rounded_second = cuda_write_rounded(backend, norm->second);
   }
   a.pixels = cuda_pixels(norm->x);
   a.c = norm->x->shape[1];
   a.join = (int32_t)norm->join;
   a.relu = norm->relu;
-  return cuda_add_command(cuda, cuda_norm_apply_launch, &a, sizeof a);
+  return cuda_add_command(backend, cuda_norm_apply_launch, &a, sizeof a);
 }
 
 /* Scratch for the sums, whose blocks are counted for each few channels. */
-static petra_status reserve(cuda_backend *cuda, const petra_tensor *x) {
+static petra_status reserve(petra_backend *backend, const petra_tensor *x) {
   if (x->shape[1] > CUDA_NORM_CHANNELS)
     return petra_fail(PETRA_UNSUPPORTED, "cuda: a batch norm over %d channels; expected at most %d", x->shape[1],
                       (int)CUDA_NORM_CHANNELS);
-  return cuda_reserve(cuda, cuda_norm_scratch(cuda_pixels(x), x->shape[1]));
+  return cuda_reserve(backend, cuda_norm_scratch(cuda_pixels(x), x->shape[1]));
 }
 
 petra_status cuda_norm_forward(petra_backend *backend, const petra_norm_forward *norm) {
-  cuda_backend *cuda = cuda_of(backend);
-  PETRA_TRY(reserve(cuda, norm->x));
+  PETRA_TRY(reserve(backend, norm->x));
   CUDA_ARGUMENTS(cuda_norm_statistics_args, a);
-  a.x = cuda_read(cuda, norm->x);
+  a.x = cuda_read(backend, norm->x);
   a.narrow = cuda_is_narrow(norm->x);
-  a.mean = cuda_write(cuda, norm->mean);
-  a.variance = cuda_write(cuda, norm->variance);
+  a.mean = cuda_write(backend, norm->mean);
+  a.variance = cuda_write(backend, norm->variance);
   a.pixels = cuda_pixels(norm->x);
   a.c = norm->x->shape[1];
-  PETRA_TRY(cuda_add_command(cuda, cuda_norm_statistics_launch, &a, sizeof a));
-  return norm->y ? apply(cuda, norm) : PETRA_OK;
+  PETRA_TRY(cuda_add_command(backend, cuda_norm_statistics_launch, &a, sizeof a));
+  return norm->y ? apply(backend, norm) : PETRA_OK;
 }
 
 petra_status cuda_norm_evaluate(petra_backend *backend, const petra_norm_forward *norm) {
-  return apply(cuda_of(backend), norm);
+  return apply(backend, norm);
 }
 
 petra_status cuda_norm_backward(petra_backend *backend, const petra_norm_backward *norm) {
-  cuda_backend *cuda = cuda_of(backend);
-  PETRA_TRY(reserve(cuda, norm->x));
+  PETRA_TRY(reserve(backend, norm->x));
   CUDA_ARGUMENTS(cuda_norm_backward_args, a);
-  a.x = cuda_read(cuda, norm->x);
+  a.x = cuda_read(backend, norm->x);
   a.narrow = cuda_is_narrow(norm->x);
-  a.scale = cuda_read(cuda, norm->scale);
-  a.shift = cuda_read(cuda, norm->shift);
-  a.mean = cuda_read(cuda, norm->mean);
-  a.variance = cuda_read(cuda, norm->variance);
-  a.dy = a.narrow && !norm->dsecond ? cuda_read_either(cuda, norm->dy, &a.narrow_dy) : cuda_read(cuda, norm->dy);
+  a.scale = cuda_read(backend, norm->scale);
+  a.shift = cuda_read(backend, norm->shift);
+  a.mean = cuda_read(backend, norm->mean);
+  a.variance = cuda_read(backend, norm->variance);
+  a.dy = a.narrow && !norm->dsecond ? cuda_read_either(backend, norm->dy, &a.narrow_dy) : cuda_read(backend, norm->dy);
   a.c_first = norm->dy->shape[1];
   if (norm->dsecond)
-    a.dsecond = cuda_read(cuda, norm->dsecond);
+    a.dsecond = cuda_read(backend, norm->dsecond);
 
-  a.dx = cuda_write(cuda, norm->dx);
-  a.dscale = cuda_write(cuda, norm->dscale);
-  a.dshift = cuda_write(cuda, norm->dshift);
+  a.dx = cuda_write(backend, norm->dx);
+  a.dscale = cuda_write(backend, norm->dscale);
+  a.dshift = cuda_write(backend, norm->dshift);
   a.pixels = cuda_pixels(norm->x);
   a.c = norm->x->shape[1];
   a.relu = norm->relu;
-  return cuda_add_command(cuda, cuda_norm_backward_launch, &a, sizeof a);
+  return cuda_add_command(backend, cuda_norm_backward_launch, &a, sizeof a);
 }
 
 /* Returns true if the other norms in the launch, which run in no order, do not touch what the norm writes, and the
@@ -338,22 +327,21 @@ static bool apart(const cuda_norm_running_args *a, const cuda_norm_running *norm
 petra_status cuda_norm_update_running(petra_backend *backend, const petra_tensor *mean, const petra_tensor *variance,
                                       int64_t samples, double momentum, petra_tensor *running_mean,
                                       petra_tensor *running_variance) {
-  cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_norm_running, norm);
-  norm.mean = cuda_read(cuda, mean);
-  norm.variance = cuda_read(cuda, variance);
-  norm.running_mean = cuda_write(cuda, running_mean);
-  norm.running_variance = cuda_write(cuda, running_variance);
+  norm.mean = cuda_read(backend, mean);
+  norm.variance = cuda_read(backend, variance);
+  norm.running_mean = cuda_write(backend, running_mean);
+  norm.running_variance = cuda_write(backend, running_variance);
   norm.samples = samples;
   norm.c = mean->shape[0];
-  cuda_norm_running_args *before = cuda_last_command(cuda, cuda_norm_running_launch);
+  cuda_norm_running_args *before = cuda_last_command(backend, cuda_norm_running_launch);
   if (before && before->momentum == momentum && before->norms < CUDA_NORM_RUNNING && apart(before, &norm)) {
     before->norm[before->norms++] = norm;
-    return cuda_extend_command(cuda);
+    return cuda_extend_command(backend);
   }
   CUDA_ARGUMENTS(cuda_norm_running_args, a);
   a.norm[0] = norm;
   a.norms = 1;
   a.momentum = momentum;
-  return cuda_add_command(cuda, cuda_norm_running_launch, &a, sizeof a);
+  return cuda_add_command(backend, cuda_norm_running_launch, &a, sizeof a);
 }

@@ -152,9 +152,9 @@ static petra_status order_lane(cuda_backend *cuda, int lane, const petra_peer_op
   PETRA_TRY(cuda_beside_enter(cuda, CUDA_LANES + lane, &before));
   for (int i = 0; i < count; i++)
     if (operations[i].lane == lane && sends)
-      cuda_reads(cuda, operations[i].tensor);
+      cuda_reads(&cuda->base, operations[i].tensor);
     else if (operations[i].lane == lane)
-      cuda_writes(cuda, operations[i].tensor);
+      cuda_writes(&cuda->base, operations[i].tensor);
   petra_status status = cuda_beside_wait(cuda);
   cuda_beside_leave(cuda, before);
   return status;

@@ -79,7 +79,8 @@ static void order_read(cuda_backend *cuda, const petra_tensor *tensor) {
 static petra_status append(cuda_backend *cuda, cuda_launch launch, const void *arguments, size_t bytes);
 static void widen(cuda_backend *cuda, const petra_tensor *tensor);
 
-void cuda_reads(cuda_backend *cuda, const petra_tensor *tensor) {
+void cuda_reads(petra_backend *backend, const petra_tensor *tensor) {
+  cuda_backend *cuda = cuda_of(backend);
   if (!tensor)
     return;
   if (cuda_storage_of(tensor)->rounded_alone)
@@ -102,7 +103,8 @@ static void order_write(cuda_backend *cuda, const petra_tensor *tensor) {
   storage->write = cuda_present(cuda);
 }
 
-void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor) {
+void cuda_writes(petra_backend *backend, const petra_tensor *tensor) {
+  cuda_backend *cuda = cuda_of(backend);
   if (!tensor)
     return;
   cuda->segment->written_bytes += tensor->bytes;
@@ -114,14 +116,14 @@ static size_t rounded_bytes(const petra_tensor *tensor) {
   return (size_t)tensor->elements * sizeof(uint16_t);
 }
 
-petra_status cuda_make_rounded(cuda_backend *cuda, const petra_tensor *tensor) {
+petra_status cuda_make_rounded(petra_backend *backend, const petra_tensor *tensor) {
   cuda_storage *storage = cuda_storage_of(tensor);
   void *data;
   if (cuda_is_narrow(tensor) || storage->rounded)
     return PETRA_OK;
   PETRA_TRY(cuda_check(cudaMalloc(&data, rounded_bytes(tensor)), "memory for rounded numbers"));
   storage->rounded = data;
-  cuda->rounded_bytes += (int64_t)rounded_bytes(tensor);
+  cuda_of(backend)->rounded_bytes += (int64_t)rounded_bytes(tensor);
   return PETRA_OK;
 }
 
@@ -152,7 +154,7 @@ static petra_status fill_rounded(cuda_backend *cuda, const petra_tensor *tensor,
   a.x = tensor->data;
   a.y = storage->rounded;
   a.count = tensor->elements;
-  cuda_reads(cuda, tensor);
+  cuda_reads(&cuda->base, tensor);
   order_write(cuda, tensor);
   cuda->segment->written_bytes += rounded_bytes(tensor);
   PETRA_TRY(append(cuda, cuda_to_bf16_launch, &a, sizeof a));
@@ -160,17 +162,19 @@ static petra_status fill_rounded(cuda_backend *cuda, const petra_tensor *tensor,
   return PETRA_OK;
 }
 
-petra_status cuda_round(cuda_backend *cuda, const petra_tensor *tensor) {
+petra_status cuda_round(petra_backend *backend, const petra_tensor *tensor) {
+  cuda_backend *cuda = cuda_of(backend);
   cuda_storage *storage = cuda_storage_of(tensor);
   if (cuda_is_narrow(tensor))
     return PETRA_OK;
-  PETRA_TRY(cuda_make_rounded(cuda, tensor));
+  PETRA_TRY(cuda_make_rounded(backend, tensor));
   return storage->rounded_valid ? PETRA_OK : fill_rounded(cuda, tensor, storage);
 }
 
-const void *cuda_read_rounded(cuda_backend *cuda, const petra_tensor *tensor) {
+const void *cuda_read_rounded(petra_backend *backend, const petra_tensor *tensor) {
+  cuda_backend *cuda = cuda_of(backend);
   if (cuda_is_narrow(tensor)) {
-    cuda_reads(cuda, tensor);
+    cuda_reads(backend, tensor);
     return tensor->data;
   }
   order_read(cuda, tensor);
@@ -178,23 +182,24 @@ const void *cuda_read_rounded(cuda_backend *cuda, const petra_tensor *tensor) {
   return cuda_storage_of(tensor)->rounded;
 }
 
-uint16_t *cuda_write_rounded(cuda_backend *cuda, const petra_tensor *tensor) {
+uint16_t *cuda_write_rounded(petra_backend *backend, const petra_tensor *tensor) {
   cuda_storage *storage = cuda_storage_of(tensor);
   storage->rounded_valid = storage->rounded != NULL;
   if (storage->rounded)
-    cuda->segment->written_bytes += rounded_bytes(tensor);
+    cuda_of(backend)->segment->written_bytes += rounded_bytes(tensor);
   return storage->rounded;
 }
 
-const void *cuda_read_either(cuda_backend *cuda, const petra_tensor *tensor, bool *narrow) {
+const void *cuda_read_either(petra_backend *backend, const petra_tensor *tensor, bool *narrow) {
   *narrow = cuda_is_narrow(tensor) || cuda_storage_of(tensor)->rounded_alone;
-  return *narrow ? cuda_read_rounded(cuda, tensor) : cuda_read(cuda, tensor);
+  return *narrow ? cuda_read_rounded(backend, tensor) : cuda_read(backend, tensor);
 }
 
-void *cuda_write_narrow(cuda_backend *cuda, const petra_tensor *tensor) {
+void *cuda_write_narrow(petra_backend *backend, const petra_tensor *tensor) {
+  cuda_backend *cuda = cuda_of(backend);
   cuda_storage *storage = cuda_storage_of(tensor);
   if (cuda_is_narrow(tensor)) {
-    cuda_writes(cuda, tensor);
+    cuda_writes(backend, tensor);
     return tensor->data;
   }
   cuda->segment->written_bytes += rounded_bytes(tensor);
@@ -203,13 +208,14 @@ void *cuda_write_narrow(cuda_backend *cuda, const petra_tensor *tensor) {
   return storage->rounded;
 }
 
-void cuda_updates(cuda_backend *cuda, const petra_tensor *tensor) {
-  cuda_reads(cuda, tensor);
-  cuda_writes(cuda, tensor);
+void cuda_updates(petra_backend *backend, const petra_tensor *tensor) {
+  cuda_reads(backend, tensor);
+  cuda_writes(backend, tensor);
 }
 
 /* Graphs may use the old memory for ever, so it is kept to the end. Sizes double, so that this is little. */
-petra_status cuda_reserve(cuda_backend *cuda, size_t bytes) {
+petra_status cuda_reserve(petra_backend *backend, size_t bytes) {
+  cuda_backend *cuda = cuda_of(backend);
   cuda_track *track = present_track(cuda);
   size_t size = track->lane.scratch_bytes ? track->lane.scratch_bytes : SCRATCH_LEAST;
   void *scratch;
@@ -255,14 +261,15 @@ static petra_status take_status(cuda_segment *segment) {
   return status;
 }
 
-petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void *arguments, size_t bytes) {
+petra_status cuda_add_command(petra_backend *backend, cuda_launch launch, const void *arguments, size_t bytes) {
+  cuda_backend *cuda = cuda_of(backend);
   PETRA_TRY(take_status(cuda->segment));
   PETRA_TRY(append(cuda, launch, arguments, bytes));
   return cuda->segment->open ? PETRA_OK : cuda_submit(cuda);
 }
 
-void *cuda_last_command(cuda_backend *cuda, cuda_launch launch) {
-  cuda_segment *segment = cuda->segment;
+void *cuda_last_command(petra_backend *backend, cuda_launch launch) {
+  cuda_segment *segment = cuda_of(backend)->segment;
   cuda_command command;
   if (!segment->open || segment->used == 0)
     return NULL;
@@ -270,8 +277,8 @@ void *cuda_last_command(cuda_backend *cuda, cuda_launch launch) {
   return command.launch == launch ? segment->commands + segment->last + padded(sizeof command) : NULL;
 }
 
-petra_status cuda_extend_command(cuda_backend *cuda) {
-  cuda_segment *segment = cuda->segment;
+petra_status cuda_extend_command(petra_backend *backend) {
+  cuda_segment *segment = cuda_of(backend)->segment;
   cuda_command command;
   memcpy(&command, segment->commands + segment->last, sizeof command);
   command.read_bytes += segment->read_bytes;
@@ -408,7 +415,7 @@ petra_status cuda_settle(petra_backend *backend, petra_tensor *tensor, bool writ
   PETRA_TRY(cuda_submit(cuda));
   PETRA_TRY(cuda_wait_for(cuda, storage->write_lane, storage->write));
   if (storage->rounded_alone && !writes) {
-    cuda_reads(cuda, tensor);
+    cuda_reads(backend, tensor);
     forget_traffic(cuda->segment); /* nobody's command */
     PETRA_TRY(take_status(cuda->segment));
     PETRA_TRY(cuda_submit(cuda));
