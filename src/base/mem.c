@@ -4,7 +4,6 @@
 #include "base/log.h"
 
 #include <assert.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -70,6 +69,12 @@ petra_status petra_reserve(size_t bytes) {
   return PETRA_OK;
 }
 
+void petra_free_local(void *pointer) {
+  void *memory;
+  memcpy(&memory, pointer, sizeof memory);
+  petra_free(memory);
+}
+
 petra_status petra_duplicate_string(char **out, const char *text) {
   size_t length = strlen(text) + 1;
   PETRA_TRY(petra_allocate_raw(out, length, 1));
@@ -84,12 +89,6 @@ void petra_free(void *memory) {
 void petra_free_list(void *const *memory, size_t count) {
   for (size_t i = 0; i < count; i++)
     petra_free(memory[i]);
-}
-
-void petra_free_at(void *address) {
-  void *memory;
-  memcpy(&memory, address, sizeof memory);
-  petra_free(memory);
 }
 
 petra_status petra_array_reserve(void *array, int64_t *capacity, int64_t need, size_t size) {

@@ -19,6 +19,10 @@ petra_status petra_allocate(void *out, size_t count, size_t size);
 /* Like petra_allocate without zeroing, for large buffers that are overwritten immediately. */
 petra_status petra_allocate_raw(void *out, size_t count, size_t size);
 
+/* Before a local pointer, which has a value from the beginning: frees it at the end of its block. */
+#define PETRA_FREED __attribute__((cleanup(petra_free_local)))
+void petra_free_local(void *pointer);
+
 /* Copies a string. */
 petra_status petra_duplicate_string(char **out, const char *text);
 
@@ -39,11 +43,6 @@ void petra_free(void *memory);
 #define PETRA_FREE_ALL(...)                                                                                            \
   petra_free_list((void *const[]){__VA_ARGS__}, sizeof((void *const[]){__VA_ARGS__}) / sizeof(void *))
 void petra_free_list(void *const *memory, size_t count);
-
-/* Declares a local pointer whose memory is freed at the end of its block, also after PETRA_TRY. `address` is the address
- * of any object pointer, which may be NULL. */
-void petra_free_at(void *address);
-#define PETRA_FREED __attribute__((cleanup(petra_free_at)))
 
 /* For tests: calls `hook` before every allocation, which fails if the hook returns true. NULL removes the hook. */
 typedef bool (*petra_mem_hook)(void *context, size_t bytes);

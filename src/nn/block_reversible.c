@@ -43,8 +43,7 @@ static petra_status leap_backward(const petra_pass *pass, const petra_streams *d
   petra_backend *backend = pass->compute->backend;
   PETRA_TRY(petra_path_backward(pass, dy[0], true, NULL, gradients, dy[1], &dx[0]));
   PETRA_TRY(petra_op_axpy(backend, 2, dy[0], dx[0]));
-  PETRA_TRY(petra_compute_like(pass->compute, dy[0], PETRA_MEMORY_WORKSPACE, &dx[1]));
-  PETRA_TRY(petra_op_copy(backend, dy[0], dx[1]));
+  PETRA_TRY(petra_compute_copy(pass->compute, dy[0], PETRA_MEMORY_WORKSPACE, &dx[1]));
   return petra_op_scale(backend, -1, dx[1]);
 }
 

@@ -160,8 +160,7 @@ static petra_status adam_step(const petra_optim *optim, const petra_compute *com
  * failure. */
 static petra_status decayed_gradient(const petra_compute *compute, const petra_optim_tensors *t, int i,
                                      petra_tensor **out) {
-  PETRA_TRY(petra_compute_like(compute, t->gradients[i], PETRA_MEMORY_WORKSPACE, out));
-  PETRA_TRY(petra_op_copy(compute->backend, t->gradients[i], *out));
+  PETRA_TRY(petra_compute_copy(compute, t->gradients[i], PETRA_MEMORY_WORKSPACE, out));
   return t->decay[i] != 0 ? petra_op_axpy(compute->backend, t->decay[i], t->parameters[i], *out) : PETRA_OK;
 }
 
