@@ -133,21 +133,18 @@ petra_status cuda_mean_positions_backward(petra_backend *backend, const petra_te
 /* --- convolutions, by cuDNN. In bf16 they read and write bf16: inner tensors, or the rounded numbers of streams,
  * filters and their gradients. --- */
 
+/* The tensors of a convolution in the forward pass, or their gradients. */
+enum { X, W, Y, OPERANDS };
+
 typedef struct conv_args {
   const cuda_conv *conv;
-  const void *x, *w, *y; /* tensors of the forward pass, or their gradients */
+  const void *at[OPERANDS];
 } conv_args;
 
 static petra_status conv_launch(const cuda_lane *lane, const void *arguments) {
   const conv_args *a = arguments;
-  return cuda_conv_run(a->conv, lane, a->x, a->w, a->y, NULL);
+  return cuda_conv_run(a->conv, lane, a->at[X], a->at[W], a->at[Y], NULL);
 }
-
-/* The tensors of a convolution in the forward pass, or their gradients, and the addresses of their elements. */
-typedef struct operands {
-  const petra_tensor *x, *w, *y, *out; /* out: the one that is written */
-  const void *at_x, *at_w, *at_y;
-} operands;
 
 static const void *read(petra_backend *backend, const petra_tensor *tensor) {
   return backend->precision == PETRA_PRECISION_BF16 ? cuda_read_rounded(backend, tensor) : cuda_read(backend, tensor);
@@ -160,60 +157,50 @@ static void *write(petra_backend *backend, const petra_tensor *tensor, bool wide
   return tensor->data;
 }
 
-/* The numbers in bf16 that the convolution will read and write. */
-static petra_status make_narrow(petra_backend *backend, const operands *o, bool wide) {
-  const petra_tensor *const tensors[] = {o->x, o->w, o->y};
-  for (int i = 0; i < 3; i++)
-    if (tensors[i] != o->out)
+/* The numbers in bf16 that the convolution will read and, of tensor `out`, write. */
+static petra_status make_narrow(petra_backend *backend, const petra_tensor *const tensors[OPERANDS], int out,
+                                bool wide) {
+  for (int i = 0; i < OPERANDS; i++)
+    if (i != out)
       PETRA_TRY(cuda_round(backend, tensors[i]));
-  return wide ? PETRA_OK : cuda_make_rounded(backend, o->out);
+  return wide ? PETRA_OK : cuda_make_rounded(backend, tensors[out]);
 }
 
 /* The tensors that the convolution reads and, last, the one that it writes; `wide`: in f32 although it reads bf16. */
-static petra_status name_operands(petra_backend *backend, bool wide, operands *o) {
-  const petra_tensor *const tensors[] = {o->x, o->w, o->y};
-  const void **const at[] = {&o->at_x, &o->at_w, &o->at_y};
+static petra_status name_operands(petra_backend *backend, const petra_tensor *const tensors[OPERANDS], int out,
+                                  bool wide, const void *at[OPERANDS]) {
   if (backend->precision == PETRA_PRECISION_BF16)
-    PETRA_TRY(make_narrow(backend, o, wide));
-  for (int i = 0; i < 3; i++)
-    if (tensors[i] != o->out)
-      *at[i] = read(backend, tensors[i]);
-  for (int i = 0; i < 3; i++)
-    if (tensors[i] == o->out)
-      *at[i] = write(backend, tensors[i], wide);
+    PETRA_TRY(make_narrow(backend, tensors, out, wide));
+  for (int i = 0; i < OPERANDS; i++)
+    if (i != out)
+      at[i] = read(backend, tensors[i]);
+  at[out] = write(backend, tensors[out], wide);
   return PETRA_OK;
-}
-
-static void set_shape(petra_backend *backend, cuda_conv_kind kind, const petra_conv_geometry *geometry,
-                      const operands *o, cuda_conv_shape *shape) {
-  shape->kind = (int32_t)kind;
-  shape->precision = (int32_t)backend->precision;
-  shape->n = o->x->shape[0];
-  shape->c = o->x->shape[1];
-  shape->h = o->x->shape[2];
-  shape->w = o->x->shape[3];
-  shape->o = o->w->shape[0];
-  shape->kh = o->w->shape[2];
-  shape->kw = o->w->shape[3];
-  shape->stride = geometry->stride;
-  shape->pad = geometry->pad;
-  shape->oh = o->y->shape[2];
-  shape->ow = o->y->shape[3];
-  shape->wide_out = cuda_of(backend)->wide_gradients && !cuda_is_narrow(o->out);
 }
 
 static petra_status convolve(petra_backend *backend, cuda_conv_kind kind, const petra_conv_geometry *geometry,
                              const petra_tensor *x, const petra_tensor *w, const petra_tensor *y) {
-  operands o = {.x = x, .w = w, .y = y, .out = kind == CUDA_CONV_FORWARD ? y : kind == CUDA_CONV_DATA ? x : w};
+  const petra_tensor *const tensors[OPERANDS] = {x, w, y};
+  const int out = kind == CUDA_CONV_FORWARD ? Y : kind == CUDA_CONV_DATA ? X : W;
   CUDA_ARGUMENTS(cuda_conv_shape, shape);
   CUDA_ARGUMENTS(conv_args, a);
-  set_shape(backend, kind, geometry, &o, &shape);
+  shape.kind = (int32_t)kind;
+  shape.precision = (int32_t)backend->precision;
+  shape.n = x->shape[0];
+  shape.c = x->shape[1];
+  shape.h = x->shape[2];
+  shape.w = x->shape[3];
+  shape.o = w->shape[0];
+  shape.kh = w->shape[2];
+  shape.kw = w->shape[3];
+  shape.stride = geometry->stride;
+  shape.pad = geometry->pad;
+  shape.oh = y->shape[2];
+  shape.ow = y->shape[3];
+  shape.wide_out = cuda_of(backend)->wide_gradients && !cuda_is_narrow(tensors[out]);
   PETRA_TRY(cuda_convs_find(cuda_of(backend)->convs, &shape, &a.conv));
   PETRA_TRY(cuda_reserve(backend, cuda_conv_workspace(a.conv)));
-  PETRA_TRY(name_operands(backend, shape.wide_out, &o));
-  a.x = o.at_x;
-  a.w = o.at_w;
-  a.y = o.at_y;
+  PETRA_TRY(name_operands(backend, tensors, out, shape.wide_out, a.at));
   return cuda_add_command(backend, conv_launch, &a, sizeof a);
 }
 
