@@ -72,10 +72,12 @@ static int output_of(int kind) {
   return kind == CUDA_CONV_FORWARD ? CUDA_GRAPH_Y : kind == CUDA_CONV_DATA ? CUDA_GRAPH_X : CUDA_GRAPH_W;
 }
 
-/* Dimensions are given in cuDNN's order (n, c, h, w); the strides say that channels come last. */
-static int tensor(int64_t id, cudnnDataType_t type, int32_t n, int32_t c, int32_t h, int32_t w, void **out) {
-  const int64_t dimensions[] = {n, c, h, w};
-  const int64_t strides[] = {(int64_t)h * w * c, 1, (int64_t)w * c, c};
+/* A tensor of the dimensions of `like`: CUDA_GRAPH_X, W or Y. Dimensions are given in cuDNN's order (n, c, h, w); the
+ * strides say that channels come last. */
+static int tensor(const cuda_conv_shape *s, int like, int64_t id, cudnnDataType_t type, void **out) {
+  const int64_t x[] = {s->n, s->c, s->h, s->w}, w[] = {s->o, s->c, s->kh, s->kw}, y[] = {s->n, s->o, s->oh, s->ow};
+  const int64_t *const d = like == CUDA_GRAPH_X ? x : like == CUDA_GRAPH_W ? w : y;
+  const int64_t dimensions[] = {d[0], d[1], d[2], d[3]}, strides[] = {d[2] * d[3] * d[1], 1, d[3] * d[1], d[1]};
   const int64_t alignment = 16;
   const bool inner = id > CUDA_GRAPH_TENSORS;
   const cuda_attribute attributes[] = {
@@ -89,34 +91,20 @@ static int tensor(int64_t id, cudnnDataType_t type, int32_t n, int32_t c, int32_
   return cuda_descriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, attributes, COUNT(attributes), out);
 }
 
-static int tensor_x(const cuda_conv_shape *s, int64_t id, cudnnDataType_t type, void **out) {
-  return tensor(id, type, s->n, s->c, s->h, s->w, out);
-}
-
-static int tensor_w(const cuda_conv_shape *s, int64_t id, cudnnDataType_t type, void **out) {
-  return tensor(id, type, s->o, s->c, s->kh, s->kw, out);
-}
-
-static int tensor_y(const cuda_conv_shape *s, int64_t id, cudnnDataType_t type, void **out) {
-  return tensor(id, type, s->n, s->o, s->oh, s->ow, out);
-}
-
 /* The first failure among the graph's tensors. */
 static int tensors(const cuda_conv_shape *shape, cuda_conv_form form, cuda_conv_graph *graph) {
-  static int (*const makers[])(const cuda_conv_shape *, int64_t, cudnnDataType_t, void **) = {tensor_x, tensor_w,
-                                                                                              tensor_y};
   void **const places[] = {&graph->x, &graph->w, &graph->y};
   const cudnnDataType_t narrow = shape->precision == PETRA_PRECISION_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
   const int out = output_of(shape->kind);
   for (int i = 0; i < CUDA_GRAPH_TENSORS; i++) {
     const int id = CUDA_GRAPH_X + i;
     const bool wide = id == out ? form.widens : id == CUDA_GRAPH_X && form.rounds;
-    TRY(makers[i](shape, id, wide ? CUDNN_DATA_FLOAT : narrow, places[i]));
+    TRY(tensor(shape, id, id, wide ? CUDNN_DATA_FLOAT : narrow, places[i]));
   }
   if (form.rounds)
-    TRY(tensor_x(shape, CUDA_GRAPH_ROUNDED, narrow, &graph->rounded));
+    TRY(tensor(shape, CUDA_GRAPH_X, CUDA_GRAPH_ROUNDED, narrow, &graph->rounded));
   if (form.widens)
-    TRY(makers[out - CUDA_GRAPH_X](shape, CUDA_GRAPH_SUM, CUDNN_DATA_FLOAT, &graph->sum));
+    TRY(tensor(shape, out, CUDA_GRAPH_SUM, CUDNN_DATA_FLOAT, &graph->sum));
   return CUDNN_STATUS_SUCCESS;
 }
 
