@@ -20,6 +20,13 @@ typedef enum cuda_conv_kind {
   CUDA_CONV_FILTER,  /* w (that is dw) from x, y (dy) */
 } cuda_conv_kind;
 
+/* The arrays of a convolution in the forward pass, or their gradients, and the one that a kind writes. */
+enum { CUDA_CONV_X, CUDA_CONV_W, CUDA_CONV_Y, CUDA_CONV_ARRAYS };
+
+static inline int cuda_conv_output(int kind) {
+  return kind == CUDA_CONV_FORWARD ? CUDA_CONV_Y : kind == CUDA_CONV_DATA ? CUDA_CONV_X : CUDA_CONV_W;
+}
+
 /* x (n, h, w, c), filter (o, kh, kw, c), y (n, oh, ow, o): dense, channels last. Precision fp32 (strict), tf32:
  * tensors of f32. In bf16 all three are bf16 except those for which a `wide_` member is set; the products always
  * multiply bf16, and sums are f32. Bytes that are not set here must be 0, because shapes are compared byte by byte. */

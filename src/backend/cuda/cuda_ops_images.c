@@ -133,17 +133,14 @@ petra_status cuda_mean_positions_backward(petra_backend *backend, const petra_te
 /* --- convolutions, by cuDNN. In bf16 they read and write bf16: inner tensors, or the rounded numbers of streams,
  * filters and their gradients. --- */
 
-/* The tensors of a convolution in the forward pass, or their gradients. */
-enum { X, W, Y, OPERANDS };
-
 typedef struct conv_args {
   const cuda_conv *conv;
-  const void *at[OPERANDS];
+  const void *at[CUDA_CONV_ARRAYS];
 } conv_args;
 
 static petra_status conv_launch(const cuda_lane *lane, const void *arguments) {
   const conv_args *a = arguments;
-  return cuda_conv_run(a->conv, lane, a->at[X], a->at[W], a->at[Y], NULL);
+  return cuda_conv_run(a->conv, lane, a->at[CUDA_CONV_X], a->at[CUDA_CONV_W], a->at[CUDA_CONV_Y], NULL);
 }
 
 static const void *read(petra_backend *backend, const petra_tensor *tensor) {
@@ -158,20 +155,20 @@ static void *write(petra_backend *backend, const petra_tensor *tensor, bool wide
 }
 
 /* The numbers in bf16 that the convolution will read and, of tensor `out`, write. */
-static petra_status make_narrow(petra_backend *backend, const petra_tensor *const tensors[OPERANDS], int out,
+static petra_status make_narrow(petra_backend *backend, const petra_tensor *const tensors[CUDA_CONV_ARRAYS], int out,
                                 bool wide) {
-  for (int i = 0; i < OPERANDS; i++)
+  for (int i = 0; i < CUDA_CONV_ARRAYS; i++)
     if (i != out)
       PETRA_TRY(cuda_round(backend, tensors[i]));
   return wide ? PETRA_OK : cuda_make_rounded(backend, tensors[out]);
 }
 
 /* The tensors that the convolution reads and, last, the one that it writes; `wide`: in f32 although it reads bf16. */
-static petra_status name_operands(petra_backend *backend, const petra_tensor *const tensors[OPERANDS], int out,
-                                  bool wide, const void *at[OPERANDS]) {
+static petra_status name_operands(petra_backend *backend, const petra_tensor *const tensors[CUDA_CONV_ARRAYS], int out,
+                                  bool wide, const void *at[CUDA_CONV_ARRAYS]) {
   if (backend->precision == PETRA_PRECISION_BF16)
     PETRA_TRY(make_narrow(backend, tensors, out, wide));
-  for (int i = 0; i < OPERANDS; i++)
+  for (int i = 0; i < CUDA_CONV_ARRAYS; i++)
     if (i != out)
       at[i] = read(backend, tensors[i]);
   at[out] = write(backend, tensors[out], wide);
@@ -180,8 +177,8 @@ static petra_status name_operands(petra_backend *backend, const petra_tensor *co
 
 static petra_status convolve(petra_backend *backend, cuda_conv_kind kind, const petra_conv_geometry *geometry,
                              const petra_tensor *x, const petra_tensor *w, const petra_tensor *y) {
-  const petra_tensor *const tensors[OPERANDS] = {x, w, y};
-  const int out = kind == CUDA_CONV_FORWARD ? Y : kind == CUDA_CONV_DATA ? X : W;
+  const petra_tensor *const tensors[CUDA_CONV_ARRAYS] = {x, w, y};
+  const int out = cuda_conv_output(kind);
   CUDA_ARGUMENTS(cuda_conv_shape, shape);
   CUDA_ARGUMENTS(conv_args, a);
   shape.kind = (int32_t)kind;

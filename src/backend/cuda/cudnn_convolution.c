@@ -108,14 +108,8 @@ void cuda_cudnn_describe(char *text, size_t size) {
 
 /* --- one convolution --- */
 
-static int64_t x_count(const cuda_conv_shape *s) {
-  return (int64_t)s->n * s->h * s->w * s->c;
-}
-
-static int64_t output_count(const cuda_conv_shape *s) {
-  return s->kind == CUDA_CONV_FORWARD ? (int64_t)s->n * s->oh * s->ow * s->o
-         : s->kind == CUDA_CONV_DATA  ? x_count(s)
-                                      : (int64_t)s->o * s->kh * s->kw * s->c;
+static int64_t output_count(const cuda_conv_shape *shape) {
+  return cuda_conv_elements(shape, cuda_conv_output(shape->kind));
 }
 
 /* In the scratch: what follows stays aligned as that is. */
@@ -156,7 +150,7 @@ static petra_status try_form(const cuda_convs *convs, cuda_conv_form form, cuda_
   if (conv->execution == NULL)
     return last ? cuda_engine_none(&convs->wanted, conv, &why) : PETRA_OK;
   conv->form = form;
-  conv->rounded = conv->shape.wide_in && !form.rounds ? bf16_bytes(x_count(&conv->shape)) : 0;
+  conv->rounded = conv->shape.wide_in && !form.rounds ? bf16_bytes(cuda_conv_elements(&conv->shape, CUDA_CONV_X)) : 0;
   conv->narrow = conv->shape.wide_out && !form.widens ? bf16_bytes(output_count(&conv->shape)) : 0;
   return PETRA_OK;
 }
@@ -332,24 +326,19 @@ size_t cuda_conv_workspace(const cuda_conv *conv) {
 
 /* --- runs --- */
 
-typedef struct arrays {
-  const void *x, *w, *y;
-} arrays;
-
 /* cuDNN's descriptors cannot be changed once finalized, so that each run makes a new one: host memory only. */
-static int variant_pack(const arrays *at, const void *workspace, void **out) {
+static int variant_pack(const void *const at[CUDA_CONV_ARRAYS], const void *workspace, void **out) {
   const int64_t ids[] = {CUDA_GRAPH_X, CUDA_GRAPH_W, CUDA_GRAPH_Y};
-  const void *const pointers[] = {at->x, at->w, at->y};
   const cuda_attribute attributes[] = {
       {CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, CUDA_GRAPH_TENSORS, ids},
-      {CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, CUDA_GRAPH_TENSORS, pointers},
+      {CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, CUDA_GRAPH_TENSORS, at},
       {CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace}};
   return cuda_descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, attributes, 3, out);
 }
 
 /* `ran`: set to false, without a line, if cuDNN refuses; NULL: a refusal is a failure. */
-static petra_status execute(const cuda_conv *conv, const cuda_lane *lane, const arrays *at, const void *workspace,
-                            bool *ran) {
+static petra_status execute(const cuda_conv *conv, const cuda_lane *lane, const void *const at[CUDA_CONV_ARRAYS],
+                            const void *workspace, bool *ran) {
   void *pack = NULL;
   int status = cudnnSetStream(conv->handle, lane->stream);
   if (status == CUDNN_STATUS_SUCCESS)
@@ -384,17 +373,17 @@ petra_status cuda_conv_run(const cuda_conv *conv, const cuda_lane *lane, const v
   if (needed > lane->scratch_bytes)
     return petra_fail(PETRA_INTERNAL, "cuDNN: the lane has %zu bytes of scratch, expected at least %zu: convolution %s",
                       lane->scratch_bytes, needed, cuda_shape_describe(shape).text);
-  arrays at = {x, w, y};
-  const void **out = shape->kind == CUDA_CONV_FORWARD ? &at.y : shape->kind == CUDA_CONV_DATA ? &at.x : &at.w;
+  const void *at[CUDA_CONV_ARRAYS] = {x, w, y};
+  const void **out = &at[cuda_conv_output(shape->kind)];
   const cuda_from_bf16_args widening = {take(&free, conv->narrow), (float *)(uintptr_t)*out, output_count(shape)};
-  const cuda_to_bf16_args rounding = {x, take(&free, conv->rounded), x_count(shape)};
+  const cuda_to_bf16_args rounding = {x, take(&free, conv->rounded), cuda_conv_elements(shape, CUDA_CONV_X)};
   if (conv->rounded > 0) {
     PETRA_TRY(cuda_to_bf16_launch(lane, &rounding));
-    at.x = rounding.y;
+    at[CUDA_CONV_X] = rounding.y;
   }
   if (conv->narrow > 0)
     *out = widening.x;
-  PETRA_TRY(execute(conv, lane, &at, free, ran));
+  PETRA_TRY(execute(conv, lane, at, free, ran));
   if (ran && !*ran)
     return PETRA_OK;
   return conv->narrow > 0 ? cuda_from_bf16_launch(lane, &widening) : PETRA_OK;

@@ -68,10 +68,6 @@ petra_status cuda_cudnn_error(const cuda_conv_shape *shape, const char *what, in
 
 /* --- the graph --- */
 
-static int output_of(int kind) {
-  return kind == CUDA_CONV_FORWARD ? CUDA_GRAPH_Y : kind == CUDA_CONV_DATA ? CUDA_GRAPH_X : CUDA_GRAPH_W;
-}
-
 /* A tensor of the dimensions of `like`: CUDA_GRAPH_X, W or Y. Dimensions are given in cuDNN's order (n, c, h, w); the
  * strides say that channels come last. */
 static int tensor(const cuda_conv_shape *s, int like, int64_t id, cudnnDataType_t type, void **out) {
@@ -95,7 +91,7 @@ static int tensor(const cuda_conv_shape *s, int like, int64_t id, cudnnDataType_
 static int tensors(const cuda_conv_shape *shape, cuda_conv_form form, cuda_conv_graph *graph) {
   void **const places[] = {&graph->x, &graph->w, &graph->y};
   const cudnnDataType_t narrow = shape->precision == PETRA_PRECISION_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
-  const int out = output_of(shape->kind);
+  const int out = CUDA_GRAPH_X + cuda_conv_output(shape->kind);
   for (int i = 0; i < CUDA_GRAPH_TENSORS; i++) {
     const int id = CUDA_GRAPH_X + i;
     const bool wide = id == out ? form.widens : id == CUDA_GRAPH_X && form.rounds;
@@ -176,7 +172,7 @@ static int conversions(const cuda_conv_shape *shape, cuda_conv_form form, cuda_c
   if (form.rounds)
     TRY(conversion(graph, graph->x, graph->rounded, &graph->rounding));
   if (form.widens)
-    TRY(conversion(graph, graph->sum, tensors_of[output_of(shape->kind) - CUDA_GRAPH_X], &graph->widening));
+    TRY(conversion(graph, graph->sum, tensors_of[cuda_conv_output(shape->kind)], &graph->widening));
   return CUDNN_STATUS_SUCCESS;
 }
 

@@ -14,8 +14,7 @@
 #include <unistd.h>
 
 enum {
-  ARRAYS = 3, /* x, w, y */
-  RUNS = 20,  /* in a graph */
+  RUNS = 20, /* in a graph */
   TIMES = 3,
   CACHES = 3, /* the sets of arrays together fill the device's cache so many times, or there are as many as runs */
   SPIN_LAUNCHES = 100,
@@ -26,7 +25,7 @@ static const double SPIN_MS = 20; /* of work, until an idle device has its clock
 typedef struct bench {
   void *set[RUNS];
   int sets;
-  size_t offset[ARRAYS], set_bytes;
+  size_t offset[CUDA_CONV_ARRAYS], set_bytes;
   void *scratch;
   cudaEvent_t start, end;
   cuda_lane lane;
@@ -62,13 +61,10 @@ static petra_status allocate(size_t bytes, void **out, bool *room) {
 /* Sets the offsets of the arrays in a set, and the size of a set. */
 static void lay_out(const cuda_conv_shape *s, bench *b) {
   const size_t narrow = s->precision == PETRA_PRECISION_BF16 ? sizeof(uint16_t) : sizeof(float);
-  const int out = s->kind == CUDA_CONV_FORWARD ? 2 : s->kind == CUDA_CONV_DATA ? 0 : 1;
-  const int64_t counts[ARRAYS] = {(int64_t)s->n * s->h * s->w * s->c, (int64_t)s->o * s->kh * s->kw * s->c,
-                                  (int64_t)s->n * s->oh * s->ow * s->o};
-  for (int i = 0; i < ARRAYS; i++) {
-    const bool wide = i == out ? s->wide_out != 0 : i == 0 && s->wide_in;
+  for (int i = 0; i < CUDA_CONV_ARRAYS; i++) {
+    const bool wide = i == cuda_conv_output(s->kind) ? s->wide_out != 0 : i == CUDA_CONV_X && s->wide_in;
     b->offset[i] = b->set_bytes;
-    b->set_bytes += ((size_t)counts[i] * (wide ? sizeof(float) : narrow) + 255) / 256 * 256;
+    b->set_bytes += ((size_t)cuda_conv_elements(s, i) * (wide ? sizeof(float) : narrow) + 255) / 256 * 256;
   }
 }
 

@@ -9,6 +9,13 @@
 
 #include <stdio.h>
 
+/* Returns the elements of an array (CUDA_CONV_X, W or Y). */
+static inline int64_t cuda_conv_elements(const cuda_conv_shape *s, int array) {
+  return array == CUDA_CONV_X   ? (int64_t)s->n * s->h * s->w * s->c
+         : array == CUDA_CONV_W ? (int64_t)s->o * s->kh * s->kw * s->c
+                                : (int64_t)s->n * s->oh * s->ow * s->o;
+}
+
 /* The measured choices of a cuDNN configuration for each shape, stored in a text file.
  *
  *   petra plans 1
