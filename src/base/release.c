@@ -2,7 +2,7 @@
 #include "base/release.h"
 
 #include <config.h>     /* of the build; with quotes it would be src/config/config.h */
-#include <git_commit.h> /* GIT_COMMIT: made by make, see src/base/local.mk */
+#include <git_commit.h> /* GIT_COMMIT: made by make, see src/local.mk */
 
 const char *petra_version(void) {
   return PACKAGE_VERSION;
