@@ -418,7 +418,7 @@ START_TEST(calls_in_the_thread) {
 }
 END_TEST
 
-/* Waiting has an end, and so has trying for room: two buffers, and as many messages as the receiver has done with. */
+/* Waiting has an end; there is room for two buffers, and for as many messages as the receiver has done with. */
 START_TEST(waiting_until) {
   petra_wire *wires[2];
   petra_progress_thread *threads[2];
@@ -439,18 +439,16 @@ START_TEST(waiting_until) {
   must(petra_channel_take_until(in, 0, began_ns + 5000000, "a message", &data, &size, &came_ns));
   ck_assert_ptr_null(data);
   ck_assert(petra_clock_ns() >= began_ns + 5000000);
-  must(petra_channel_try_buffer(out, 1, "room", &buffer)); /* none is done with */
-  ck_assert_ptr_null(buffer);
-  must(petra_channel_try_buffer(out, 0, "room", &buffer));
-  ck_assert_ptr_nonnull(buffer);
+  ck_assert(!petra_channel_has_room(out, 1)); /* none is done with */
+  ck_assert(petra_channel_has_room(out, 0));
+  must(petra_channel_buffer(out, 0, "room", &buffer));
   memcpy(buffer, "seven", 6);
   const int64_t sent_ns = petra_clock_ns();
   must(petra_channel_send(out, 7, 6));
   must(petra_channel_take_until(in, 7, INT64_MAX, "a message", &data, &size, &came_ns));
   ck_assert(size == 6 && strcmp(data, "seven") == 0 && came_ns >= sent_ns && came_ns <= petra_clock_ns());
   must(petra_channel_done(in, 7));
-  for (buffer = NULL; !buffer;) /* until the word of that has come */
-    must(petra_channel_try_buffer(out, 1, "room", &buffer));
+  must(petra_channel_buffer(out, 1, "room", &buffer)); /* waits until the word of that has come */
   for (int r = 0; r < 2; r++)
     petra_progress_thread_destroy(threads[r]);
   for (int r = 0; r < 2; r++)

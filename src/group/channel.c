@@ -184,15 +184,6 @@ petra_status petra_channel_buffer(petra_channel *channel, int64_t done, const ch
   return petra_progress_thread_unlock(channel->progress, status == PETRA_OK ? give_slot(channel, out) : status);
 }
 
-petra_status petra_channel_try_buffer(petra_channel *channel, int64_t done, const char *what, void **out) {
-  room wanted = {channel, done};
-  *out = NULL;
-  petra_progress_thread_lock(channel->progress);
-  petra_status status = petra_progress_thread_alive(channel->progress, what);
-  return petra_progress_thread_unlock(channel->progress,
-                                      status == PETRA_OK && has_room(&wanted) ? give_slot(channel, out) : status);
-}
-
 petra_status petra_channel_send(petra_channel *channel, int64_t number, size_t size) {
   petra_progress_thread *progress = channel->progress;
   petra_wire *wire = progress->options.wire;

@@ -311,19 +311,6 @@ petra_status petra_progress_thread_wait_event(petra_progress_thread *progress, i
   return petra_progress_thread_unlock(progress, petra_progress_thread_wait(progress, has_more_events, &wanted, what));
 }
 
-petra_status petra_progress_thread_alive(petra_progress_thread *progress, const char *what) {
-  if (progress->failed == PETRA_OK)
-    progress->failed = petra_progress_thread_progress(progress);
-  if (progress->failed != PETRA_OK)
-    return progress->failed;
-  return progress->lost >= 0 ? report_lost(progress, what) : petra_stop_requested();
-}
-
-petra_status petra_progress_thread_check(petra_progress_thread *progress, const char *what) {
-  petra_progress_thread_lock(progress);
-  return petra_progress_thread_unlock(progress, petra_progress_thread_alive(progress, what));
-}
-
 void petra_agreement_start(petra_progress_thread *progress, int64_t every_ns, int64_t position) {
   petra_progress_thread_lock(progress);
   progress->agreement.on = true;

@@ -63,9 +63,6 @@ int petra_progress_thread_channels(const petra_progress_thread *progress);
  * rank waits for. */
 petra_status petra_channel_buffer(petra_channel *channel, int64_t done, const char *what, void **buffer);
 
-/* Does the same without waiting: *buffer is NULL if there is no room yet. */
-petra_status petra_channel_try_buffer(petra_channel *channel, int64_t done, const char *what, void **buffer);
-
 /* Sends the buffer's first `size` bytes as message `number`. */
 petra_status petra_channel_send(petra_channel *channel, int64_t number, size_t size);
 
@@ -171,10 +168,6 @@ petra_status petra_progress_thread_failed(petra_progress_thread *progress);
 
 /* Returns the rank that is silent or has reported a failure; -1: none. */
 int petra_progress_thread_lost(petra_progress_thread *progress);
-
-/* Makes progress, and fails if waiting for `what` would: the wire failed, or a rank is lost. For a rank that neither
- * computes nor waits for a message. */
-petra_status petra_progress_thread_check(petra_progress_thread *progress, const char *what);
 
 /* Reports to rank 0, or from rank 0 to another rank, that this rank failed, with its status and line. */
 petra_status petra_progress_thread_fail(petra_progress_thread *progress, int to, petra_status failed, const char *line);

@@ -72,9 +72,6 @@ petra_status petra_progress_thread_progress(petra_progress_thread *progress);
 petra_status petra_progress_thread_wait(petra_progress_thread *progress, bool (*ready)(void *context), void *context,
                                         const char *what);
 
-/* Makes progress once, and fails as petra_progress_thread_wait does. */
-petra_status petra_progress_thread_alive(petra_progress_thread *progress, const char *what);
-
 /* --- channel.c; all under the lock --- */
 
 petra_status petra_channels_progress(petra_progress_thread *progress);

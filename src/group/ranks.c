@@ -16,6 +16,132 @@
 
 enum { LINE = 800, ECHOES = 16, BOOT_ID = 40 };
 
+/* --- the launcher (mpirun, mpiexec, srun) --- */
+
+/* Open MPI and PRRTE; Hydra (MPICH, Intel MPI), Slurm's PMI-2 and Cray's PALS; MVAPICH's two; IBM's jsrun. */
+static const char *const size_names[] = {
+    "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",          "PALS_SIZE", "MV2_COMM_WORLD_SIZE",
+    "MVP_COMM_WORLD_SIZE",  "JSM_NAMESPACE_SIZE"};
+static const char *const rank_names[] = {
+    "OMPI_COMM_WORLD_RANK", "PMI_RANK",          "PMIX_RANK", "PALS_RANKID", "MV2_COMM_WORLD_RANK",
+    "MVP_COMM_WORLD_RANK",  "JSM_NAMESPACE_RANK"};
+/* Counts the processes of one host. A Hydra that gives a port sets no other variable. */
+static const char local_size[] = "MPI_LOCALNRANKS";
+/* Slurm sets SLURM_NTASKS in the shell of a batch script as well. It sets this size and a task number only in a
+ * step. */
+static const char step_size[] = "SLURM_STEP_NUM_TASKS", step_rank[] = "SLURM_PROCID", step_id[] = "SLURM_STEP_ID";
+static const unsigned long SPECIAL_STEP = 0xfffffff0; /* first of the numbers of batch scripts and interactive shells */
+
+enum { SIZES = sizeof size_names / sizeof *size_names, RANKS = sizeof rank_names / sizeof *rank_names };
+
+/* Returns -1 if the variable is not set or is not a number. */
+static int number_of(const char *name) {
+  const char *text = getenv(name);
+  char *end = NULL;
+  const long value = text ? strtol(text, &end, 10) : -1;
+  return text && end != text && *end == 0 && value >= 0 && value < 1 << 30 ? (int)value : -1;
+}
+
+static bool in_step(void) {
+  const char *id = getenv(step_id);
+  return number_of(step_size) > 0 && number_of(step_rank) >= 0 && !(id && strtoul(id, NULL, 10) >= SPECIAL_STEP);
+}
+
+/* Returns the largest size that a launcher of MPI says; 0: none. One launcher may have started another. */
+static int size_by_launcher(const char **name) {
+  int largest = 0;
+  for (int i = 0; i < SIZES; i++)
+    if (number_of(size_names[i]) > largest) {
+      largest = number_of(size_names[i]);
+      *name = size_names[i];
+    }
+  return largest;
+}
+
+/* mpirun itself starts its helpers on other hosts by srun. So the tasks of a step count only if no other launcher says
+ * how many processes there are. */
+int petra_launcher_size(const char **name) {
+  const char *found = NULL;
+  int size = size_by_launcher(&found);
+  if (size == 0 && number_of(local_size) > 0) {
+    size = number_of(local_size);
+    found = local_size;
+  }
+  if (size == 0 && in_step()) {
+    size = number_of(step_size);
+    found = step_size;
+  }
+  for (int i = 0; i < RANKS && (!found || found == local_size); i++) /* the rank implies a minimum size */
+    if (number_of(rank_names[i]) >= size && number_of(rank_names[i]) > 0) {
+      size = number_of(rank_names[i]) + 1;
+      found = rank_names[i];
+    }
+  if (name)
+    *name = found;
+  return size > 1 ? size : 1;
+}
+
+int petra_launcher_rank(void) {
+  for (int i = 0; i < RANKS; i++)
+    if (number_of(rank_names[i]) >= 0)
+      return number_of(rank_names[i]);
+  return in_step() ? number_of(step_rank) : 0;
+}
+
+/* What all launchers say. It is read before MPI starts, because an MPI library sets such variables itself. */
+typedef struct launched {
+  int size;         /* result of petra_launcher_size */
+  const char *name; /* its *name */
+  int said[SIZES];
+} launched;
+
+static launched look_at_launcher(void) {
+  launched launch = {0};
+  launch.size = petra_launcher_size(&launch.name);
+  for (int i = 0; i < SIZES; i++)
+    launch.said[i] = number_of(size_names[i]);
+  return launch;
+}
+
+/* Returns true if a world of `world` processes can be this launch, false if the launcher started more. A launcher may
+ * have been started by another: one of them must match the world. */
+static bool fits(const launched *launch, int world) {
+  for (int i = 0; i < SIZES; i++)
+    if (launch->said[i] == world)
+      return true;
+  return world >= launch->size;
+}
+
+/* Returns true if srun launched this process in a step of several tasks without PMI, which they need to find each
+ * other. */
+static bool lacks_pmi(void) {
+  const char *name;
+  if (petra_launcher_size(&name) < 2 || name != step_size)
+    return false;
+  for (char **variable = environ; *variable; variable++)
+    if (strncmp(*variable, "PMI", 3) == 0)
+      return false;
+  return true;
+}
+
+/* Returns true if the launcher ends all processes as soon as one of them fails. Open MPI's does; Hydra and srun do only
+ * on request. */
+static bool ends_all(void) {
+  const char *name;
+  return petra_launcher_size(&name) > 1 && (strncmp(name, "OMPI", 4) == 0 || strncmp(name, "PMIX", 4) == 0);
+}
+
+void petra_launcher_forget(void) {
+  for (int i = 0; i < SIZES; i++)
+    unsetenv(size_names[i]);
+  for (int i = 0; i < RANKS; i++)
+    unsetenv(rank_names[i]);
+  unsetenv(local_size);
+  unsetenv(step_size);
+}
+
+/* --- lines --- */
+
 /* State of the process, like stderr itself: the first line that was kept back, if any. The progress thread logs as
  * well. */
 static pthread_mutex_t held_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -70,13 +196,13 @@ petra_status petra_ranks_alone(const char *command, const char *expected) {
 }
 
 /* MPI may end the program itself without a PMI, so this runs before it starts. */
-static petra_status check_launcher(const petra_launch *launch) {
+static petra_status check_launcher(const launched *launch) {
   if (launch->size > 1 && !petra_wire_mpi_version())
     return petra_fail(PETRA_UNSUPPORTED,
                       "%d processes were launched (by %s), but this petra was built without MPI, and each would run "
                       "alone; expected one process, or ./configure --with-mpi=yes (Debian: libopenmpi-dev)",
                       launch->size, launch->name);
-  if (petra_launcher_lacks_pmi())
+  if (lacks_pmi())
     return petra_fail(PETRA_UNSUPPORTED,
                       "srun launched %d processes without a PMI, which MPI needs to find them; expected srun "
                       "--mpi=pmix, or another of srun --mpi=list that the MPI library knows",
@@ -84,8 +210,8 @@ static petra_status check_launcher(const petra_launch *launch) {
   return PETRA_OK;
 }
 
-static petra_status check_world(const petra_launch *launch, const petra_wire *wire) {
-  return petra_launcher_fits(launch, wire->ranks)
+static petra_status check_world(const launched *launch, const petra_wire *wire) {
+  return fits(launch, wire->ranks)
              ? PETRA_OK
              : petra_fail(
                    PETRA_UNSUPPORTED,
@@ -95,7 +221,7 @@ static petra_status check_world(const petra_launch *launch, const petra_wire *wi
 }
 
 static petra_status start_wire(double timeout_s, petra_wire **out) {
-  const petra_launch launch = petra_launcher_look();
+  const launched launch = look_at_launcher();
   petra_wire *wire = NULL;
   PETRA_TRY(check_launcher(&launch));
   petra_watchdog_start(timeout_s,
@@ -140,7 +266,7 @@ petra_status petra_ranks_open(double timeout_s, petra_status before, petra_ranks
     return before;
   if (before != PETRA_OK) /* rank 0 has written a line, and one is enough */
     petra_log_set_sink(hold, NULL);
-  const bool silent = petra_launcher_rank() == 0 || !petra_launcher_ends_all(); /* before MPI changes the variables */
+  const bool silent = petra_launcher_rank() == 0 || !ends_all(); /* before MPI changes the variables */
   petra_status status = create(timeout_s, &ranks);
   if (status != PETRA_OK) {
     if (silent) /* rank 0 has logged the same, and perhaps nobody ends this process */
@@ -463,116 +589,4 @@ petra_status petra_ranks_close(petra_ranks *ranks, petra_status status) {
     petra_log(PETRA_LOG_ERROR, "%s%s%s", reported ? ranks->name : "", reported ? ": " : "", *held ? held : "failed");
   petra_progress_thread_abort(ranks->progress, petra_status_exit_code(status));
   return status;
-}
-
-/* --- the launcher (mpirun, mpiexec, srun) --- */
-
-/* Open MPI and PRRTE; Hydra (MPICH, Intel MPI), Slurm's PMI-2 and Cray's PALS; MVAPICH's two; IBM's jsrun. */
-static const char *const sizes[PETRA_LAUNCHER_SIZES] = {
-    "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",          "PALS_SIZE", "MV2_COMM_WORLD_SIZE",
-    "MVP_COMM_WORLD_SIZE",  "JSM_NAMESPACE_SIZE"};
-static const char *const ranks[] = {
-    "OMPI_COMM_WORLD_RANK", "PMI_RANK",          "PMIX_RANK", "PALS_RANKID", "MV2_COMM_WORLD_RANK",
-    "MVP_COMM_WORLD_RANK",  "JSM_NAMESPACE_RANK"};
-/* Counts the processes of one host. A Hydra that gives a port sets no other variable. */
-static const char local[] = "MPI_LOCALNRANKS";
-/* Slurm sets SLURM_NTASKS in the shell of a batch script as well. It sets this size and a task number only in a
- * step. */
-static const char step_size[] = "SLURM_STEP_NUM_TASKS", step_rank[] = "SLURM_PROCID", step_id[] = "SLURM_STEP_ID";
-static const unsigned long SPECIAL_STEP = 0xfffffff0; /* first of the numbers of batch scripts and interactive shells */
-
-enum { SIZES = PETRA_LAUNCHER_SIZES, RANKS = sizeof ranks / sizeof *ranks };
-
-/* Returns -1 if the variable is not set or is not a number. */
-static int number_of(const char *name) {
-  const char *text = getenv(name);
-  char *end = NULL;
-  const long value = text ? strtol(text, &end, 10) : -1;
-  return text && end != text && *end == 0 && value >= 0 && value < 1 << 30 ? (int)value : -1;
-}
-
-static bool in_step(void) {
-  const char *id = getenv(step_id);
-  return number_of(step_size) > 0 && number_of(step_rank) >= 0 && !(id && strtoul(id, NULL, 10) >= SPECIAL_STEP);
-}
-
-/* Returns the largest size that a launcher of MPI says; 0: none. One launcher may have started another. */
-static int size_by_launcher(const char **name) {
-  int largest = 0;
-  for (int i = 0; i < SIZES; i++)
-    if (number_of(sizes[i]) > largest) {
-      largest = number_of(sizes[i]);
-      *name = sizes[i];
-    }
-  return largest;
-}
-
-/* mpirun itself starts its helpers on other hosts by srun. So the tasks of a step count only if no other launcher says
- * how many processes there are. */
-int petra_launcher_size(const char **name) {
-  const char *found = NULL;
-  int size = size_by_launcher(&found);
-  if (size == 0 && number_of(local) > 0) {
-    size = number_of(local);
-    found = local;
-  }
-  if (size == 0 && in_step()) {
-    size = number_of(step_size);
-    found = step_size;
-  }
-  for (int i = 0; i < RANKS && (!found || found == local); i++) /* the rank implies a minimum size */
-    if (number_of(ranks[i]) >= size && number_of(ranks[i]) > 0) {
-      size = number_of(ranks[i]) + 1;
-      found = ranks[i];
-    }
-  if (name)
-    *name = found;
-  return size > 1 ? size : 1;
-}
-
-int petra_launcher_rank(void) {
-  for (int i = 0; i < RANKS; i++)
-    if (number_of(ranks[i]) >= 0)
-      return number_of(ranks[i]);
-  return in_step() ? number_of(step_rank) : 0;
-}
-
-petra_launch petra_launcher_look(void) {
-  petra_launch launch = {0};
-  launch.size = petra_launcher_size(&launch.name);
-  for (int i = 0; i < SIZES; i++)
-    launch.said[i] = number_of(sizes[i]);
-  return launch;
-}
-
-/* A launcher may have been started by another: one of them must match the world. */
-bool petra_launcher_fits(const petra_launch *launch, int world) {
-  for (int i = 0; i < SIZES; i++)
-    if (launch->said[i] == world)
-      return true;
-  return world >= launch->size;
-}
-
-bool petra_launcher_lacks_pmi(void) {
-  const char *name;
-  if (petra_launcher_size(&name) < 2 || name != step_size)
-    return false;
-  for (char **variable = environ; *variable; variable++)
-    if (strncmp(*variable, "PMI", 3) == 0)
-      return false;
-  return true;
-}
-
-bool petra_launcher_ends_all(void) {
-  const char *name;
-  return petra_launcher_size(&name) > 1 && (strncmp(name, "OMPI", 4) == 0 || strncmp(name, "PMIX", 4) == 0);
-}
-
-void petra_launcher_forget(void) {
-  for (int i = 0; i < SIZES; i++)
-    unsetenv(sizes[i]);
-  for (int i = 0; i < RANKS; i++)
-    unsetenv(ranks[i]);
-  unsetenv(local);
-  unsetenv(step_size);
 }
