@@ -107,9 +107,9 @@ static petra_status go(player *p, petra_progress_thread *progress, int64_t posit
     if (p->agreements == 0 || p->agreed[p->agreements - 1] != position)
       p->agreed[p->agreements++] = position;
     PETRA_TRY(gather(p, progress));
-    petra_agreement_leave(progress);
+    petra_agreement_leave(progress, true);
     nanosleep(&(const struct timespec){0, 1000000}, NULL); /* the next one may be asked for here */
-    petra_agreement_restart(progress);
+    petra_agreement_leave(progress, false);
   }
   return PETRA_OK;
 }
@@ -481,7 +481,7 @@ START_TEST(agreement_where_ranks_begin) {
     ck_assert_int_eq(petra_agreement_position(threads[r], &end), position);
   }
   for (int r = 0; r < 2; r++)
-    petra_agreement_leave(threads[r]);
+    petra_agreement_leave(threads[r], true);
   for (int r = 0; r < 2; r++)
     petra_progress_thread_destroy(threads[r]);
   for (int r = 0; r < 2; r++)

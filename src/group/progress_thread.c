@@ -359,14 +359,9 @@ petra_status petra_agreement_wait(petra_progress_thread *progress, int64_t *posi
   return petra_progress_thread_unlock(progress, status);
 }
 
-void petra_agreement_leave(petra_progress_thread *progress) {
+void petra_agreement_leave(petra_progress_thread *progress, bool written) {
   petra_progress_thread_lock(progress);
-  progress->agreement.left++; /* the next round may have been requested already */
-  petra_progress_thread_unlock(progress, PETRA_OK);
-}
-
-void petra_agreement_restart(petra_progress_thread *progress) {
-  petra_progress_thread_lock(progress);
+  progress->agreement.left += written; /* the next round may have been requested already */
   progress->agreement.since_ns = petra_clock_ns();
   petra_progress_thread_unlock(progress, PETRA_OK);
 }

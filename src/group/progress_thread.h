@@ -127,11 +127,8 @@ int64_t petra_agreement_position(petra_progress_thread *progress, petra_agreed *
 /* Waits until the position is known, after petra_agreement_may_pass returned false. */
 petra_status petra_agreement_wait(petra_progress_thread *progress, int64_t *position, petra_agreed *then);
 
-/* Records that this rank has written the checkpoint. */
-void petra_agreement_leave(petra_progress_thread *progress);
-
-/* Measures the time to the next checkpoint from now. */
-void petra_agreement_restart(petra_progress_thread *progress);
+/* Measures the time to the next checkpoint from now. With `written` this rank has written the requested checkpoint. */
+void petra_agreement_leave(petra_progress_thread *progress, bool written);
 
 /* Bytes sent on all channels so far, and nanoseconds that the rank waited for messages and for room. */
 typedef struct petra_progress_thread_counts {

@@ -456,11 +456,8 @@ petra_status petra_ranks_agreement_reach(petra_ranks *ranks, int64_t done, int64
 
 void petra_ranks_agreement_leave(petra_ranks *ranks, bool agreed) {
   ranks->since_ns = petra_clock_ns();
-  if (!ranks->progress)
-    return;
-  if (agreed)
-    petra_agreement_leave(ranks->progress);
-  petra_agreement_restart(ranks->progress);
+  if (ranks->progress)
+    petra_agreement_leave(ranks->progress, agreed);
 }
 
 /* Identifies the running kernel: its processes share the clock. Zeros if it is not known. */
