@@ -158,9 +158,9 @@ static petra_status play(player *p, petra_progress_thread *progress) {
   for (int b = 0; b < 2; b++)
     if (in[b]) { /* what waits by the order, two ahead, and two that are posted */
       const int64_t size = 64 + (int64_t)g->size[b][b ? rank + 1 : rank - 1];
-      if (petra_channel_bytes_max(in[b]) > (g->maximum[b][rank] + AHEAD + 2) * size)
+      if (petra_channel_bytes(in[b]) > (g->maximum[b][rank] + AHEAD + 2) * size)
         return petra_fail(PETRA_DATA, "rank %d held %lld messages, by the order %d", rank,
-                          (long long)(petra_channel_bytes_max(in[b]) / size), g->maximum[b][rank]);
+                          (long long)(petra_channel_bytes(in[b]) / size), g->maximum[b][rank]);
     }
   return gather(p, progress); /* all have what was sent to them */
 }

@@ -29,7 +29,7 @@ struct petra_channel {
   int peer, id;
   bool out;
   size_t capacity;
-  int64_t buffers, buffers_max; /* buffers that exist now; their maximum */
+  int64_t buffers; /* buffers that exist; they are kept until the channel is destroyed */
   int ack_request;
   int64_t ack; /* contents of the acknowledgement under way */
   /* out */
@@ -58,8 +58,7 @@ static petra_status take_buffer(petra_channel *channel, buffer **out) {
     return status;
   }
   memset(b->memory, 0, HEADER);
-  if (++channel->buffers > channel->buffers_max)
-    channel->buffers_max = channel->buffers;
+  channel->buffers++;
   *out = b;
   return PETRA_OK;
 }
@@ -299,13 +298,6 @@ bool petra_channel_first(petra_channel *channel, int64_t *number, int64_t *came_
 int64_t petra_channel_bytes(petra_channel *channel) {
   petra_progress_thread_lock(channel->progress);
   const int64_t buffers = channel->buffers;
-  petra_progress_thread_unlock(channel->progress, PETRA_OK);
-  return buffers * (int64_t)(HEADER + channel->capacity);
-}
-
-int64_t petra_channel_bytes_max(petra_channel *channel) {
-  petra_progress_thread_lock(channel->progress);
-  const int64_t buffers = channel->buffers_max;
   petra_progress_thread_unlock(channel->progress, PETRA_OK);
   return buffers * (int64_t)(HEADER + channel->capacity);
 }

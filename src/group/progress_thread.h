@@ -137,9 +137,8 @@ typedef struct petra_progress_thread_counts {
 } petra_progress_thread_counts;
 petra_progress_thread_counts petra_progress_thread_counts_now(petra_progress_thread *progress);
 
-/* Return the bytes that the buffers of a channel occupy now, and their maximum so far. */
+/* Returns the bytes that the buffers of a channel occupy. They never become fewer. */
 int64_t petra_channel_bytes(petra_channel *channel);
-int64_t petra_channel_bytes_max(petra_channel *channel);
 
 /* Return the maximum of bytes that a channel occupies: at the sender, and at the receiver while `waiting` messages wait
  * to be taken. */
