@@ -100,7 +100,7 @@ static void claim(petra_loader *loader, slot *target) {
   target->batch.microbatch = microbatch;
   target->batch.count = (int32_t)(left < loader->options.batch ? left : loader->options.batch);
   target->batch.label_count = target->batch.count * loader->sampler.labels;
-  loader->sampler.ops->shape(&loader->sampler, target->batch.count, target->batch.shape);
+  target->batch.shape[0] = target->batch.count;
   if (loader->order && loader->order_epoch != epoch) {
     petra_rng rng;
     petra_rng_init(&rng, loader->options.seed, PETRA_RNG_SHUFFLE, (uint32_t)epoch, 0);
@@ -119,7 +119,7 @@ static petra_status fill(const petra_loader *loader, slot *target, void *scratch
                                           .choice = target->choices ? target->choices + i : NULL,
                                           .labels = target->labels + i * sampler->labels,
                                           .scratch = scratch};
-    PETRA_TRY(sampler->ops->read(sampler, target->epoch, target->records[i], &buffers));
+    PETRA_TRY(sampler->read(sampler, target->epoch, target->records[i], &buffers));
   }
   return PETRA_OK;
 }
@@ -178,6 +178,7 @@ static petra_status allocate_slot(const petra_loader *loader, slot *target) {
   PETRA_TRY(petra_allocate_raw(&target->labels, capacity, (size_t)sampler->labels * sizeof *target->labels));
   PETRA_TRY(petra_allocate_raw(&target->records, capacity, sizeof *target->records));
   target->batch = (petra_batch){.samples = loader->set->samples,
+                                .shape = {0, sampler->shape[0], sampler->shape[1], sampler->shape[2]},
                                 .values = target->values,
                                 .pixels = target->pixels,
                                 .choices = target->choices,
@@ -227,12 +228,7 @@ petra_status petra_loader_create(const petra_dataset *set, const petra_loader_op
                                        : (set->count + options->batch - 1) / options->batch;
   loader->claim = loader->deliver = options->first;
   loader->order_epoch = -1;
-  const petra_sampler_options sampling = {.shuffle = options->shuffle,
-                                          .augment = options->augment,
-                                          .bytes = options->bytes,
-                                          .labels = options->labels,
-                                          .seed = options->seed};
-  petra_sampler_init(&loader->sampler, set, &sampling);
+  petra_sampler_init(&loader->sampler, set, &loader->options);
   pthread_mutex_init(&loader->mutex, NULL); /* with default attributes these cannot fail on Linux */
   pthread_cond_init(&loader->work, NULL);
   pthread_cond_init(&loader->ready, NULL);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Turns a record of a data set into a sample of a batch: augmentation of images, and one table of functions for each
- * kind of samples. */
+/* Turns a record of a data set into a sample of a batch, with augmentation of images. */
 #pragma once
 
-#include "config/config.h"
 #include "data/dataset.h"
+#include "data/loader.h"
 
 /* Augmentation and normalisation of one image: crop, flip, then pixels to normalised doubles, in that order.
  *
@@ -47,14 +46,6 @@ void petra_augment_apply(const petra_augment_choice *choice, const petra_augment
 
 typedef struct petra_sampler petra_sampler;
 
-typedef struct petra_sampler_options {
-  bool shuffle;     /* tokens: each epoch has another offset */
-  unsigned augment; /* images: bits of petra_augment_flag */
-  bool bytes;       /* images: returned as bytes with a choice of what is left to do */
-  bool labels;      /* only labels */
-  uint64_t seed;
-} petra_sampler_options;
-
 /* The destination of a sample. */
 typedef struct petra_sample_buffers {
   double *values; /* or, with a sampler that returns bytes: */
@@ -64,27 +55,20 @@ typedef struct petra_sample_buffers {
   void *scratch; /* of the calling thread */
 } petra_sample_buffers;
 
-typedef struct petra_sampler_ops {
-  /* Sets sizes, and computes what is constant. */
-  void (*init)(petra_sampler *sampler);
-  /* Gets the shape of the tensor that `count` samples become. */
-  void (*shape)(const petra_sampler *sampler, int32_t count, int32_t shape[4]);
+struct petra_sampler {
   /* Reads record `record` of epoch `epoch`; with the option `labels` only its labels. Thread-safe; errors are the
    * errors of the set. */
   petra_status (*read)(const petra_sampler *sampler, uint32_t epoch, int64_t record,
                        const petra_sample_buffers *buffers);
-} petra_sampler_ops;
-
-struct petra_sampler {
-  const petra_sampler_ops *ops;
   const petra_dataset *set;
-  petra_sampler_options options;
-  bool bytes;           /* samples come as pixels and choices */
-  int64_t values;       /* per sample; 0: labels only */
-  int32_t labels;       /* of a sample */
-  size_t scratch_bytes; /* per thread; 0: none */
+  const petra_loader_options *options; /* shuffle, augment, bytes, labels and seed */
+  bool bytes;                          /* samples come as pixels and choices */
+  int32_t shape[3];                    /* of a sample in the tensor of a batch */
+  int64_t values;                      /* per sample; 0: labels only */
+  int32_t labels;                      /* of a sample */
+  size_t scratch_bytes;                /* per thread; 0: none */
   petra_augment_table table;
 };
 
-/* Initialises the sampler, which owns nothing. `set` must outlive it. */
-void petra_sampler_init(petra_sampler *sampler, const petra_dataset *set, const petra_sampler_options *options);
+/* Initialises the sampler, which owns nothing. `set` and `options` must outlive it. */
+void petra_sampler_init(petra_sampler *sampler, const petra_dataset *set, const petra_loader_options *options);

@@ -31,7 +31,7 @@ static petra_status hash_samples(const petra_dataset *set, const petra_sampler *
   PETRA_TRY_GOTO(status, petra_allocate(&place.labels, (size_t)sampler->labels, sizeof *place.labels), done);
   PETRA_TRY_GOTO(status, petra_allocate_raw(&place.scratch, 1, sampler->scratch_bytes), done);
   for (int64_t i = 0; i < RECORDS; i++) {
-    PETRA_TRY_GOTO(status, sampler->ops->read(sampler, 0, i * (set->count - 1) / (RECORDS - 1), &place), done);
+    PETRA_TRY_GOTO(status, sampler->read(sampler, 0, i * (set->count - 1) / (RECORDS - 1), &place), done);
     XXH64_update(hash, place.values, (size_t)sampler->values * sizeof *place.values);
     XXH64_update(hash, place.labels, (size_t)sampler->labels * sizeof *place.labels);
   }
@@ -47,7 +47,7 @@ static petra_status print_set(const char *name, const petra_dataset *set, FILE *
   XXH64_state_t *hash;
   if (!set)
     return PETRA_OK;
-  petra_sampler_init(&sampler, set, &(petra_sampler_options){0});
+  petra_sampler_init(&sampler, set, &(petra_loader_options){0});
   PETRA_TRY(petra_xxh64_create(&hash));
   const petra_status status = hash_samples(set, &sampler, hash);
   if (status == PETRA_OK) {
