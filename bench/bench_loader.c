@@ -59,7 +59,7 @@ static petra_status measure(const petra_config *config, const petra_dataset *set
   PETRA_TRY(status);
   qsort(rate + 1, ROUNDS, sizeof *rate, compare);
   qsort(core_s + 1, ROUNDS, sizeof *core_s, compare);
-  const petra_jpeg_decoder *decoder = petra_jpeg_decoder_get();
+  const char *decoder = petra_jpeg_decoder();
   const petra_sample_words *words = petra_sample_words_of(set->samples);
   char size[64];
   if (set->samples == PETRA_SAMPLE_TOKENS)
@@ -68,7 +68,7 @@ static petra_status measure(const petra_config *config, const petra_dataset *set
     snprintf(size, sizeof size, "%d x %d", set->width, set->height);
   printf("%s, %lld %s of %s, batches of %d, %d threads, %s\n",
          petra_config_choice_name("data.set", (int)config->data.set), (long long)set->count, words->samples, size,
-         batch, options.threads, decoder ? decoder->name : "no JPEG decoder");
+         batch, options.threads, decoder ? decoder : "no JPEG decoder");
   printf("%s/s, %d rounds of %d: minimum %.0f, median %.0f, maximum %.0f\n", words->samples, ROUNDS, SAMPLES, rate[1],
          rate[1 + ROUNDS / 2], rate[ROUNDS]);
   printf("core time, ms/%s: minimum %.3f, median %.3f, maximum %.3f\n", words->sample, 1e3 * core_s[1],

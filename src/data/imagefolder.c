@@ -18,7 +18,6 @@ enum { REDUCED_SIZE_MIN = 16 };
 
 typedef struct imagefolder {
   petra_dataset base;
-  const petra_jpeg_decoder *decoder;
   char *root; /* the folder of the classes */
   int32_t resize;
   petra_names classes;
@@ -102,7 +101,7 @@ static petra_status read_view(const imagefolder *self, const image_file *file, p
         .to = width, .high = width, .count = resized_width, .first = window.left, .kept = window.width};
   }
   PETRA_TRY(petra_allocate_raw(&rgb, (size_t)width * (size_t)height, 3));
-  petra_status status = self->decoder->decode(file->bytes, file->size, file->path, &file->header, reduction, rgb);
+  petra_status status = petra_jpeg_decode(file->bytes, file->size, file->path, &file->header, reduction, rgb);
   if (status == PETRA_OK)
     status = petra_resize(rgb, width, &rows, &columns, pixels);
   petra_free(rgb);
@@ -178,7 +177,7 @@ static petra_status find_roots(const char *path, petra_split split, char **train
 static petra_status check(const petra_config *config) {
   struct stat about;
   const char *path = config->data.path;
-  if (!petra_jpeg_decoder_get())
+  if (!petra_jpeg_decoder())
     return petra_fail(PETRA_UNSUPPORTED, "data.set: imagefolder needs libjpeg-turbo, which this build lacks; install "
                                          "it (Debian: libjpeg-dev), then configure and build again");
   if (config->data.resize < config->data.image_size)
@@ -198,7 +197,6 @@ petra_status petra_imagefolder_open(const petra_config *config, petra_split spli
   int64_t beside;
   PETRA_TRY(check(config));
   PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
-  self->decoder = petra_jpeg_decoder_get();
   self->resize = (int32_t)config->data.resize;
   petra_status status;
   PETRA_TRY_GOTO(status, find_roots(config->data.path, split, &train, &self->root), done);

@@ -291,8 +291,8 @@ static void to_rgb(const uint8_t *inks, int64_t pixels, bool inverted, uint8_t *
       rgb[c] = times(inks[c] ^ flip, inks[3] ^ flip);
 }
 
-static petra_status decode(const uint8_t *bytes, size_t size, const char *path, const petra_jpeg_header *header,
-                           int reduction, uint8_t *rgb) {
+petra_status petra_jpeg_decode(const uint8_t *bytes, size_t size, const char *path, const petra_jpeg_header *header,
+                               int reduction, uint8_t *rgb) {
   int width = (header->width + reduction - 1) / reduction, height = (header->height + reduction - 1) / reduction;
   if (header->components != 4)
     return decompress(bytes, size, path, header, reduction, rgb);
@@ -305,15 +305,19 @@ static petra_status decode(const uint8_t *bytes, size_t size, const char *path, 
   return status;
 }
 
-static const petra_jpeg_decoder turbo = {.name = "libjpeg-turbo " PETRA_TURBOJPEG_VERSION, .decode = decode};
-
-const petra_jpeg_decoder *petra_jpeg_decoder_get(void) {
-  return &turbo;
+const char *petra_jpeg_decoder(void) {
+  return "libjpeg-turbo " PETRA_TURBOJPEG_VERSION;
 }
 
 #else
 
-const petra_jpeg_decoder *petra_jpeg_decoder_get(void) {
+petra_status petra_jpeg_decode(const uint8_t *bytes, size_t size, const char *path, const petra_jpeg_header *header,
+                               int reduction, uint8_t *rgb) {
+  (void)bytes, (void)size, (void)header, (void)reduction, (void)rgb;
+  return petra_fail(PETRA_UNSUPPORTED, "%s: this build cannot decode JPEG images", path);
+}
+
+const char *petra_jpeg_decoder(void) {
   return NULL;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decoding of JPEG images through a table of functions: a build has a decoder or none. */
+/* Decoding of JPEG images. A build has a decoder or none. */
 #pragma once
 
 #include "base/status.h"
@@ -23,19 +23,16 @@ typedef struct petra_jpeg_header {
  * pixels, or an end before the last byte of the image (the end marker is missing). */
 petra_status petra_jpeg_header_read(const uint8_t *bytes, size_t size, const char *path, petra_jpeg_header *out);
 
-typedef struct petra_jpeg_decoder {
-  const char *name; /* with version, such as "libjpeg-turbo 2.1.5" */
+/* Returns the decoder of this build with its version, such as "libjpeg-turbo 2.1.5"; NULL: it has none. */
+const char *petra_jpeg_decoder(void);
 
-  /* Decodes the whole image at 1/reduction of its size into `rgb`: (ceil(height / reduction), ceil(width / reduction),
-   * 3) bytes, red, green, blue. `reduction` is 1, 2, 4 or 8; the decoder then computes shorter inverse transforms, and
-   * each pixel stands for reduction x reduction pixels. Grey is repeated in all three; the slow, exact integer
-   * transform is used, so that the bytes do not depend on the processor. Four components: with c, m, y, k the inks from
-   * 0 to 255 (an Adobe marker means that 255 - ink is stored), red = (255 - c)(255 - k) / 255 rounded, green and blue
-   * likewise. PETRA_DATA, with a line that begins with `path`, if the image is damaged or truncated; every warning of
-   * the decoder counts as damage, except the harmless ones that docs/data.md lists. Thread-safe. */
-  petra_status (*decode)(const uint8_t *bytes, size_t size, const char *path, const petra_jpeg_header *header,
-                         int reduction, uint8_t *rgb);
-} petra_jpeg_decoder;
-
-/* Returns the decoder of this build; NULL: it has none. */
-const petra_jpeg_decoder *petra_jpeg_decoder_get(void);
+/* Decodes the whole image at 1/reduction of its size into `rgb`: (ceil(height / reduction), ceil(width / reduction), 3)
+ * bytes, red, green, blue. `reduction` is 1, 2, 4 or 8; the decoder then computes shorter inverse transforms, and each
+ * pixel stands for reduction x reduction pixels. Grey is repeated in all three; the slow, exact integer transform is
+ * used, so that the bytes do not depend on the processor. Four components: with c, m, y, k the inks from 0 to 255 (an
+ * Adobe marker means that 255 - ink is stored), red = (255 - c)(255 - k) / 255 rounded, green and blue likewise.
+ * PETRA_DATA, with a line that begins with `path`, if the image is damaged or truncated; every warning of the decoder
+ * counts as damage, except the harmless ones that docs/data.md lists. PETRA_UNSUPPORTED without a decoder.
+ * Thread-safe. */
+petra_status petra_jpeg_decode(const uint8_t *bytes, size_t size, const char *path, const petra_jpeg_header *header,
+                               int reduction, uint8_t *rgb);

@@ -13,10 +13,8 @@
 #include <yaml.h>
 
 void petra_libraries_describe(char *text, size_t size) {
-  const petra_jpeg_decoder *jpeg = petra_jpeg_decoder_get();
-  const char *mpi = petra_wire_mpi_version();
+  const char *jpeg = petra_jpeg_decoder(), *mpi = petra_wire_mpi_version();
   snprintf(text, size, "HDF5 %d.%d.%d, libyaml %s, jansson %s, GSL %s, xxHash %d.%d.%d%s%s%s%s", H5_VERS_MAJOR,
            H5_VERS_MINOR, H5_VERS_RELEASE, yaml_get_version_string(), JANSSON_VERSION, gsl_version, XXH_VERSION_MAJOR,
-           XXH_VERSION_MINOR, XXH_VERSION_RELEASE, jpeg ? ", " : "", jpeg ? jpeg->name : "", mpi ? ", " : "",
-           mpi ? mpi : "");
+           XXH_VERSION_MINOR, XXH_VERSION_RELEASE, jpeg ? ", " : "", jpeg ? jpeg : "", mpi ? ", " : "", mpi ? mpi : "");
 }
