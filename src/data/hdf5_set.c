@@ -14,25 +14,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The position of the images in the file. */
-typedef struct image_layout {
-  int32_t height, width, classes;
-  double mean[3], deviation[3];
-  bool planes;     /* images are (N, 3, H, W); else (N, H, W, 3) */
-  int64_t count;   /* number of records of the split */
-  int64_t offset;  /* position of the first image in the file, bytes */
-  int64_t *labels; /* as they are in the file; free with petra_free */
-} image_layout;
-
-/* Reads the layout and checks that all images lie within the file. Labels are not checked. */
-static petra_status read_layout(const char *path, petra_split split, image_layout *out);
-
 typedef struct hdf5_set {
   petra_dataset base;
   char *path;
   int fd;
-  bool planes;
-  int64_t offset;
+  bool planes;      /* images are (N, 3, H, W); else (N, H, W, 3) */
+  int64_t offset;   /* position of the first image in the file, bytes */
   int64_t *records; /* record numbers in the file; NULL: 0, 1, ... */
   int64_t *labels;  /* of the records */
 } hdf5_set;
@@ -76,66 +63,6 @@ static int32_t hdf5_set_label(const petra_dataset *set, int64_t index) {
 static const petra_dataset_ops hdf5_set_ops = {
     .destroy = hdf5_set_destroy, .read = hdf5_set_read, .label = hdf5_set_label};
 
-/* Moves labels within range to the front, with their record numbers; *count becomes their number. */
-static petra_status check_labels(hdf5_set *self, petra_split split, int64_t *problems, int64_t *count) {
-  int64_t kept = 0;
-  if (problems)
-    PETRA_TRY(petra_allocate_raw(&self->records, (size_t)*count, sizeof *self->records));
-  for (int64_t i = 0; i < *count; i++) {
-    if (self->labels[i] < 0 || self->labels[i] >= self->base.classes) {
-      PETRA_TRY(petra_dataset_problem(problems, petra_fail(PETRA_DATA,
-                                                           "%s: /%s/labels: record %" PRId64
-                                                           " (from 0) has the label %" PRId64 ", expected 0 to %d",
-                                                           self->path, split == PETRA_SPLIT_TRAIN ? "train" : "eval", i,
-                                                           self->labels[i], self->base.classes - 1)));
-      continue;
-    }
-    if (self->records)
-      self->records[kept] = i;
-    self->labels[kept++] = self->labels[i];
-  }
-  *count = kept;
-  return PETRA_OK;
-}
-
-static petra_status fill(hdf5_set *self, const char *path, petra_split split, int64_t limit, int64_t *problems) {
-  image_layout layout = {0};
-  PETRA_TRY(read_layout(path, split, &layout));
-  self->labels = layout.labels;
-  self->planes = layout.planes;
-  self->offset = layout.offset;
-  self->base =
-      (petra_dataset){.ops = &hdf5_set_ops, .height = layout.height, .width = layout.width, .classes = layout.classes};
-  memcpy(self->base.mean, layout.mean, sizeof layout.mean);
-  memcpy(self->base.deviation, layout.deviation, sizeof layout.deviation);
-  PETRA_TRY(petra_duplicate_string(&self->path, path));
-  PETRA_TRY(check_labels(self, split, problems, &layout.count));
-  self->base.count = limit > 0 && limit < layout.count ? limit : layout.count;
-  self->fd = open(path, O_RDONLY | O_CLOEXEC);
-  return self->fd < 0 ? petra_fail(PETRA_IO, "%s: cannot be opened: %s", path, strerror(errno)) : PETRA_OK;
-}
-
-petra_status petra_hdf5_set_open(const char *path, petra_split split, int64_t limit, int64_t *problems,
-                                 petra_dataset **out) {
-  hdf5_set *self = NULL;
-  PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
-  self->fd = -1;
-  petra_status status = fill(self, path, split, limit, problems);
-  if (status == PETRA_OK)
-    *out = &self->base;
-  else
-    hdf5_set_destroy(&self->base);
-  return status;
-}
-
-petra_status petra_hdf5_set_shape(const char *path, petra_dataset_shape *out) {
-  image_layout layout = {0};
-  PETRA_TRY(read_layout(path, PETRA_SPLIT_TRAIN, &layout));
-  *out = (petra_dataset_shape){.height = layout.height, .width = layout.width, .classes = layout.classes};
-  petra_free(layout.labels);
-  return PETRA_OK;
-}
-
 /* The only file of src/data that calls HDF5, always from the thread that opens a set. */
 
 enum { SCHEMA_VERSION = 1, SIDE_MAX = 4096, CLASSES_MAX = 100000, VOCABULARY_MAX = 65536 };
@@ -148,7 +75,7 @@ typedef struct reader {
   petra_status (*contents)(struct reader *r); /* NULL: only the existence of the split is checked */
   hid_t file;
   bool there;
-  image_layout layout;
+  hdf5_set *set; /* of images */
   petra_hdf5_tokens tokens;
 } reader;
 
@@ -193,21 +120,21 @@ static petra_status read_count(const reader *r, const char *name, int32_t maximu
 }
 
 static petra_status read_head(reader *r) {
-  image_layout *layout = &r->layout;
-  PETRA_TRY(read_count(r, "classes", CLASSES_MAX, &layout->classes));
-  PETRA_TRY(read_attribute(r, "mean", 3, true, layout->mean));
-  PETRA_TRY(read_attribute(r, "deviation", 3, true, layout->deviation));
+  petra_dataset *set = &r->set->base;
+  PETRA_TRY(read_count(r, "classes", CLASSES_MAX, &set->classes));
+  PETRA_TRY(read_attribute(r, "mean", 3, true, set->mean));
+  PETRA_TRY(read_attribute(r, "deviation", 3, true, set->deviation));
   for (int c = 0; c < 3; c++)
-    if (!isfinite(layout->mean[c]) || !isfinite(layout->deviation[c]) || layout->deviation[c] <= 0)
+    if (!isfinite(set->mean[c]) || !isfinite(set->deviation[c]) || set->deviation[c] <= 0)
       return petra_fail(PETRA_DATA,
                         "%s: mean %g and deviation %g of channel %d, expected finite numbers and a deviation above 0",
-                        r->path, layout->mean[c], layout->deviation[c], c);
+                        r->path, set->mean[c], set->deviation[c], c);
   for (int c = 0; c < 3; c++)
-    if (layout->mean[c] < 0 || layout->mean[c] > 1 || layout->deviation[c] > 1)
+    if (set->mean[c] < 0 || set->mean[c] > 1 || set->deviation[c] > 1)
       return petra_fail(PETRA_DATA,
                         "%s: mean %g and deviation %g of channel %d, expected those of pixel / 255, from 0 to 1%s",
-                        r->path, layout->mean[c], layout->deviation[c], c,
-                        layout->mean[c] > 1 ? " (these seem to be of pixels from 0 to 255: divide them by 255)" : "");
+                        r->path, set->mean[c], set->deviation[c], c,
+                        set->mean[c] > 1 ? " (these seem to be of pixels from 0 to 255: divide them by 255)" : "");
   return PETRA_OK;
 }
 
@@ -273,24 +200,24 @@ static petra_status place_of(const reader *r, hid_t set, const char *name, int64
 }
 
 static petra_status check_images(reader *r, hid_t set, const hsize_t extent[4]) {
-  image_layout *layout = &r->layout;
-  layout->planes = extent[1] == 3;
-  hsize_t height = layout->planes ? extent[2] : extent[1], width = layout->planes ? extent[3] : extent[2];
+  hdf5_set *self = r->set;
+  self->planes = extent[1] == 3;
+  hsize_t height = self->planes ? extent[2] : extent[1], width = self->planes ? extent[3] : extent[2];
   if (!is_unsigned(set, 1))
     return petra_fail(PETRA_DATA, "%s: /%s/images: expected unsigned integers of one byte", r->path, r->split);
-  if ((!layout->planes && extent[3] != 3) || height < 1 || height > SIDE_MAX || width < 1 || width > SIDE_MAX)
+  if ((!self->planes && extent[3] != 3) || height < 1 || height > SIDE_MAX || width < 1 || width > SIDE_MAX)
     return petra_fail(PETRA_DATA,
                       "%s: /%s/images has the shape (%llu, %llu, %llu, %llu), expected (N, 3, H, W) or (N, "
                       "H, W, 3) with H and W from 1 to %d",
                       r->path, r->split, (unsigned long long)extent[0], (unsigned long long)extent[1],
                       (unsigned long long)extent[2], (unsigned long long)extent[3], SIDE_MAX);
-  layout->height = (int32_t)height;
-  layout->width = (int32_t)width;
+  self->base.height = (int32_t)height;
+  self->base.width = (int32_t)width;
   if (extent[0] < 1 || extent[0] > UINT32_MAX)
     return petra_fail(PETRA_DATA, "%s: /%s/images has %llu images, expected 1 to %" PRIu32, r->path, r->split,
                       (unsigned long long)extent[0], UINT32_MAX);
-  layout->count = (int64_t)extent[0];
-  return place_of(r, set, "images", layout->count * 3 * layout->height * layout->width, &layout->offset);
+  self->base.count = (int64_t)extent[0];
+  return place_of(r, set, "images", self->base.count * 3 * self->base.height * self->base.width, &self->offset);
 }
 
 static petra_status read_images(reader *r) {
@@ -305,14 +232,15 @@ static petra_status read_images(reader *r) {
 static petra_status read_labels(reader *r) {
   hsize_t extent[1];
   hid_t set;
+  const int64_t count = r->set->base.count;
   PETRA_TRY(open_set(r, "labels", 1, &set, extent));
   petra_status status = PETRA_OK;
-  if ((int64_t)extent[0] != r->layout.count)
+  if ((int64_t)extent[0] != count)
     status = petra_fail(PETRA_DATA, "%s: /%s/labels has %llu labels for %" PRId64 " images, expected one per image",
-                        r->path, r->split, (unsigned long long)extent[0], r->layout.count);
+                        r->path, r->split, (unsigned long long)extent[0], count);
   else
-    status = petra_allocate_raw(&r->layout.labels, (size_t)r->layout.count, sizeof *r->layout.labels);
-  if (status == PETRA_OK && H5Dread(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, r->layout.labels) < 0)
+    status = petra_allocate_raw(&r->set->labels, (size_t)count, sizeof *r->set->labels);
+  if (status == PETRA_OK && H5Dread(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, r->set->labels) < 0)
     status = petra_fail(PETRA_DATA, "%s: /%s/labels cannot be read", r->path, r->split);
   H5Dclose(set);
   return status;
@@ -379,13 +307,64 @@ static const char *group_of(petra_split split) {
   return split == PETRA_SPLIT_TRAIN ? "train" : "eval";
 }
 
-static petra_status read_layout(const char *path, petra_split split, image_layout *out) {
-  reader r = {.path = path, .split = group_of(split), .contents = read_image_split};
-  petra_status status = read_checked(&r);
+/* Reads all but the images, and checks that these lie within the file. Labels are not checked. */
+static petra_status read_set(const char *path, petra_split split, hdf5_set *out) {
+  reader r = {.path = path, .split = group_of(split), .contents = read_image_split, .set = out};
+  return read_checked(&r);
+}
+
+/* Moves labels within range to the front, with their record numbers. */
+static petra_status check_labels(hdf5_set *self, petra_split split, int64_t *problems) {
+  int64_t kept = 0;
+  if (problems)
+    PETRA_TRY(petra_allocate_raw(&self->records, (size_t)self->base.count, sizeof *self->records));
+  for (int64_t i = 0; i < self->base.count; i++) {
+    if (self->labels[i] < 0 || self->labels[i] >= self->base.classes) {
+      PETRA_TRY(petra_dataset_problem(problems, petra_fail(PETRA_DATA,
+                                                           "%s: /%s/labels: record %" PRId64
+                                                           " (from 0) has the label %" PRId64 ", expected 0 to %d",
+                                                           self->path, group_of(split), i, self->labels[i],
+                                                           self->base.classes - 1)));
+      continue;
+    }
+    if (self->records)
+      self->records[kept] = i;
+    self->labels[kept++] = self->labels[i];
+  }
+  self->base.count = kept;
+  return PETRA_OK;
+}
+
+static petra_status fill(hdf5_set *self, const char *path, petra_split split, int64_t limit, int64_t *problems) {
+  PETRA_TRY(read_set(path, split, self));
+  PETRA_TRY(petra_duplicate_string(&self->path, path));
+  PETRA_TRY(check_labels(self, split, problems));
+  if (limit > 0 && limit < self->base.count)
+    self->base.count = limit;
+  self->fd = open(path, O_RDONLY | O_CLOEXEC);
+  return self->fd < 0 ? petra_fail(PETRA_IO, "%s: cannot be opened: %s", path, strerror(errno)) : PETRA_OK;
+}
+
+petra_status petra_hdf5_set_open(const char *path, petra_split split, int64_t limit, int64_t *problems,
+                                 petra_dataset **out) {
+  hdf5_set *self = NULL;
+  PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
+  self->fd = -1;
+  self->base.ops = &hdf5_set_ops;
+  petra_status status = fill(self, path, split, limit, problems);
   if (status == PETRA_OK)
-    *out = r.layout;
+    *out = &self->base;
   else
-    petra_free(r.layout.labels);
+    hdf5_set_destroy(&self->base);
+  return status;
+}
+
+petra_status petra_hdf5_set_shape(const char *path, petra_dataset_shape *out) {
+  hdf5_set set = {0};
+  const petra_status status = read_set(path, PETRA_SPLIT_TRAIN, &set);
+  if (status == PETRA_OK)
+    *out = (petra_dataset_shape){.height = set.base.height, .width = set.base.width, .classes = set.base.classes};
+  petra_free(set.labels);
   return status;
 }
 
