@@ -74,7 +74,8 @@ static void assert_split(petra_split split, int64_t limit, int64_t count) {
   petra_dataset *set;
   uint8_t pixels[VALUES];
   int32_t found;
-  ck_assert_int_eq(petra_hdf5_set_open(file_name, split, limit, NULL, &set), PETRA_OK);
+  const petra_config config = {.data = {.set = PETRA_SET_HDF5, .path = (char *)file_name, .limit = limit}};
+  ck_assert_int_eq(petra_dataset_open(&config, split, &set), PETRA_OK);
   ck_assert(set->count == count && set->height == HEIGHT && set->width == WIDTH && set->classes == CLASSES);
   ck_assert(set->mean[0] == 0.1 && set->mean[2] == 0.3 && set->deviation[1] == 0.5);
   for (int64_t r = 0; r < count; r++) {
@@ -107,7 +108,7 @@ START_TEST(a_file_without_evaluation) {
   assert_split(PETRA_SPLIT_TRAIN, 0, TRAIN);
   bool has_eval = true;
   ck_assert(petra_hdf5_layout_has_eval(file_name, &has_eval) == PETRA_OK && !has_eval);
-  ck_assert_int_eq(petra_hdf5_set_open(file_name, PETRA_SPLIT_EVAL, 0, NULL, &set), PETRA_CONFIG);
+  ck_assert_int_eq(petra_hdf5_set_open(file_name, PETRA_SPLIT_EVAL, NULL, &set), PETRA_CONFIG);
   ck_assert_logged("no group /eval, and so no evaluation split; set run.eval_every: 0");
   ck_assert_ptr_null(set);
 }
@@ -152,7 +153,7 @@ START_TEST(truncated) {
   for (off_t size = whole.st_size - 1; size >= 0; size = size > 4000 ? size / 2 : size - 40) {
     ck_assert_int_eq(truncate(file_name, size), 0);
     harness_clear();
-    ck_assert_int_eq(petra_hdf5_set_open(file_name, PETRA_SPLIT_TRAIN, 0, NULL, &set), PETRA_DATA);
+    ck_assert_int_eq(petra_hdf5_set_open(file_name, PETRA_SPLIT_TRAIN, NULL, &set), PETRA_DATA);
     ck_assert_ptr_null(set);
     ck_assert_int_eq(harness_lines, 1);
     ck_assert_logged(file_name);
@@ -169,7 +170,7 @@ START_TEST(shorter_while_open) {
   uint8_t pixels[VALUES];
   int32_t found;
   write_file(0);
-  ck_assert_int_eq(petra_hdf5_set_open(file_name, PETRA_SPLIT_TRAIN, 0, NULL, &set), PETRA_OK);
+  ck_assert_int_eq(petra_hdf5_set_open(file_name, PETRA_SPLIT_TRAIN, NULL, &set), PETRA_OK);
   ck_assert_int_eq(truncate(file_name, 20000), 0);
   ck_assert_int_eq(set->ops->read(set, TRAIN - 1, pixels, &found), PETRA_IO);
   ck_assert_logged("the file became shorter");
@@ -189,7 +190,7 @@ START_TEST(threads_and_first) {
   static double expected[20][8 * VALUES];
   petra_dataset *set;
   write_file(0);
-  ck_assert_int_eq(petra_hdf5_set_open(file_name, PETRA_SPLIT_TRAIN, 0, NULL, &set), PETRA_OK);
+  ck_assert_int_eq(petra_hdf5_set_open(file_name, PETRA_SPLIT_TRAIN, NULL, &set), PETRA_OK);
   for (int t = 0; t < HARNESS_COUNT(threads); t++) {
     petra_loader *loader;
     int64_t first = t == 2 ? 9 : 0;
@@ -231,7 +232,7 @@ START_TEST(problems_are_counted) {
   fclose(file);
   petra_dataset *set;
   int64_t problems = 0;
-  ck_assert_int_eq(petra_cifar_open(PETRA_CIFAR10, file_name, PETRA_SPLIT_TRAIN, 0, &problems, &set), PETRA_OK);
+  ck_assert_int_eq(petra_cifar_open(PETRA_CIFAR10, file_name, PETRA_SPLIT_TRAIN, &problems, &set), PETRA_OK);
   ck_assert_int_eq(problems, 3);
   ck_assert_int_eq(harness_lines, 3);
   ck_assert_int_eq(set->count, COUNT - 2);

@@ -165,9 +165,9 @@ static petra_status check_labels(const cifar_format *format, const char *path, i
   return PETRA_OK;
 }
 
-/* Reads and checks the labels of one file. Good records become the set's, up to a total of `maximum`. The label is the
- * last of a record's label bytes. */
-static petra_status read_labels(const cifar_format *format, int from, int64_t maximum, int64_t *problems, cifar *self) {
+/* Reads and checks the labels of one file. Good records become the set's. The label is the last of a record's label
+ * bytes. */
+static petra_status read_labels(const cifar_format *format, int from, int64_t *problems, cifar *self) {
   uint8_t bytes[RECORDS_AT_ONCE * (LABEL_BYTES_MAX + PIXEL_BYTES)];
   const source *file = &self->sources[from];
   const int64_t length = record_bytes(format);
@@ -179,14 +179,14 @@ static petra_status read_labels(const cifar_format *format, int from, int64_t ma
     const uint8_t *record = bytes + at * length;
     petra_status status = check_labels(format, file->path, i, record);
     PETRA_TRY(petra_dataset_problem(problems, status));
-    if (status == PETRA_OK && self->base.count < maximum)
+    if (status == PETRA_OK)
       self->records[self->base.count++] = (struct record){(uint32_t)i, (uint8_t)from, record[format->label_bytes - 1]};
   }
   return PETRA_OK;
 }
 
-static petra_status open_split(const cifar_format *format, const char *path, petra_split split, int64_t limit,
-                               int64_t *problems, cifar *self) {
+static petra_status open_split(const cifar_format *format, const char *path, petra_split split, int64_t *problems,
+                               cifar *self) {
   int64_t total = 0;
   PETRA_TRY(open_sources(format, path, split, problems, self));
   for (int i = 0; i < self->source_count; i++) {
@@ -195,16 +195,14 @@ static petra_status open_split(const cifar_format *format, const char *path, pet
       return petra_fail(PETRA_UNSUPPORTED, "%s: %" PRId64 " records; at most %" PRIu32 " a file are possible",
                         self->sources[i].path, self->sources[i].records, UINT32_MAX);
   }
-  if (limit > 0 && limit < total)
-    total = limit;
   PETRA_TRY(petra_allocate_raw(&self->records, (size_t)total, sizeof *self->records));
   for (int i = 0; i < self->source_count; i++)
-    PETRA_TRY(petra_dataset_problem(problems, read_labels(format, i, total, problems, self)));
+    PETRA_TRY(petra_dataset_problem(problems, read_labels(format, i, problems, self)));
   return PETRA_OK;
 }
 
-petra_status petra_cifar_open(petra_cifar_kind kind, const char *path, petra_split split, int64_t limit,
-                              int64_t *problems, petra_dataset **out) {
+petra_status petra_cifar_open(petra_cifar_kind kind, const char *path, petra_split split, int64_t *problems,
+                              petra_dataset **out) {
   const cifar_format *format = &formats[kind];
   cifar *self;
   PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
@@ -215,10 +213,5 @@ petra_status petra_cifar_open(petra_cifar_kind kind, const char *path, petra_spl
                                .classes = format->labels[format->label_bytes - 1].values,
                                .mean = {0.4914, 0.4822, 0.4465},
                                .deviation = {0.2023, 0.1994, 0.2010}};
-  petra_status status = open_split(format, path, split, limit, problems, self);
-  if (status != PETRA_OK)
-    cifar_destroy(&self->base);
-  else
-    *out = &self->base;
-  return status;
+  return petra_dataset_opened(&self->base, open_split(format, path, split, problems, self), out);
 }

@@ -9,7 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* --- sets of images --- */
+/* Ends the opening of `set`: gets it in *out or, if `status` is a failure, destroys it. Returns `status`. */
+petra_status petra_dataset_opened(petra_dataset *set, petra_status status, petra_dataset **out);
+
+/* --- sets of images --- The functions open the whole split; data.limit and data.eval_limit apply later. */
 
 /* CIFAR-10 and CIFAR-100 (Krizhevsky, "Learning multiple layers of features from tiny images", 2009) in their
  * original binary form: records of one label byte (CIFAR-100: two, coarse and fine) and 3072 pixel bytes, the
@@ -17,11 +20,11 @@
 
 typedef enum petra_cifar_kind { PETRA_CIFAR10, PETRA_CIFAR100 } petra_cifar_kind;
 
-/* Opens the split and checks every record of its files, also those past `limit` (0: none). Images are read from the
- * files on demand. `path`, the errors and `problems` are as in petra_dataset_open: with `problems` a record with a
- * label out of range is left out. CIFAR-100 uses the fine label. */
-petra_status petra_cifar_open(petra_cifar_kind kind, const char *path, petra_split split, int64_t limit,
-                              int64_t *problems, petra_dataset **out);
+/* Opens the split and checks every record of its files. Images are read from the files on demand. `path`, the errors
+ * and `problems` are as in petra_dataset_open: with `problems` a record with a label out of range is left out.
+ * CIFAR-100 uses the fine label. */
+petra_status petra_cifar_open(petra_cifar_kind kind, const char *path, petra_split split, int64_t *problems,
+                              petra_dataset **out);
 
 /* Returns true unless `path` is a single file. */
 bool petra_cifar_has_eval(const char *path);
@@ -31,8 +34,8 @@ bool petra_cifar_has_eval(const char *path);
 
 enum { PETRA_SHAPES_TRAIN_COUNT = 50000, PETRA_SHAPES_EVAL_COUNT = 10000 };
 
-/* Opens the set. An image depends only on (split, index) and is drawn again whenever it is read. `limit` 0: all. */
-petra_status petra_shapes_open(petra_split split, int64_t limit, petra_dataset **out);
+/* Opens the set. An image depends only on (split, index) and is drawn again whenever it is read. */
+petra_status petra_shapes_open(petra_split split, petra_dataset **out);
 
 /* Data sets in HDF5, `data.set: hdf5`; schema: docs/hdf5-schema.md, "Data sets". */
 
@@ -41,8 +44,7 @@ petra_status petra_shapes_open(petra_split split, int64_t limit, petra_dataset *
  * piece, uncompressed. PETRA_IO: missing, unreadable; PETRA_DATA: no HDF5 file, truncated, something missing, of
  * another type or shape, a label out of range; PETRA_CONFIG: no path, no evaluation split. `problems` as in
  * petra_dataset_open_counting; records with a label out of range are then left out. */
-petra_status petra_hdf5_set_open(const char *path, petra_split split, int64_t limit, int64_t *problems,
-                                 petra_dataset **out);
+petra_status petra_hdf5_set_open(const char *path, petra_split split, int64_t *problems, petra_dataset **out);
 
 petra_status petra_hdf5_set_shape(const char *path, petra_dataset_shape *out);
 
@@ -60,7 +62,7 @@ petra_status petra_hdf5_set_shape(const char *path, petra_dataset_shape *out);
 /* Open the set and check for its splits. Errors: PETRA_UNSUPPORTED: this build has no decoder (libjpeg-turbo).
  * PETRA_CONFIG: no data.path, data.resize below data.image_size, no evaluation split. PETRA_IO, PETRA_DATA: as in
  * for files below, and for `read` a file that is missing, empty, not a JPEG, damaged or truncated. */
-petra_status petra_imagefolder_open(const petra_config *config, petra_split split, int64_t limit, int64_t *problems,
+petra_status petra_imagefolder_open(const petra_config *config, petra_split split, int64_t *problems,
                                     petra_dataset **out);
 
 bool petra_imagefolder_has_eval(const char *path);

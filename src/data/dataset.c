@@ -9,20 +9,18 @@
 #include <endian.h>
 #include <xxhash.h>
 
-petra_status petra_dataset_open_counting(const petra_config *config, petra_split split, int64_t *problems,
-                                         petra_dataset **out) {
-  int64_t limit = split == PETRA_SPLIT_TRAIN ? config->data.limit : config->data.eval_limit;
+static petra_status open_whole(const petra_config *config, petra_split split, int64_t *problems, petra_dataset **out) {
   switch (config->data.set) {
   case PETRA_SET_CIFAR10:
-    return petra_cifar_open(PETRA_CIFAR10, config->data.path, split, limit, problems, out);
+    return petra_cifar_open(PETRA_CIFAR10, config->data.path, split, problems, out);
   case PETRA_SET_CIFAR100:
-    return petra_cifar_open(PETRA_CIFAR100, config->data.path, split, limit, problems, out);
+    return petra_cifar_open(PETRA_CIFAR100, config->data.path, split, problems, out);
   case PETRA_SET_SHAPES:
-    return petra_shapes_open(split, limit, out);
+    return petra_shapes_open(split, out);
   case PETRA_SET_IMAGEFOLDER:
-    return petra_imagefolder_open(config, split, limit, problems, out);
+    return petra_imagefolder_open(config, split, problems, out);
   case PETRA_SET_HDF5:
-    return petra_hdf5_set_open(config->data.path, split, limit, problems, out);
+    return petra_hdf5_set_open(config->data.path, split, problems, out);
   case PETRA_SET_TEXT:
   case PETRA_SET_TOKENS:
     return petra_token_set_open(config, split, out);
@@ -30,6 +28,15 @@ petra_status petra_dataset_open_counting(const petra_config *config, petra_split
     return petra_grammar_open(config, split, out);
   }
   return petra_fail(PETRA_INTERNAL, "data.set: value %d has no data set", (int)config->data.set);
+}
+
+petra_status petra_dataset_open_counting(const petra_config *config, petra_split split, int64_t *problems,
+                                         petra_dataset **out) {
+  const int64_t limit = split == PETRA_SPLIT_TRAIN ? config->data.limit : config->data.eval_limit;
+  PETRA_TRY(open_whole(config, split, problems, out));
+  if (limit > 0 && limit < (*out)->count)
+    (*out)->count = limit;
+  return PETRA_OK;
 }
 
 petra_status petra_dataset_open(const petra_config *config, petra_split split, petra_dataset **out) {
@@ -102,6 +109,14 @@ petra_status petra_dataset_problem(int64_t *problems, petra_status status) {
     return status;
   ++*problems;
   return PETRA_OK;
+}
+
+petra_status petra_dataset_opened(petra_dataset *set, petra_status status, petra_dataset **out) {
+  if (status == PETRA_OK)
+    *out = set;
+  else
+    petra_dataset_destroy(set);
+  return status;
 }
 
 void petra_dataset_destroy(petra_dataset *set) {

@@ -60,7 +60,6 @@ static petra_status fill(const petra_config *config, petra_split split, grammar 
   const int64_t count = split == PETRA_SPLIT_TRAIN ? PETRA_GRAMMAR_TRAIN_TOKENS : PETRA_GRAMMAR_EVAL_TOKENS;
   int32_t vocabulary;
   petra_rng rng;
-  self->base.ops = &grammar_ops;
   PETRA_TRY(petra_windows_vocabulary(config, name, PETRA_GRAMMAR_VOCABULARY, &vocabulary));
   PETRA_TRY(petra_windows_init(config, split, name, count, vocabulary, &self->base));
   PETRA_TRY(petra_allocate_raw(&self->tokens, (size_t)count, 1));
@@ -73,12 +72,8 @@ static petra_status fill(const petra_config *config, petra_split split, grammar 
 petra_status petra_grammar_open(const petra_config *config, petra_split split, petra_dataset **out) {
   grammar *self;
   PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
-  petra_status status = fill(config, split, self);
-  if (status != PETRA_OK)
-    grammar_destroy(&self->base);
-  else
-    *out = &self->base;
-  return status;
+  self->base.ops = &grammar_ops;
+  return petra_dataset_opened(&self->base, fill(config, split, self), out);
 }
 
 petra_status petra_grammar_shape(const petra_config *config, petra_dataset_shape *out) {

@@ -335,28 +335,20 @@ static petra_status check_labels(hdf5_set *self, petra_split split, int64_t *pro
   return PETRA_OK;
 }
 
-static petra_status fill(hdf5_set *self, const char *path, petra_split split, int64_t limit, int64_t *problems) {
+static petra_status fill(hdf5_set *self, const char *path, petra_split split, int64_t *problems) {
   PETRA_TRY(read_set(path, split, self));
   PETRA_TRY(petra_duplicate_string(&self->path, path));
   PETRA_TRY(check_labels(self, split, problems));
-  if (limit > 0 && limit < self->base.count)
-    self->base.count = limit;
   self->fd = open(path, O_RDONLY | O_CLOEXEC);
   return self->fd < 0 ? petra_fail(PETRA_IO, "%s: cannot be opened: %s", path, strerror(errno)) : PETRA_OK;
 }
 
-petra_status petra_hdf5_set_open(const char *path, petra_split split, int64_t limit, int64_t *problems,
-                                 petra_dataset **out) {
+petra_status petra_hdf5_set_open(const char *path, petra_split split, int64_t *problems, petra_dataset **out) {
   hdf5_set *self = NULL;
   PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
   self->fd = -1;
   self->base.ops = &hdf5_set_ops;
-  petra_status status = fill(self, path, split, limit, problems);
-  if (status == PETRA_OK)
-    *out = &self->base;
-  else
-    hdf5_set_destroy(&self->base);
-  return status;
+  return petra_dataset_opened(&self->base, fill(self, path, split, problems), out);
 }
 
 petra_status petra_hdf5_set_shape(const char *path, petra_dataset_shape *out) {

@@ -7,11 +7,7 @@
 #include "data/resize.h"
 
 #include <math.h>
-#include <string.h>
 #include <sys/stat.h>
-
-/* Moments of ImageNet's training images' pixels / 255, as the field uses them (docs/semantics/data.md). */
-static const double imagenet_mean[3] = {0.485, 0.456, 0.406}, imagenet_deviation[3] = {0.229, 0.224, 0.225};
 
 /* Below this size reductions gain nothing, and different reductions may give the same size. */
 enum { REDUCED_SIZE_MIN = 16 };
@@ -190,31 +186,32 @@ static petra_status check(const petra_config *config) {
   return PETRA_OK;
 }
 
-petra_status petra_imagefolder_open(const petra_config *config, petra_split split, int64_t limit, int64_t *problems,
-                                    petra_dataset **out) {
-  imagefolder *self = NULL;
+static petra_status fill(imagefolder *self, const petra_config *config, petra_split split, int64_t *problems) {
   char *train = NULL;
   int64_t beside;
-  PETRA_TRY(check(config));
-  PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
-  self->resize = (int32_t)config->data.resize;
   petra_status status;
   PETRA_TRY_GOTO(status, find_roots(config->data.path, split, &train, &self->root), done);
   PETRA_TRY_GOTO(status, petra_folder_classes(train, &self->classes, &beside), done);
   PETRA_TRY_GOTO(status, petra_folder_files(self->root, &self->classes, problems, &self->list), done);
-  int64_t count = self->list.count;
-  int32_t size = (int32_t)config->data.image_size;
-  self->base = (petra_dataset){.ops = &imagefolder_ops,
-                               .count = limit > 0 && limit < count ? limit : count,
-                               .height = size,
-                               .width = size,
-                               .classes = (int32_t)self->classes.count};
-  memcpy(self->base.mean, imagenet_mean, sizeof imagenet_mean);
-  memcpy(self->base.deviation, imagenet_deviation, sizeof imagenet_deviation);
-  *out = &self->base;
+  self->base.count = self->list.count;
+  self->base.classes = (int32_t)self->classes.count;
 done:
   petra_free(train);
-  if (status != PETRA_OK)
-    imagefolder_destroy(&self->base);
   return status;
+}
+
+petra_status petra_imagefolder_open(const petra_config *config, petra_split split, int64_t *problems,
+                                    petra_dataset **out) {
+  imagefolder *self = NULL;
+  const int32_t size = (int32_t)config->data.image_size;
+  PETRA_TRY(check(config));
+  PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
+  self->resize = (int32_t)config->data.resize;
+  /* The moments of ImageNet's training images' pixels / 255, as the field uses them (docs/semantics/data.md). */
+  self->base = (petra_dataset){.ops = &imagefolder_ops,
+                               .height = size,
+                               .width = size,
+                               .mean = {0.485, 0.456, 0.406},
+                               .deviation = {0.229, 0.224, 0.225}};
+  return petra_dataset_opened(&self->base, fill(self, config, split, problems), out);
 }

@@ -255,13 +255,12 @@ static const char *shapes_class_name(const petra_dataset *set, int32_t label) {
 static const petra_dataset_ops shapes_ops = {
     .destroy = shapes_destroy, .read = shapes_read, .label = shapes_label, .class_name = shapes_class_name};
 
-petra_status petra_shapes_open(petra_split split, int64_t limit, petra_dataset **out) {
+petra_status petra_shapes_open(petra_split split, petra_dataset **out) {
   shapes *self = NULL;
-  int64_t count = split == PETRA_SPLIT_TRAIN ? PETRA_SHAPES_TRAIN_COUNT : PETRA_SHAPES_EVAL_COUNT;
   PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
   self->split = split;
   self->base = (petra_dataset){.ops = &shapes_ops,
-                               .count = limit > 0 && limit < count ? limit : count,
+                               .count = split == PETRA_SPLIT_TRAIN ? PETRA_SHAPES_TRAIN_COUNT : PETRA_SHAPES_EVAL_COUNT,
                                .height = SIDE,
                                .width = SIDE,
                                .classes = CLASSES,

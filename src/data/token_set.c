@@ -272,12 +272,7 @@ petra_status petra_token_set_open(const petra_config *config, petra_split split,
   PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
   self->base.ops = &token_set_ops;
   self->file.fd = -1;
-  petra_status status = fill(config, split, self);
-  if (status != PETRA_OK)
-    token_set_destroy(&self->base);
-  else
-    *out = &self->base;
-  return status;
+  return petra_dataset_opened(&self->base, fill(config, split, self), out);
 }
 
 petra_status petra_token_set_has_eval(const petra_config *config, bool *out) {
