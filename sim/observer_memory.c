@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/observer_memory.h"
 
-#include "base/mem.h"
 #include "sim/cycle.h"
 
 #include <string.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/registry.h"
 
-#include "backend/backend.h"
 #include "backend/tensor.h"
 #include "base/log.h"
 #include "base/threads.h"

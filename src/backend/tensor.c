@@ -3,8 +3,6 @@
 #include "backend/tensor.h"
 
 #include "backend/backend.h" /* circle: a tensor belongs to a backend */
-#include "base/log.h"
-#include "base/mem.h"
 
 #include <assert.h>
 

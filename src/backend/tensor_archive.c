@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/tensor_archive.h"
 
-#include "backend/backend.h"
 #include "backend/tensor.h"
-#include "base/log.h"
 #include "base/mem.h"
 
 #include <stdio.h>

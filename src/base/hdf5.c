@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <hdf5.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>

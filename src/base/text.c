@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 
 struct text {

@@ -9,8 +9,6 @@
 #include "config/config.h"
 #include "setup/plan.h"
 
-#include <stddef.h>
-
 typedef struct petra_checkpoint_files {
   char *path;   /* DIR/checkpoint.h5 */
   char *folder; /* DIR/checkpoint */

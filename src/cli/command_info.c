@@ -3,7 +3,6 @@
 #include "backend/backend.h"
 #include "backend/registry.h"
 #include "base/json.h"
-#include "base/log.h"
 #include "base/threads.h"
 #include "base/utf8.h"
 #include "base/release.h"

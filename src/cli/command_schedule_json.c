@@ -10,7 +10,6 @@
 #include "record/replay.h"
 
 #include <jansson.h>
-#include <string.h>
 
 static petra_status put_member(const char *key, json_t *value, FILE *out) {
   fprintf(out, "\"%s\": ", key);

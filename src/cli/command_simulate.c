@@ -3,7 +3,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/stop.h"
-#include "base/text.h"
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/rows.h"

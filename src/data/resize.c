@@ -4,7 +4,6 @@
 #include "base/mem.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { WEIGHT_BITS = 22, ONE = 1 << WEIGHT_BITS, HALF = ONE / 2 };
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "io/hdf5_file.h"
 
-#include "base/hdf5.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"

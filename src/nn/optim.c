@@ -2,7 +2,6 @@
 #include "nn/optim.h"
 
 #include "backend/backend.h"
-#include "nn/blocks.h"
 
 #include <math.h>
 #include <string.h>

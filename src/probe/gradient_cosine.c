@@ -2,7 +2,6 @@
 #include "probe/probe.h"
 
 #include "backend/backend.h"
-#include "base/log.h"
 #include "base/mem.h"
 
 #include <math.h>

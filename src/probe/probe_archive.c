@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The probe in a checkpoint. What all processes have in common is a separate part. What is stored for a stage
  * (weights, gradients, inputs) is in the part of the stage, and the process that has the stage resumes from it. */
-#include "base/log.h"
 #include "base/mem.h"
 #include "probe/probe_private.h"
 #include "stage/stage_archive.h"

@@ -6,7 +6,6 @@
 #include "profile/profile.h"
 
 #include <math.h>
-#include <string.h>
 
 /* --- what a rank takes to make messages of tensors, and tensors of messages --- */
 

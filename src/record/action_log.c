@@ -2,7 +2,6 @@
 #include "record/action_log.h"
 
 #include "base/log.h"
-#include "base/mem.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,6 @@
 
 #include <hdf5.h>
 
-#include <stdio.h>
 #include <string.h>
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))

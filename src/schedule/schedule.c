@@ -7,7 +7,6 @@
 #include "schedule/program_order.h"
 
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The cursor of a schedule from a file: the round is the position in the device's list. */

@@ -2,7 +2,6 @@
 #include "setup/describe.h"
 
 #include "backend/quantise.h"
-#include "config/config.h"
 #include "base/utf8.h"
 #include "nn/model.h"
 

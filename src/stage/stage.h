@@ -5,7 +5,6 @@
 #pragma once
 
 #include "nn/block.h"
-#include "nn/optim.h"
 #include "stage/delay_mitigation.h"
 
 /* The rule of a method for a stage. Versions count updates; schedule/method.h defines which version a choice of weights

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "stage/stage_archive.h"
 
-#include "base/log.h"
 #include "base/mem.h"
 #include "stage/stage_private.h"
 

@@ -2,7 +2,6 @@
 /* Convolutions, and the primitives of oneDNN that compute them and, in bf16, linear maps. */
 #include "backend/cpu/onednn.h"
 
-#include "base/log.h"
 #include "base/mem.h"
 
 #include <stdio.h>
