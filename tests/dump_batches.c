@@ -3,7 +3,7 @@
  * END - 1 as the loader gives them, doubles one behind the other, on standard output. For tests/cli/data.py.
  *
  * dump_batches --window SEED EPOCH RECORD HEIGHT WIDTH: the flip and the window that an image of that size
- * gets, as data/sampler.h and data/resize.h say: "flip top left height width". */
+ * gets, as data/loader.h and data/resize.h say: "flip top left height width". */
 #include "base/rng.h"
 #include "data/loader.h"
 #include "data/resize.h"

@@ -3,7 +3,7 @@
 #include "backend/backend.h"
 #include "cases.h"
 #include "cuda_device.h"
-#include "data/sampler.h"
+#include "data/loader.h"
 
 #include <math.h>
 

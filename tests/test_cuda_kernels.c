@@ -4,7 +4,7 @@
 #include "backend/element.h"
 #include "cuda_rig.h"
 
-#include "data/sampler.h"
+#include "data/loader.h"
 
 static const int64_t counts[] = {1, 3, 255, 257, 1024, 5001};
 

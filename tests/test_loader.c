@@ -2,7 +2,6 @@
 /* The loader: what its batches hold, whatever the number of threads; and that it ends at any moment. */
 #include "base/mem.h"
 #include "base/rng.h"
-#include "data/sampler.h"
 #include "data/loader.h"
 #include "harness.h"
 
@@ -81,7 +80,7 @@ static void expect_image(const fake *set, int64_t record, int offset_y, int offs
       }
 }
 
-/* The decisions anew from the words of the stream, as sampler.h describes them. */
+/* The decisions anew from the words of the stream, as loader.h describes them. */
 static void expect_choice(uint64_t seed, uint32_t epoch, int64_t record, int offset[2], bool *flip) {
   petra_rng rng;
   petra_rng_init(&rng, seed, PETRA_RNG_AUGMENT, epoch, (uint64_t)record);

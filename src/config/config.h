@@ -129,7 +129,7 @@ PETRA_CHOICE(petra_prediction, PETRA_PREDICTION_CHOICES);
 /* clang-format on */
 typedef enum { PETRA_AUGMENT_CROP = 1, PETRA_AUGMENT_FLIP = 2 } petra_augment_flag; /* bits of data.augment */
 
-/* What augmentation does to an image before it is normalised. data/sampler.h chooses and applies it, or a backend
+/* What augmentation does to an image before it is normalised. data/loader.h chooses and applies it, or a backend
  * applies it instead (backend/backend.h, petra_images).
  * Pixel (y, x) of the result is pixel (y + shift_y, x' + shift_x) of the image if that lies inside it, else 0; x' is
  * width - 1 - x if `flip` is set, else x. */

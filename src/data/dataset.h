@@ -26,7 +26,7 @@ typedef struct petra_dataset_ops {
   petra_status (*read)(const petra_dataset *set, int64_t index, uint8_t *pixels, int32_t *label);
   /* Returns the label without the image. NULL: only `read` gets it. Thread-safe. */
   int32_t (*label)(const petra_dataset *set, int64_t index);
-  /* Reads like `read`, but a random window of the stored image, which replaces the padded crop of data/sampler.h.
+  /* Reads like `read`, but a random window of the stored image, which replaces the padded crop of data/loader.h.
    * data/resize.h defines the draws from `rng` and their use. NULL: stored images have the size of a record.
    * Thread-safe. */
   petra_status (*read_window)(const petra_dataset *set, int64_t index, petra_rng *rng, uint8_t *pixels, int32_t *label);

@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "data/sampler.h"
 
 #include <assert.h>
 #include <inttypes.h>

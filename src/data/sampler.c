@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/sampler.h"
+#include "data/loader.h"
 
 #include "base/rng.h"
 #include "data/data_sets.h"

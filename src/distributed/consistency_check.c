@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/release.h"
 #include "base/seal.h"
-#include "data/sampler.h"
+#include "data/loader.h"
 
 #include <errno.h>
 #include <stdio.h>
