@@ -135,7 +135,7 @@ build_plain() {
   folder=$1
   shift
   mkdir -p "$folder"
-  [ -x configure ] || run_logged "$folder/bootstrap.log" ./bootstrap
+  [ -x configure ] && [ -f sources.mk ] || run_logged "$folder/bootstrap.log" ./bootstrap
   if [ ! -f "$folder/config.status" ] || [ -n "${packages_installed:-}" ]; then
     say "configuring in $folder"
     (cd "$folder" && run_logged configure.log ../configure "$@") || exit 1

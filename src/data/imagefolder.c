@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* d_type, qsort_r */
 #include "data/data_sets.h"
 
 #include "base/log.h"
@@ -6,8 +7,291 @@
 #include "data/jpeg.h"
 #include "data/resize.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+/* --- names --- */
+
+/* Names, each once, stored one after the other. */
+typedef struct name_list {
+  char *bytes;
+  size_t used;
+  int64_t room;
+  size_t *start; /* offset of each name in `bytes` */
+  int64_t count, start_room;
+} name_list;
+
+static const char *get_name(const name_list *from, int64_t index) {
+  return from->bytes + from->start[index];
+}
+
+static void name_list_fini(name_list *names) {
+  petra_free(names->bytes);
+  petra_free(names->start);
+  *names = (name_list){0};
+}
+
+static petra_status add_name(name_list *names, const char *text) {
+  size_t length = strlen(text) + 1;
+  PETRA_TRY(petra_array_reserve(&names->bytes, &names->room, (int64_t)(names->used + length), 1));
+  PETRA_TRY(petra_array_reserve(&names->start, &names->start_room, names->count + 1, sizeof *names->start));
+  memcpy(names->bytes + names->used, text, length);
+  names->start[names->count++] = names->used;
+  names->used += length;
+  return PETRA_OK;
+}
+
+static int compare_names(const void *a, const void *b, void *bytes) {
+  return strcmp((const char *)bytes + *(const size_t *)a, (const char *)bytes + *(const size_t *)b);
+}
+
+static void sort_names(name_list *names, int64_t from) {
+  if (names->count - from > 1)
+    qsort_r(names->start + from, (size_t)(names->count - from), sizeof *names->start, compare_names, names->bytes);
+}
+
+/* Returns the number of a name among sorted ones, or -1. */
+static int64_t find_name(const name_list *names, const char *text) {
+  int64_t low = 0, high = names->count;
+  while (low < high) {
+    int64_t middle = (low + high) / 2;
+    int order = strcmp(get_name(names, middle), text);
+    if (order == 0)
+      return middle;
+    if (order < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return -1;
+}
+
+/* --- folders --- */
+
+typedef enum entry_kind { ENTRY_FOLDER, ENTRY_FILE, ENTRY_OTHER } entry_kind;
+
+/* Returns what `entry` is, following links; a link that leads nowhere is neither. */
+static petra_status kind_of(const char *folder, const struct dirent *entry, entry_kind *out) {
+  struct stat about;
+  char *path = NULL;
+  if (entry->d_type == DT_DIR || entry->d_type == DT_REG) {
+    *out = entry->d_type == DT_DIR ? ENTRY_FOLDER : ENTRY_FILE;
+    return PETRA_OK;
+  }
+  PETRA_TRY(petra_folder_path(folder, entry->d_name, NULL, &path));
+  bool there = stat(path, &about) == 0;
+  petra_free(path);
+  *out = !there                   ? ENTRY_OTHER
+         : S_ISDIR(about.st_mode) ? ENTRY_FOLDER
+         : S_ISREG(about.st_mode) ? ENTRY_FILE
+                                  : ENTRY_OTHER;
+  return PETRA_OK;
+}
+
+/* The result of a walk. */
+typedef struct findings {
+  name_list *names;
+  int64_t left_out, *problems;
+  char first_left_out[512]; /* cut if it is longer */
+} findings;
+
+typedef petra_status (*take_entry)(findings *at, const char *folder, const char *name, entry_kind kind);
+
+/* Calls `take` for every entry of the folder that does not begin with a dot. */
+static petra_status walk(const char *folder, take_entry take, findings *at) {
+  DIR *stream = opendir(folder);
+  if (!stream)
+    return petra_fail(PETRA_IO, "%s: cannot be read: %s, expected a folder (data.path)", folder, strerror(errno));
+  petra_status status = PETRA_OK;
+  while (status == PETRA_OK) {
+    entry_kind kind;
+    errno = 0;
+    const struct dirent *entry = readdir(stream);
+    if (!entry) {
+      if (errno)
+        status = petra_fail(PETRA_IO, "%s: cannot be read: %s", folder, strerror(errno));
+      break;
+    }
+    if (entry->d_name[0] == '.')
+      continue;
+    status = kind_of(folder, entry, &kind);
+    if (status == PETRA_OK)
+      status = take(at, folder, entry->d_name, kind);
+  }
+  closedir(stream);
+  return status;
+}
+
+/* --- classes --- */
+
+static petra_status take_class(findings *at, const char *folder, const char *name, entry_kind kind) {
+  (void)folder;
+  if (kind == ENTRY_FOLDER)
+    return add_name(at->names, name);
+  at->left_out++;
+  return PETRA_OK;
+}
+
+/* Lists the classes: the folders in `root` that do not begin with a dot, numbered from 0 in the order of strcmp of
+ * their names. Links are followed. Counts files beside them in *left_out. Errors: PETRA_IO: unreadable; PETRA_DATA:
+ * none. */
+static petra_status list_classes(const char *root, name_list *out, int64_t *left_out) {
+  name_list names = {0};
+  findings at = {.names = &names};
+  petra_status status = walk(root, take_class, &at);
+  if (status == PETRA_OK && names.count == 0)
+    status = petra_fail(PETRA_DATA, "%s: contains no folders, expected one for each class, with its images", root);
+  if (status == PETRA_OK && names.count > INT32_MAX)
+    status = petra_fail(PETRA_DATA, "%s: holds %" PRId64 " folders, at most %d classes are possible", root, names.count,
+                        INT32_MAX);
+  if (status != PETRA_OK) {
+    name_list_fini(&names);
+    return status;
+  }
+  sort_names(&names, 0);
+  *out = names;
+  *left_out = at.left_out;
+  return PETRA_OK;
+}
+
+/* --- files --- */
+
+typedef struct folder_file {
+  int32_t label;
+  size_t name; /* in folder_list.names.bytes */
+} folder_file;
+
+typedef struct folder_list {
+  name_list names;
+  folder_file *files;
+  int64_t count;
+} folder_list;
+
+static void folder_list_fini(folder_list *list) {
+  petra_free(list->files);
+  name_list_fini(&list->names);
+  *list = (folder_list){0};
+}
+
+static bool is_image_name(const char *name) {
+  const char *dot = strrchr(name, '.');
+  return dot && (strcasecmp(dot, ".jpg") == 0 || strcasecmp(dot, ".jpeg") == 0);
+}
+
+static petra_status take_file(findings *at, const char *folder, const char *name, entry_kind kind) {
+  if (!is_image_name(name)) {
+    if (at->left_out++ == 0)
+      snprintf(at->first_left_out, sizeof at->first_left_out, "%s", name);
+    return PETRA_OK;
+  }
+  if (kind != ENTRY_FILE)
+    return petra_dataset_problem(at->problems,
+                                 petra_fail(PETRA_DATA, "%s/%s: is %s, expected a JPEG file", folder, name,
+                                            kind == ENTRY_FOLDER ? "a folder" : "neither a file nor a link to one"));
+  return add_name(at->names, name);
+}
+
+/* Appends the sorted files of one class folder to the names. */
+static petra_status list_class(const char *root, const char *class, findings *at) {
+  char *folder = NULL;
+  int64_t before = at->names->count;
+  PETRA_TRY(petra_folder_path(root, class, NULL, &folder));
+  petra_status status = petra_dataset_problem(at->problems, walk(folder, take_file, at));
+  if (status == PETRA_OK && at->names->count == before)
+    status = petra_dataset_problem(
+        at->problems,
+        petra_fail(PETRA_DATA, "%s: a class without images, expected at least one file named .jpg or .jpeg", folder));
+  petra_free(folder);
+  sort_names(at->names, before);
+  return status;
+}
+
+typedef struct split_class {
+  int32_t label;
+  int64_t next, end; /* names that are not placed yet */
+} split_class;
+
+/* Places the first file of every class, the second of every class, and so on. Classes without more files are
+ * dropped. */
+static petra_status interleave(folder_list *list, split_class *classes, int64_t count) {
+  PETRA_TRY(petra_allocate_raw(&list->files, (size_t)list->names.count, sizeof *list->files));
+  list->count = 0;
+  while (count > 0) {
+    int64_t left = 0;
+    for (int64_t i = 0; i < count; i++) {
+      split_class at = classes[i];
+      if (at.next == at.end)
+        continue;
+      list->files[list->count++] = (folder_file){at.label, list->names.start[at.next++]};
+      classes[left++] = at;
+    }
+    count = left;
+  }
+  return PETRA_OK;
+}
+
+static petra_status list_folders(const char *root, const name_list *folders, const name_list *classes, findings *at,
+                                 split_class *out, int64_t *count) {
+  for (int64_t i = 0; i < folders->count; i++) {
+    const char *name = get_name(folders, i);
+    int64_t label = find_name(classes, name), before = at->names->count;
+    if (label < 0) {
+      PETRA_TRY(petra_dataset_problem(
+          at->problems,
+          petra_fail(PETRA_DATA,
+                     "%s/%s: a class that the training split has no folder for, expected one of its %" PRId64
+                     " classes",
+                     root, name, classes->count)));
+      continue;
+    }
+    PETRA_TRY(list_class(root, name, at));
+    out[(*count)++] = (split_class){(int32_t)label, before, at->names->count};
+  }
+  return PETRA_OK;
+}
+
+/* Lists the files of `root` whose names end in .jpg or .jpeg, in small or capital letters, in this order: the first
+ * file of every class, the second of every class, and so on, classes by number, files of a class by strcmp. So any
+ * first part of the list covers all classes. Skips files that begin with a dot, and files with other names, with a
+ * warning that counts the latter. Every folder of `root` must be one of `classes`. Errors: PETRA_DATA: a class without
+ * images, one that is not in `classes`, an image name that is not a file. `problems` as in
+ * petra_dataset_open_counting. */
+static petra_status list_files(const char *root, const name_list *classes, int64_t *problems, folder_list *out) {
+  folder_list list = {0};
+  name_list folders = {0};
+  split_class *split = NULL;
+  int64_t beside = 0, count = 0;
+  findings at = {.names = &list.names, .problems = problems};
+  petra_status status;
+  PETRA_TRY_GOTO(status, list_classes(root, &folders, &beside), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&split, (size_t)folders.count, sizeof *split), done);
+  PETRA_TRY_GOTO(status, list_folders(root, &folders, classes, &at, split, &count), done);
+  PETRA_TRY_GOTO(status, interleave(&list, split, count), done);
+  int64_t left_out = beside + at.left_out;
+  if (left_out > 0)
+    petra_log(PETRA_LOG_WARNING, "%s: %" PRId64 " entr%s not named .jpg or .jpeg %s left out%s%s", root, left_out,
+              left_out == 1 ? "y" : "ies", left_out == 1 ? "is" : "are", at.first_left_out[0] ? ", such as " : "",
+              at.first_left_out);
+  *out = list;
+done:
+  petra_free(split);
+  name_list_fini(&folders);
+  if (status != PETRA_OK)
+    folder_list_fini(&list);
+  return status;
+}
+
+/* --- images --- */
+
+static const int64_t size_max = INT64_C(1) << 30; /* of a file */
 
 /* Below this size reductions gain nothing, and different reductions may give the same size. */
 enum { REDUCED_SIZE_MIN = 16 };
@@ -16,8 +300,8 @@ typedef struct imagefolder {
   petra_dataset base;
   char *root; /* the folder of the classes */
   int32_t resize;
-  petra_names classes;
-  petra_folder_list list;
+  name_list classes;
+  folder_list list;
 } imagefolder;
 
 /* A file that was read and parsed. */
@@ -30,8 +314,8 @@ typedef struct image_file {
 
 static void imagefolder_destroy(petra_dataset *set) {
   imagefolder *self = (imagefolder *)set;
-  petra_folder_list_fini(&self->list);
-  petra_names_fini(&self->classes);
+  folder_list_fini(&self->list);
+  name_list_fini(&self->classes);
   petra_free(self->root);
   petra_free(self);
 }
@@ -41,12 +325,32 @@ static void image_file_fini(image_file *file) {
   petra_free(file->bytes);
 }
 
+static petra_status read_whole(int fd, int64_t size, image_file *file) {
+  if (size == 0)
+    return petra_fail(PETRA_DATA, "%s: the file is empty, expected a JPEG image", file->path);
+  if (size > size_max)
+    return petra_fail(PETRA_DATA, "%s: the file has %" PRId64 " bytes, expected a JPEG image of at most %" PRId64,
+                      file->path, size, size_max);
+  PETRA_TRY(petra_allocate_raw(&file->bytes, (size_t)size, 1));
+  file->size = (size_t)size;
+  return petra_file_read_at(fd, file->path, 0, file->bytes, file->size);
+}
+
+static petra_status read_file(image_file *file) {
+  int64_t size = 0;
+  int fd;
+  PETRA_TRY(petra_file_open(file->path, "a JPEG image", &fd, &size));
+  petra_status status = read_whole(fd, size, file);
+  close(fd);
+  return status;
+}
+
 static petra_status image_file_init(image_file *file, const imagefolder *self, int64_t index) {
-  const petra_folder_file *entry = &self->list.files[index];
+  const folder_file *entry = &self->list.files[index];
   *file = (image_file){0};
-  PETRA_TRY(petra_folder_path(self->root, petra_names_get(&self->classes, entry->label),
-                              self->list.names.bytes + entry->name, &file->path));
-  petra_status status = petra_file_bytes(file->path, "a JPEG image", &file->bytes, &file->size);
+  PETRA_TRY(petra_folder_path(self->root, get_name(&self->classes, entry->label), self->list.names.bytes + entry->name,
+                              &file->path));
+  petra_status status = read_file(file);
   if (status == PETRA_OK)
     status = petra_jpeg_header_read(file->bytes, file->size, file->path, &file->header);
   if (status != PETRA_OK)
@@ -133,7 +437,7 @@ static petra_status imagefolder_stored(const petra_dataset *set, int64_t index, 
 }
 
 static const char *imagefolder_class_name(const petra_dataset *set, int32_t label) {
-  return petra_names_get(&((const imagefolder *)set)->classes, label);
+  return get_name(&((const imagefolder *)set)->classes, label);
 }
 
 static const petra_dataset_ops imagefolder_ops = {.destroy = imagefolder_destroy,
@@ -191,8 +495,8 @@ static petra_status fill(imagefolder *self, const petra_config *config, petra_sp
   int64_t beside;
   petra_status status;
   PETRA_TRY_GOTO(status, find_roots(config->data.path, split, &train, &self->root), done);
-  PETRA_TRY_GOTO(status, petra_folder_classes(train, &self->classes, &beside), done);
-  PETRA_TRY_GOTO(status, petra_folder_files(self->root, &self->classes, problems, &self->list), done);
+  PETRA_TRY_GOTO(status, list_classes(train, &self->classes, &beside), done);
+  PETRA_TRY_GOTO(status, list_files(self->root, &self->classes, problems, &self->list), done);
   self->base.count = self->list.count;
   self->base.classes = (int32_t)self->classes.count;
 done:
