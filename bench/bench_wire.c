@@ -103,8 +103,7 @@ int main(void) {
     return 2;
   }
   b.rank = wire->rank;
-  const petra_progress_thread_options options = {.wire = wire, .name = "a rank", .timeout_ns = INT64_C(60000000000)};
-  petra_status status = petra_progress_thread_create(&options, &b.progress);
+  petra_status status = petra_progress_thread_create(wire, "a rank", INT64_C(60000000000), &b.progress);
   if (status == PETRA_OK)
     status = run(&b);
   petra_free(b.data);

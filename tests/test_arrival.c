@@ -219,9 +219,7 @@ static void execute(const game *g, player *players, unsigned seed) {
                   .status = PETRA_INTERNAL,
                   .ranks = {.wire = wires[r], .rank = r, .count = g->ranks, .host = "here", .timeout_s = 20}};
     snprintf(p->ranks.name, sizeof p->ranks.name, "rank %d (here)", r);
-    const petra_progress_thread_options options = {
-        .wire = wires[r], .name = p->ranks.name, .timeout_ns = INT64_C(20000000000)};
-    must(petra_progress_thread_create(&options, &p->ranks.progress));
+    must(petra_progress_thread_create(wires[r], p->ranks.name, INT64_C(20000000000), &p->ranks.progress));
   }
   for (int r = 0; r < g->ranks; r++)
     ck_assert_int_eq(pthread_create(&players[r].thread, NULL, run_player, &players[r]), 0);

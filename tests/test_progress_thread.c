@@ -167,9 +167,8 @@ static petra_status play(player *p, petra_progress_thread *progress) {
 
 static void *run_player(void *context) {
   player *p = context;
-  const petra_progress_thread_options options = {.wire = p->wire, .name = "a rank", .timeout_ns = INT64_C(20000000000)};
   petra_progress_thread *progress;
-  p->ok = petra_progress_thread_create(&options, &progress) == PETRA_OK;
+  p->ok = petra_progress_thread_create(p->wire, "a rank", INT64_C(20000000000), &progress) == PETRA_OK;
   if (p->ok) {
     if (p->game->seed % 2 == 0)
       petra_agreement_start(progress, 1500000, 0);
@@ -225,8 +224,7 @@ START_TEST(a_silent_rank) {
   const void *data;
   size_t size;
   wire_threads_create(2, 1, wires);
-  const petra_progress_thread_options options = {.wire = wires[0], .name = "rank 0 (here)", .timeout_ns = 300000000};
-  must(petra_progress_thread_create(&options, &progress));
+  must(petra_progress_thread_create(wires[0], "rank 0 (here)", 300000000, &progress));
   must(petra_channel_open_in(progress, 1, 0, 16, &channel));
   ck_assert_int_eq(petra_channel_take(channel, 0, "the first message", &data, &size), PETRA_CHILD);
   ck_assert_logged("rank 1 has not been heard of for 0.3 s; rank 0 (here) waited for the first message");
@@ -249,9 +247,7 @@ START_TEST(a_rank_that_says_so) {
   static const char *const names[] = {"rank 0 (here)", "rank 1 (there)"};
   wire_threads_create(2, 1, wires);
   for (int r = 0; r < 2; r++) {
-    const petra_progress_thread_options options = {
-        .wire = wires[r], .name = names[r], .timeout_ns = INT64_C(20000000000)};
-    must(petra_progress_thread_create(&options, &threads[r]));
+    must(petra_progress_thread_create(wires[r], names[r], INT64_C(20000000000), &threads[r]));
   }
   must(petra_channel_open_in(threads[0], 1, 0, 16, &channel));
   must(petra_progress_thread_fail(threads[1], 0, PETRA_IO, "the disk is full"));
@@ -319,8 +315,7 @@ static void watch(int fails_at, bool comes_back, petra_status expected, const ch
                                                  .what = "what its device does",
                                                  .context = &w};
   wire_threads_create(2, 1, wires);
-  const petra_progress_thread_options options = {.wire = wires[0], .name = "rank 0 (here)", .timeout_ns = 700000000};
-  must(petra_progress_thread_create(&options, &progress));
+  must(petra_progress_thread_create(wires[0], "rank 0 (here)", 700000000, &progress));
   must(petra_channel_open_in(progress, 1, 0, 16, &channel));
   harness_clear();
   petra_progress_thread_watch_set(progress, &of_device);
@@ -354,9 +349,7 @@ START_TEST(what_is_watched_while_waiting) {
                                                  .what = "what its device does",
                                                  .context = &w};
   wire_threads_create(2, 1, wires);
-  const petra_progress_thread_options options = {
-      .wire = wires[0], .name = "rank 0 (here)", .timeout_ns = INT64_C(100000000000)};
-  must(petra_progress_thread_create(&options, &progress));
+  must(petra_progress_thread_create(wires[0], "rank 0 (here)", INT64_C(100000000000), &progress));
   must(petra_channel_open_in(progress, 1, 0, 16, &channel));
   harness_clear();
   petra_progress_thread_watch_set(progress, &of_device);
@@ -401,8 +394,7 @@ START_TEST(calls_in_the_thread) {
   const void *data;
   size_t size;
   wire_threads_create(2, 1, wires);
-  const petra_progress_thread_options options = {.wire = wires[0], .name = "rank 0 (here)", .timeout_ns = 300000000};
-  must(petra_progress_thread_create(&options, &progress));
+  must(petra_progress_thread_create(wires[0], "rank 0 (here)", 300000000, &progress));
   must(petra_channel_open_in(progress, 1, 0, 16, &channel));
   for (int lost = 0; lost < 2; lost++)
     for (int status = 0; status < 2; status++) {
@@ -429,9 +421,7 @@ START_TEST(waiting_until) {
   int64_t came_ns;
   wire_threads_create(2, 1, wires);
   for (int r = 0; r < 2; r++) {
-    const petra_progress_thread_options options = {
-        .wire = wires[r], .name = "a rank", .timeout_ns = INT64_C(20000000000)};
-    must(petra_progress_thread_create(&options, &threads[r]));
+    must(petra_progress_thread_create(wires[r], "a rank", INT64_C(20000000000), &threads[r]));
   }
   must(petra_channel_open_in(threads[0], 1, 0, 16, &in));
   must(petra_channel_open_out(threads[1], 0, 0, 16, &out));
@@ -462,9 +452,7 @@ START_TEST(agreement_where_ranks_begin) {
   petra_progress_thread *threads[2];
   wire_threads_create(2, 1, wires);
   for (int r = 0; r < 2; r++) {
-    const petra_progress_thread_options options = {
-        .wire = wires[r], .name = "a rank", .timeout_ns = INT64_C(20000000000)};
-    must(petra_progress_thread_create(&options, &threads[r]));
+    must(petra_progress_thread_create(wires[r], "a rank", INT64_C(20000000000), &threads[r]));
   }
   ck_assert(petra_agreement_discard(threads[0], true));
   for (int r = 1; r >= 0; r--)

@@ -71,7 +71,7 @@ static void free_buffer(buffer *b) {
 
 /* Two receives if no message waits to be taken; one if one does, because then memory matters and time does not. */
 static petra_status post_receives(petra_channel *channel) {
-  petra_wire *wire = channel->progress->options.wire;
+  petra_wire *wire = channel->progress->wire;
   const int wanted = channel->first ? 1 : PREPOSTED;
   for (int i = 0; i < wanted; i++) {
     if (channel->posted[i])
@@ -85,7 +85,7 @@ static petra_status post_receives(petra_channel *channel) {
 
 /* Messages leave the posted buffers in the order in which these were posted. */
 static petra_status progress_in(petra_channel *channel) {
-  petra_wire *wire = channel->progress->options.wire;
+  petra_wire *wire = channel->progress->wire;
   size_t size;
   while (wire->ops->done(wire, &channel->receiving[0], &size)) {
     buffer *b = channel->posted[0];
@@ -118,7 +118,7 @@ static petra_status progress_in(petra_channel *channel) {
 }
 
 static petra_status progress_out(petra_channel *channel) {
-  petra_wire *wire = channel->progress->options.wire;
+  petra_wire *wire = channel->progress->wire;
   size_t size;
   for (int i = 0; i < SLOTS; i++)
     channel->progress->events += wire->ops->done(wire, &channel->sending[i], &size);
@@ -185,7 +185,7 @@ petra_status petra_channel_buffer(petra_channel *channel, int64_t done, const ch
 
 petra_status petra_channel_send(petra_channel *channel, int64_t number, size_t size) {
   petra_progress_thread *progress = channel->progress;
-  petra_wire *wire = progress->options.wire;
+  petra_wire *wire = progress->wire;
   const header head = {number, size};
   unsigned char *memory = channel->slot[channel->filled]->memory;
   memcpy(memory, &head, sizeof head);
@@ -347,11 +347,11 @@ petra_status petra_channel_open_in(petra_progress_thread *progress, int from, in
 }
 
 int petra_progress_thread_channels(const petra_progress_thread *progress) {
-  return (progress->options.wire->tags - PETRA_TAGS_OWN) / 2;
+  return (progress->wire->tags - PETRA_TAGS_OWN) / 2;
 }
 
 static void destroy_channel(petra_channel *channel) {
-  petra_wire *wire = channel->progress->options.wire;
+  petra_wire *wire = channel->progress->wire;
   for (int i = 0; i < PREPOSTED; i++) {
     wire->ops->cancel(wire, &channel->receiving[i]);
     free_buffer(channel->posted[i]);

@@ -37,7 +37,7 @@ struct petra_peer {
 };
 
 static bool exchanges_control(const petra_progress_thread *progress, int rank) {
-  const petra_wire *wire = progress->options.wire;
+  const petra_wire *wire = progress->wire;
   return rank != wire->rank && (rank == 0 || wire->rank == 0);
 }
 
@@ -50,15 +50,15 @@ static bool is_open(const petra_agreement *a) {
 static void fill_round(const petra_progress_thread *progress, control *out) {
   const petra_agreement *a = &progress->agreement;
   const bool asks = !is_open(a) && a->requested;
-  out->then = progress->options.wire->rank == 0 ? (int32_t)a->then
-              : petra_stop_signalled()          ? PETRA_AGREED_STOP
-                                                : PETRA_AGREED_CONTINUE;
+  out->then = progress->wire->rank == 0 ? (int32_t)a->then
+              : petra_stop_signalled()  ? PETRA_AGREED_STOP
+                                        : PETRA_AGREED_CONTINUE;
   out->round = asks ? a->round + 1 : a->round;
-  out->position = progress->options.wire->rank == 0 ? a->decided : asks ? -1 : a->here;
+  out->position = progress->wire->rank == 0 ? a->decided : asks ? -1 : a->here;
 }
 
 static void notify_all(petra_progress_thread *progress) {
-  for (int r = 0; r < progress->options.wire->ranks; r++)
+  for (int r = 0; r < progress->wire->ranks; r++)
     progress->peers[r].due = exchanges_control(progress, r);
 }
 
@@ -76,7 +76,7 @@ static void lead_round(petra_progress_thread *progress, int64_t now_ns) {
   bool wanted = a->on && (petra_stop_signalled() || late);
   bool known = true, stops = petra_stop_signalled();
   int64_t foremost = a->here;
-  for (int r = 1; r < progress->options.wire->ranks; r++) {
+  for (int r = 1; r < progress->wire->ranks; r++) {
     const control *last = &progress->peers[r].last;
     wanted = wanted || last->round > a->round;
     known = known && last->round == a->round && last->position >= 0;
@@ -111,7 +111,7 @@ static void follow_round(petra_progress_thread *progress) {
 }
 
 static petra_status send_control(petra_progress_thread *progress, int to, int32_t failed, const char *line) {
-  petra_wire *wire = progress->options.wire;
+  petra_wire *wire = progress->wire;
   control *out = &progress->peers[to].out;
   out->failed = failed;
   fill_round(progress, out);
@@ -121,7 +121,7 @@ static petra_status send_control(petra_progress_thread *progress, int to, int32_
 }
 
 static petra_status progress_peers(petra_progress_thread *progress) {
-  petra_wire *wire = progress->options.wire;
+  petra_wire *wire = progress->wire;
   const int64_t now_ns = petra_clock_ns();
   const bool beat = now_ns - progress->beat_ns >= BEAT_NS;
   const int64_t away_ns = now_ns - progress->looked_ns > AWAY_NS ? now_ns - progress->looked_ns : 0;
@@ -144,7 +144,7 @@ static petra_status progress_peers(petra_progress_thread *progress) {
     }
     if (p->receiving == PETRA_WIRE_NONE && !p->in.failed)
       PETRA_TRY(wire->ops->receive(wire, r, PETRA_TAG_CONTROL, &p->in, sizeof p->in, &p->receiving));
-    if (now_ns - p->received_ns > progress->options.timeout_ns && progress->lost < 0)
+    if (now_ns - p->received_ns > progress->timeout_ns && progress->lost < 0)
       progress->lost = r;
     wire->ops->done(wire, &p->sending, &size);
     p->due = p->due || beat;
@@ -154,14 +154,14 @@ static petra_status progress_peers(petra_progress_thread *progress) {
     }
   }
   progress->looked_ns = now_ns;
-  petra_stop_alive(progress->options.timeout_ns);
+  petra_stop_alive(progress->timeout_ns);
   if (beat)
     progress->beat_ns = now_ns;
   return PETRA_OK;
 }
 
 petra_status petra_progress_thread_progress(petra_progress_thread *progress) {
-  petra_wire *wire = progress->options.wire;
+  petra_wire *wire = progress->wire;
   PETRA_TRY(wire->ops->progress(wire));
   PETRA_TRY(petra_channels_progress(progress));
   return progress_peers(progress);
@@ -175,7 +175,7 @@ static petra_status report_lost(petra_progress_thread *progress, const char *wha
   if (p->in.failed > 0)
     return progress->failed = petra_fail((petra_status)p->in.failed, "%s: %s", p->name, p->in.line);
   return progress->failed = petra_fail(PETRA_CHILD, "%s has not been heard of for %g s; %s waited for %s", p->name,
-                                       1e-9 * (double)progress->options.timeout_ns, progress->name, what);
+                                       1e-9 * (double)progress->timeout_ns, progress->name, what);
 }
 
 /* Releases the lock around a function of the watch. */
@@ -384,7 +384,7 @@ static bool is_over(void *context) {
 
 static petra_status transfer_all(petra_progress_thread *progress, int rank, unsigned char *in, const unsigned char *out,
                                  size_t size) {
-  transfer t = {progress->options.wire, PETRA_WIRE_NONE};
+  transfer t = {progress->wire, PETRA_WIRE_NONE};
   char what[64];
   petra_status status = PETRA_OK;
   snprintf(what, sizeof what, in ? "what rank %d sends" : "rank %d to receive its messages", rank);
@@ -411,7 +411,7 @@ petra_status petra_progress_thread_get(petra_progress_thread *progress, int from
 
 petra_status petra_progress_thread_begin(petra_progress_thread *progress, int other, int id, bool sends, void *data,
                                          size_t size, int *request) {
-  petra_wire *wire = progress->options.wire;
+  petra_wire *wire = progress->wire;
   const int tag = PETRA_TAGS_OWN + 2 * id;
   petra_progress_thread_lock(progress);
   petra_status status = sends ? wire->ops->send(wire, other, tag, data, size, request)
@@ -422,13 +422,13 @@ petra_status petra_progress_thread_begin(petra_progress_thread *progress, int ot
 bool petra_progress_thread_over(petra_progress_thread *progress, int *request) {
   size_t size;
   petra_progress_thread_lock(progress);
-  progress->options.wire->ops->done(progress->options.wire, request, &size);
+  progress->wire->ops->done(progress->wire, request, &size);
   petra_progress_thread_unlock(progress, PETRA_OK);
   return *request == PETRA_WIRE_NONE;
 }
 
 petra_status petra_progress_thread_await(petra_progress_thread *progress, int *request, const char *what) {
-  transfer t = {progress->options.wire, *request};
+  transfer t = {progress->wire, *request};
   petra_progress_thread_lock(progress);
   petra_status status = petra_progress_thread_wait(progress, is_over, &t, what);
   *request = t.request;
@@ -437,7 +437,7 @@ petra_status petra_progress_thread_await(petra_progress_thread *progress, int *r
 
 void petra_progress_thread_cancel(petra_progress_thread *progress, int *request) {
   petra_progress_thread_lock(progress);
-  progress->options.wire->ops->cancel(progress->options.wire, request);
+  progress->wire->ops->cancel(progress->wire, request);
   petra_progress_thread_unlock(progress, PETRA_OK);
 }
 
@@ -480,7 +480,7 @@ petra_status petra_progress_thread_call(petra_progress_thread *progress, petra_s
 void petra_progress_thread_abort(petra_progress_thread *progress, int code) {
   petra_watchdog_start(ABORT_S, ""); /* also if the library hangs under the lock */
   petra_progress_thread_lock(progress);
-  progress->options.wire->ops->abort(progress->options.wire, code);
+  progress->wire->ops->abort(progress->wire, code);
   petra_progress_thread_unlock(progress, PETRA_OK);
 }
 
@@ -510,21 +510,22 @@ petra_status petra_progress_thread_fail(petra_progress_thread *progress, int to,
 /* Messages being sent leave from buffers that are about to be freed. */
 static bool all_sent(const petra_progress_thread *progress, int to) {
   (void)to;
-  for (int r = 0; r < progress->options.wire->ranks; r++)
+  for (int r = 0; r < progress->wire->ranks; r++)
     if (progress->peers[r].sending != PETRA_WIRE_NONE)
       return false;
   return petra_channels_sent(progress);
 }
 
-petra_status petra_progress_thread_create(const petra_progress_thread_options *options, petra_progress_thread **out) {
+petra_status petra_progress_thread_create(petra_wire *wire, const char *name, int64_t timeout_ns,
+                                          petra_progress_thread **out) {
   petra_progress_thread *progress;
-  petra_wire *wire = options->wire;
   petra_status status;
   PETRA_TRY(petra_allocate(&progress, 1, sizeof *progress));
-  progress->options = *options;
+  progress->wire = wire;
+  progress->timeout_ns = timeout_ns;
   progress->lost = -1;
   progress->looked_ns = petra_clock_ns();
-  snprintf(progress->name, sizeof progress->name, "%s", options->name);
+  snprintf(progress->name, sizeof progress->name, "%s", name);
   pthread_mutex_init(&progress->lock, NULL);
   pthread_cond_init(&progress->wake, NULL);
   pthread_cond_init(&progress->called, NULL);
@@ -555,7 +556,7 @@ void petra_progress_thread_rename(petra_progress_thread *progress, const char *n
 void petra_progress_thread_destroy(petra_progress_thread *progress) {
   if (!progress)
     return;
-  petra_wire *wire = progress->options.wire;
+  petra_wire *wire = progress->wire;
   petra_stop_alive(0);
   if (progress->running) {
     pthread_mutex_lock(&progress->lock);

@@ -17,13 +17,11 @@
 typedef struct petra_progress_thread petra_progress_thread;
 typedef struct petra_channel petra_channel;
 
-typedef struct petra_progress_thread_options {
-  petra_wire *wire;   /* borrowed */
-  const char *name;   /* name of this rank in messages: "rank 1 (host, stages 4 .. 6)" */
-  int64_t timeout_ns; /* maximum silence of a rank */
-} petra_progress_thread_options;
+/* `name` names this rank in messages: "rank 1 (host, stages 4 .. 6)". The maximum silence of a rank is `timeout_ns`.
+ * `wire` must outlive the progress thread. */
+petra_status petra_progress_thread_create(petra_wire *wire, const char *name, int64_t timeout_ns,
+                                          petra_progress_thread **out);
 
-petra_status petra_progress_thread_create(const petra_progress_thread_options *options, petra_progress_thread **out);
 /* Watches what else a rank can hang in, such as the work of a device. The progress thread calls these functions without
  * a lock. Set all of them or none. */
 typedef struct petra_progress_thread_watch {

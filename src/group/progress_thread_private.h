@@ -27,7 +27,8 @@ typedef struct petra_agreement {
 } petra_agreement;
 
 struct petra_progress_thread {
-  petra_progress_thread_options options;
+  petra_wire *wire;
+  int64_t timeout_ns; /* maximum silence of a rank */
   char name[PETRA_PROGRESS_THREAD_NAME];
   pthread_mutex_t lock;  /* protects all below, and the wire */
   pthread_cond_t wake;   /* wakes the thread when the rank stops waiting or calls, or the progress thread ends */

@@ -249,9 +249,9 @@ static petra_status create(double timeout_s, petra_ranks **out) {
   gethostname(ranks->host, sizeof ranks->host - 1);
   snprintf(ranks->name, sizeof ranks->name, "rank %d (%s)", ranks->rank, ranks->host);
   ranks->timeout_s = timeout_s;
-  const petra_progress_thread_options options = {
-      .wire = ranks->wire, .name = ranks->name, .timeout_ns = (int64_t)(1e9 * timeout_s)};
-  PETRA_TRY_GOTO(status, petra_progress_thread_create(&options, &ranks->progress), fail);
+  PETRA_TRY_GOTO(status,
+                 petra_progress_thread_create(ranks->wire, ranks->name, (int64_t)(1e9 * timeout_s), &ranks->progress),
+                 fail);
   *out = ranks;
   return PETRA_OK;
 fail:
