@@ -48,6 +48,7 @@ petra_status petra_file_open(const char *path, const char *what, int *fd, int64_
     return PETRA_OK;
   }
   close(*fd);
+  *fd = -1;
   return petra_fail(PETRA_IO, "%s: is %s, expected %s", path,
                     known && S_ISDIR(about.st_mode) ? "a folder" : "no regular file", what);
 }

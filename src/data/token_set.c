@@ -22,14 +22,16 @@
 
 enum { PETRA_TOKEN_BYTES = 256 }; /* vocabulary of bytes */
 
-typedef struct petra_token_file {
+typedef struct token_set {
+  petra_dataset base;
   char *path;
   int fd;
   int token_bytes;    /* 1 or 2 */
   int64_t offset;     /* of the first token, bytes */
   int64_t tokens;     /* number in the file, or in the split of an HDF5 file */
+  int64_t first;      /* first token of the split in the file */
   int32_t vocabulary; /* tokens are 0 .. vocabulary - 1; 0: the file does not state it */
-} petra_token_file;
+} token_set;
 
 /* The header of llm.c (github.com/karpathy/llm.c, dev/data/data_common.py: write_datafile). */
 enum { HEADER_BYTES = 256 * 4, HEADER_READ = 12, MAGIC = 20240520, MAGIC_WIDE = 20240801, VERSION = 1 };
@@ -39,7 +41,7 @@ static uint32_t word_at(const uint8_t *bytes) {
 }
 
 /* A file that begins with the number of llm.c has its header, which must fit the file. */
-static petra_status read_header(petra_token_file *file, int64_t size) {
+static petra_status read_header(token_set *file, int64_t size) {
   uint8_t head[HEADER_READ];
   if (size < HEADER_READ)
     return PETRA_OK;
@@ -88,7 +90,7 @@ static bool is_wide(const uint8_t *bytes, size_t size) {
 }
 
 /* Checks whether a file without a header is something other than tokens of 16 bits. */
-static petra_status check_contents(const petra_token_file *file, int64_t size) {
+static petra_status check_contents(const token_set *file, int64_t size) {
   uint8_t start[4096];
   const int64_t left = size - file->offset;
   const size_t count = left < (int64_t)sizeof start ? (size_t)left : sizeof start;
@@ -113,13 +115,14 @@ static petra_status check_contents(const petra_token_file *file, int64_t size) {
   return PETRA_OK;
 }
 
-/* Opens the file of key `key`. `bytes`: each byte is a token. Close *out even after a failure. Errors: PETRA_IO:
+/* Opens the file of key `key`. `bytes`: each byte is a token. Close the file even after a failure. Errors: PETRA_IO:
  * missing, unreadable; PETRA_DATA: empty, an odd number of bytes, a header that does not fit the file; for HDF5 those
  * of petra_hdf5_set_open. */
-static petra_status token_file_open(const char *path, const char *key, bool bytes, petra_token_file *out) {
+static petra_status token_file_open(const char *path, const char *key, bool bytes, token_set *out) {
   int64_t size;
   char what[64];
-  *out = (petra_token_file){.fd = -1, .token_bytes = bytes ? 1 : 2, .vocabulary = bytes ? PETRA_TOKEN_BYTES : 0};
+  out->token_bytes = bytes ? 1 : 2;
+  out->vocabulary = bytes ? PETRA_TOKEN_BYTES : 0;
   snprintf(what, sizeof what, "a file of %s (%s)", bytes ? "text" : "tokens", key);
   PETRA_TRY(petra_duplicate_string(&out->path, path));
   PETRA_TRY(petra_file_open(path, what, &out->fd, &size));
@@ -136,10 +139,10 @@ static petra_status token_file_open(const char *path, const char *key, bool byte
 }
 
 /* Opens the split of an HDF5 file. Errors: PETRA_CONFIG: it has no evaluation split. */
-static petra_status token_file_open_hdf5(const char *path, petra_split split, petra_token_file *out) {
+static petra_status token_file_open_hdf5(const char *path, petra_split split, token_set *out) {
   int64_t size;
   petra_hdf5_tokens tokens;
-  *out = (petra_token_file){.fd = -1, .token_bytes = 2};
+  out->token_bytes = 2;
   PETRA_TRY(petra_duplicate_string(&out->path, path));
   PETRA_TRY(petra_hdf5_layout_tokens(path, split, &tokens));
   out->offset = tokens.offset;
@@ -148,47 +151,33 @@ static petra_status token_file_open_hdf5(const char *path, petra_split split, pe
   return petra_file_open(path, "an HDF5 file of tokens (data.path)", &out->fd, &size);
 }
 
-static void token_file_close(petra_token_file *file) {
+static void token_file_close(token_set *file) {
   if (file->fd >= 0)
     close(file->fd);
   petra_free(file->path);
 }
 
-/* Reads tokens first .. first + count - 1. Errors: PETRA_IO; PETRA_DATA: a token that is not below `vocabulary`: its
- * position, its value. Thread-safe. */
 /* The bytes are read to the end of the buffer and expanded from its beginning, where each number is written before the
  * bytes that are still to be read. */
-static petra_status token_file_read(const petra_token_file *file, int32_t vocabulary, int64_t first, int64_t count,
-                                    int32_t *tokens) {
+static petra_status token_set_read(const petra_dataset *set, int64_t first, int64_t count, int32_t *tokens) {
+  const token_set *file = (const token_set *)set;
   const int64_t size = count * file->token_bytes;
   const uint8_t *bytes = (const uint8_t *)tokens + count * (int64_t)sizeof *tokens - size;
-  PETRA_TRY(petra_file_read_at(file->fd, file->path, file->offset + first * file->token_bytes, (uint8_t *)bytes,
-                               (size_t)size));
+  PETRA_TRY(petra_file_read_at(file->fd, file->path, file->offset + (file->first + first) * file->token_bytes,
+                               (uint8_t *)bytes, (size_t)size));
   for (int64_t i = 0; i < count; i++, bytes += file->token_bytes) {
     const int32_t token = file->token_bytes == 1 ? bytes[0] : bytes[0] | bytes[1] << 8;
-    if (token >= vocabulary)
+    if (token >= set->classes)
       return petra_fail(PETRA_DATA, "%s: token %" PRId64 " (from 0) is %" PRId32 ", expected 0 to %" PRId32, file->path,
-                        first + i, token, vocabulary - 1);
+                        file->first + first + i, token, set->classes - 1);
     tokens[i] = token;
   }
   return PETRA_OK;
 }
 
-typedef struct token_set {
-  petra_dataset base;
-  petra_token_file file;
-  int64_t first; /* first token of the split in the file */
-} token_set;
-
 static void token_set_destroy(petra_dataset *set) {
-  token_set *self = (token_set *)set;
-  token_file_close(&self->file);
-  petra_free(self);
-}
-
-static petra_status token_set_read(const petra_dataset *set, int64_t first, int64_t count, int32_t *tokens) {
-  const token_set *self = (const token_set *)set;
-  return token_file_read(&self->file, set->classes, self->first + first, count, tokens);
+  token_file_close((token_set *)set);
+  petra_free(set);
 }
 
 static const petra_dataset_ops token_set_ops = {.destroy = token_set_destroy, .read_tokens = token_set_read};
@@ -220,7 +209,7 @@ static petra_status source_of(const petra_config *config, token_source *out) {
   return PETRA_OK;
 }
 
-static petra_status open_in_folder(const petra_config *config, petra_split split, petra_token_file *out) {
+static petra_status open_in_folder(const petra_config *config, petra_split split, token_set *out) {
   char *path = NULL;
   PETRA_TRY(petra_folder_path(config->data.path, split == PETRA_SPLIT_TRAIN ? "train.bin" : "val.bin", NULL, &path));
   petra_status status = token_file_open(path, "data.path", false, out);
@@ -229,7 +218,7 @@ static petra_status open_in_folder(const petra_config *config, petra_split split
 }
 
 /* `alone`: the file belongs to this split only. */
-static petra_status open_file(const petra_config *config, petra_split split, petra_token_file *out, bool *alone) {
+static petra_status open_file(const petra_config *config, petra_split split, token_set *out, bool *alone) {
   const bool bytes = config->data.set == PETRA_SET_TEXT, beside = *config->data.eval_path != '\0';
   token_source source = SOURCE_FILE;
   PETRA_TRY(source_of(config, &source));
@@ -261,17 +250,17 @@ static petra_status fill(const petra_config *config, petra_split split, token_se
   bool alone;
   int32_t vocabulary = 0;
   int64_t count = 0;
-  PETRA_TRY(open_file(config, split, &self->file, &alone));
-  PETRA_TRY(petra_windows_vocabulary(config, self->file.path, self->file.vocabulary, &vocabulary));
-  PETRA_TRY(part_of(config, split, alone, self->file.tokens, &self->first, &count));
-  return petra_windows_init(config, split, self->file.path, count, vocabulary, &self->base);
+  PETRA_TRY(open_file(config, split, self, &alone));
+  PETRA_TRY(petra_windows_vocabulary(config, self->path, self->vocabulary, &vocabulary));
+  PETRA_TRY(part_of(config, split, alone, self->tokens, &self->first, &count));
+  return petra_windows_init(config, split, self->path, count, vocabulary, &self->base);
 }
 
 petra_status petra_token_set_open(const petra_config *config, petra_split split, petra_dataset **out) {
   token_set *self;
   PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
   self->base.ops = &token_set_ops;
-  self->file.fd = -1;
+  self->fd = -1;
   return petra_dataset_opened(&self->base, fill(config, split, self), out);
 }
 
@@ -318,7 +307,7 @@ static petra_status vocabulary_without_file(const petra_config *config, int32_t 
 }
 
 petra_status petra_token_set_shape(const petra_config *config, petra_dataset_shape *out) {
-  petra_token_file file = {.fd = -1};
+  token_set file = {.fd = -1};
   bool alone, missing = false;
   int32_t vocabulary = 0;
   petra_status status;
