@@ -15,7 +15,7 @@ json_t *petra_json_real(double value) {
 }
 
 json_t *petra_json_string(const char *text) {
-  char *clean = NULL;
+  PETRA_FREED char *clean = NULL;
   size_t length = strlen(text), used = 0;
   if (petra_allocate_raw(&clean, 4 * length + 1, 1) != PETRA_OK) /* a byte may become "\x1b" */
     return NULL;
@@ -29,9 +29,7 @@ json_t *petra_json_string(const char *text) {
     used += bytes ? (size_t)bytes : 4;
     at += bytes ? (size_t)bytes : 1;
   }
-  json_t *string = json_stringn(clean, used);
-  petra_free(clean);
-  return string;
+  return json_stringn(clean, used);
 }
 
 static void lose(json_t **value) {

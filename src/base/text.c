@@ -123,7 +123,7 @@ static void print_row(const petra_table *table, int64_t row, const int *widths, 
 }
 
 static petra_status print(const petra_table *table, FILE *out) {
-  int *widths = NULL;
+  PETRA_FREED int *widths = NULL;
   size_t columns = (size_t)table->column_count;
   PETRA_TRY(table->status);
   if (columns == 0)
@@ -141,7 +141,6 @@ static petra_status print(const petra_table *table, FILE *out) {
   errno = 0;
   for (int64_t row = -1; row < rows; row++)
     print_row(table, row, widths, out);
-  petra_free(widths);
   if (fflush(out) != 0 || ferror(out))
     return petra_fail(PETRA_IO, "the table could not be written: %s", strerror(errno));
   return PETRA_OK;

@@ -154,17 +154,15 @@ static petra_status add_run(XXH64_state_t *hash, const petra_dataset *set, int64
 
 static petra_status add_tokens(XXH64_state_t *hash, const petra_dataset *set) {
   const int64_t maximum = (int64_t)RUNS * RUN;
-  int32_t *room;
-  petra_status status = PETRA_OK;
+  PETRA_FREED int32_t *room = NULL;
   PETRA_TRY(petra_allocate(&room, RUN, sizeof *room));
   if (set->tokens > maximum)
-    for (int i = 0; i < RUNS && status == PETRA_OK; i++)
-      status = add_run(hash, set, spread(i, RUNS, set->tokens - RUN + 1), RUN, room);
+    for (int i = 0; i < RUNS; i++)
+      PETRA_TRY(add_run(hash, set, spread(i, RUNS, set->tokens - RUN + 1), RUN, room));
   else
-    for (int64_t first = 0; first < set->tokens && status == PETRA_OK; first += RUN)
-      status = add_run(hash, set, first, set->tokens - first < RUN ? set->tokens - first : RUN, room);
-  petra_free(room);
-  return status;
+    for (int64_t first = 0; first < set->tokens; first += RUN)
+      PETRA_TRY(add_run(hash, set, first, set->tokens - first < RUN ? set->tokens - first : RUN, room));
+  return PETRA_OK;
 }
 
 /* --- images --- */
@@ -187,15 +185,13 @@ static petra_status add_image(XXH64_state_t *hash, const petra_dataset *set, int
 static petra_status add_images(XXH64_state_t *hash, const petra_dataset *set) {
   const int count = set->count < IMAGES ? (int)set->count : IMAGES;
   const size_t bytes = 3 * (size_t)set->height * (size_t)set->width;
-  uint8_t *pixels;
-  petra_status status = PETRA_OK;
+  PETRA_FREED uint8_t *pixels = NULL;
   for (int64_t i = 0; set->ops->label && i < set->count; i++)
     add_number(hash, set->ops->label(set, i));
   PETRA_TRY(petra_allocate_raw(&pixels, bytes, 1));
-  for (int i = 0; i < count && status == PETRA_OK; i++)
-    status = add_image(hash, set, spread(i, count, set->count), pixels, bytes);
-  petra_free(pixels);
-  return status;
+  for (int i = 0; i < count; i++)
+    PETRA_TRY(add_image(hash, set, spread(i, count, set->count), pixels, bytes));
+  return PETRA_OK;
 }
 
 petra_status petra_dataset_fingerprint(const petra_dataset *set, uint64_t *out) {

@@ -47,13 +47,11 @@ static petra_status hdf5_set_read(const petra_dataset *set, int64_t index, uint8
   *label = (int32_t)self->labels[index];
   if (self->planes)
     return petra_file_read_at(self->fd, self->path, at, pixels, (size_t)(3 * plane));
-  uint8_t *interleaved = NULL;
+  PETRA_FREED uint8_t *interleaved = NULL;
   PETRA_TRY(petra_allocate_raw(&interleaved, (size_t)plane, 3));
-  petra_status status = petra_file_read_at(self->fd, self->path, at, interleaved, (size_t)(3 * plane));
-  if (status == PETRA_OK)
-    to_planes(interleaved, plane, pixels);
-  petra_free(interleaved);
-  return status;
+  PETRA_TRY(petra_file_read_at(self->fd, self->path, at, interleaved, (size_t)(3 * plane)));
+  to_planes(interleaved, plane, pixels);
+  return PETRA_OK;
 }
 
 static int32_t hdf5_set_label(const petra_dataset *set, int64_t index) {

@@ -81,14 +81,13 @@ typedef enum entry_kind { ENTRY_FOLDER, ENTRY_FILE, ENTRY_OTHER } entry_kind;
 /* Returns what `entry` is, following links; a link that leads nowhere is neither. */
 static petra_status kind_of(const char *folder, const struct dirent *entry, entry_kind *out) {
   struct stat about;
-  char *path = NULL;
+  PETRA_FREED char *path = NULL;
   if (entry->d_type == DT_DIR || entry->d_type == DT_REG) {
     *out = entry->d_type == DT_DIR ? ENTRY_FOLDER : ENTRY_FILE;
     return PETRA_OK;
   }
   PETRA_TRY(petra_folder_path(folder, entry->d_name, NULL, &path));
   bool there = stat(path, &about) == 0;
-  petra_free(path);
   *out = !there                   ? ENTRY_OTHER
          : S_ISDIR(about.st_mode) ? ENTRY_FOLDER
          : S_ISREG(about.st_mode) ? ENTRY_FILE
@@ -201,7 +200,7 @@ static petra_status take_file(findings *at, const char *folder, const char *name
 
 /* Appends the sorted files of one class folder to the names. */
 static petra_status list_class(const char *root, const char *class, findings *at) {
-  char *folder = NULL;
+  PETRA_FREED char *folder = NULL;
   int64_t before = at->names->count;
   PETRA_TRY(petra_folder_path(root, class, NULL, &folder));
   petra_status status = petra_dataset_problem(at->problems, walk(folder, take_file, at));
@@ -209,7 +208,6 @@ static petra_status list_class(const char *root, const char *class, findings *at
     status = petra_dataset_problem(
         at->problems,
         petra_fail(PETRA_DATA, "%s: a class without images, expected at least one file named .jpg or .jpeg", folder));
-  petra_free(folder);
   sort_names(at->names, before);
   return status;
 }
@@ -384,7 +382,7 @@ static petra_status read_view(const imagefolder *self, const image_file *file, p
   petra_resize_axis rows, columns;
   petra_crop window;
   int reduction = 1;
-  uint8_t *rgb = NULL;
+  PETRA_FREED uint8_t *rgb = NULL;
   if (rng) {
     window = petra_crop_random(rng, height, width);
     reduction = choose_reduction(&window, size);
@@ -401,11 +399,8 @@ static petra_status read_view(const imagefolder *self, const image_file *file, p
         .to = width, .high = width, .count = resized_width, .first = window.left, .kept = window.width};
   }
   PETRA_TRY(petra_allocate_raw(&rgb, (size_t)width * (size_t)height, 3));
-  petra_status status = petra_jpeg_decode(file->bytes, file->size, file->path, &file->header, reduction, rgb);
-  if (status == PETRA_OK)
-    status = petra_resize(rgb, width, &rows, &columns, pixels);
-  petra_free(rgb);
-  return status;
+  PETRA_TRY(petra_jpeg_decode(file->bytes, file->size, file->path, &file->header, reduction, rgb));
+  return petra_resize(rgb, width, &rows, &columns, pixels);
 }
 
 static petra_status imagefolder_read_window(const petra_dataset *set, int64_t index, petra_rng *rng, uint8_t *pixels,
@@ -449,12 +444,8 @@ static const petra_dataset_ops imagefolder_ops = {.destroy = imagefolder_destroy
 
 static bool holds_folder(const char *path, const char *name) {
   struct stat about;
-  char *full;
-  if (petra_folder_path(path, name, NULL, &full) != PETRA_OK)
-    return false;
-  bool folder = stat(full, &about) == 0 && S_ISDIR(about.st_mode);
-  petra_free(full);
-  return folder;
+  PETRA_FREED char *full = NULL;
+  return petra_folder_path(path, name, NULL, &full) == PETRA_OK && stat(full, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
 bool petra_imagefolder_has_eval(const char *path) {
@@ -491,17 +482,14 @@ static petra_status check(const petra_config *config) {
 }
 
 static petra_status fill(imagefolder *self, const petra_config *config, petra_split split, int64_t *problems) {
-  char *train = NULL;
+  PETRA_FREED char *train = NULL;
   int64_t beside;
-  petra_status status;
-  PETRA_TRY_GOTO(status, find_roots(config->data.path, split, &train, &self->root), done);
-  PETRA_TRY_GOTO(status, list_classes(train, &self->classes, &beside), done);
-  PETRA_TRY_GOTO(status, list_files(self->root, &self->classes, problems, &self->list), done);
+  PETRA_TRY(find_roots(config->data.path, split, &train, &self->root));
+  PETRA_TRY(list_classes(train, &self->classes, &beside));
+  PETRA_TRY(list_files(self->root, &self->classes, problems, &self->list));
   self->base.count = self->list.count;
   self->base.classes = (int32_t)self->classes.count;
-done:
-  petra_free(train);
-  return status;
+  return PETRA_OK;
 }
 
 petra_status petra_imagefolder_open(const petra_config *config, petra_split split, int64_t *problems,

@@ -296,13 +296,11 @@ petra_status petra_jpeg_decode(const uint8_t *bytes, size_t size, const char *pa
   int width = (header->width + reduction - 1) / reduction, height = (header->height + reduction - 1) / reduction;
   if (header->components != 4)
     return decompress(bytes, size, path, header, reduction, rgb);
-  uint8_t *inks = NULL;
+  PETRA_FREED uint8_t *inks = NULL;
   PETRA_TRY(petra_allocate_raw(&inks, (size_t)width * (size_t)height, 4));
-  petra_status status = decompress(bytes, size, path, header, reduction, inks);
-  if (status == PETRA_OK)
-    to_rgb(inks, (int64_t)width * height, header->adobe, rgb);
-  petra_free(inks);
-  return status;
+  PETRA_TRY(decompress(bytes, size, path, header, reduction, inks));
+  to_rgb(inks, (int64_t)width * height, header->adobe, rgb);
+  return PETRA_OK;
 }
 
 const char *petra_jpeg_decoder(void) {

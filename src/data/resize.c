@@ -42,18 +42,15 @@ static void fill_pixel(const petra_resize_axis *axis, filter *f, int32_t i, doub
 }
 
 static petra_status filter_init(filter *f, const petra_resize_axis *axis) {
-  double *real = NULL;
-  petra_status status;
+  PETRA_FREED double *real = NULL;
   f->taps = (int32_t)(2 * ceil(fmax(1, (axis->to - axis->from) / axis->count)) + 2);
-  PETRA_TRY_GOTO(status, petra_allocate_raw(&f->start, (size_t)axis->kept, sizeof *f->start), done);
-  PETRA_TRY_GOTO(status, petra_allocate_raw(&f->used, (size_t)axis->kept, sizeof *f->used), done);
-  PETRA_TRY_GOTO(status, petra_allocate_raw(&f->weight, (size_t)axis->kept, (size_t)f->taps * sizeof *f->weight), done);
-  PETRA_TRY_GOTO(status, petra_allocate_raw(&real, (size_t)f->taps, sizeof *real), done);
+  PETRA_TRY(petra_allocate_raw(&f->start, (size_t)axis->kept, sizeof *f->start));
+  PETRA_TRY(petra_allocate_raw(&f->used, (size_t)axis->kept, sizeof *f->used));
+  PETRA_TRY(petra_allocate_raw(&f->weight, (size_t)axis->kept, (size_t)f->taps * sizeof *f->weight));
+  PETRA_TRY(petra_allocate_raw(&real, (size_t)f->taps, sizeof *real));
   for (int32_t i = 0; i < axis->kept; i++)
     fill_pixel(axis, f, i, real);
-done:
-  petra_free(real);
-  return status;
+  return PETRA_OK;
 }
 
 static uint8_t to_byte(int32_t sum) {
@@ -97,30 +94,24 @@ static void blend_columns(const filter *f, int32_t kept, const uint8_t *row, int
 
 petra_status petra_resize(const uint8_t *source, int32_t width, const petra_resize_axis *rows,
                           const petra_resize_axis *columns, uint8_t *out) {
-  filter down = {0}, across = {0};
-  int32_t *sums = NULL;
-  uint8_t *row = NULL;
+  __attribute__((cleanup(filter_fini))) filter down = {0}, across = {0};
+  PETRA_FREED int32_t *sums = NULL;
+  PETRA_FREED uint8_t *row = NULL;
   int64_t stride = (int64_t)3 * width;
-  petra_status status;
-  PETRA_TRY_GOTO(status, filter_init(&down, rows), done);
-  PETRA_TRY_GOTO(status, filter_init(&across, columns), done);
+  PETRA_TRY(filter_init(&down, rows));
+  PETRA_TRY(filter_init(&across, columns));
   /* Only the source columns that contribute to some pixel. */
   int32_t low = across.start[0], last = columns->kept - 1;
   int64_t values = (int64_t)3 * (across.start[last] + across.used[last] - low);
-  PETRA_TRY_GOTO(status, petra_allocate_raw(&sums, (size_t)values, sizeof *sums), done);
-  PETRA_TRY_GOTO(status, petra_allocate_raw(&row, (size_t)values, 1), done);
+  PETRA_TRY(petra_allocate_raw(&sums, (size_t)values, sizeof *sums));
+  PETRA_TRY(petra_allocate_raw(&row, (size_t)values, 1));
   for (int32_t y = 0; y < rows->kept; y++) {
     const uint8_t *from = source + down.start[y] * stride + (int64_t)3 * low;
     blend_rows(from, stride, down.weight + (int64_t)y * down.taps, down.used[y], values, sums, row);
     blend_columns(&across, columns->kept, row, low, (int64_t)rows->kept * columns->kept,
                   out + (int64_t)y * columns->kept);
   }
-done:
-  petra_free(row);
-  petra_free(sums);
-  filter_fini(&across);
-  filter_fini(&down);
-  return status;
+  return PETRA_OK;
 }
 
 /* --- the part of an image that the network sees --- */

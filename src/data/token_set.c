@@ -210,11 +210,9 @@ static petra_status source_of(const petra_config *config, token_source *out) {
 }
 
 static petra_status open_in_folder(const petra_config *config, petra_split split, token_set *out) {
-  char *path = NULL;
+  PETRA_FREED char *path = NULL;
   PETRA_TRY(petra_folder_path(config->data.path, split == PETRA_SPLIT_TRAIN ? "train.bin" : "val.bin", NULL, &path));
-  petra_status status = token_file_open(path, "data.path", false, out);
-  petra_free(path);
-  return status;
+  return token_file_open(path, "data.path", false, out);
 }
 
 /* `alone`: the file belongs to this split only. */
@@ -282,7 +280,7 @@ petra_status petra_token_set_in_hdf5(const petra_config *config, bool *out) {
 
 petra_status petra_token_set_is_missing(const petra_config *config, bool *out) {
   token_source source = SOURCE_FILE;
-  char *path = NULL;
+  PETRA_FREED char *path = NULL;
   *out = access(config->data.path, F_OK) != 0;
   if (*out)
     return PETRA_OK;
@@ -291,7 +289,6 @@ petra_status petra_token_set_is_missing(const petra_config *config, bool *out) {
     return PETRA_OK;
   PETRA_TRY(petra_folder_path(config->data.path, "train.bin", NULL, &path));
   *out = access(path, F_OK) != 0;
-  petra_free(path);
   return PETRA_OK;
 }
 

@@ -169,14 +169,13 @@ static void discard_message(wire_mpi *wire, int from) {
 /* Beats and acknowledgements may be under way when the run ends. Libraries complain of messages that nobody received,
  * UCX on standard output. So all ranks report how many small ones they sent, and receive the remaining ones. */
 static void receive_the_rest(wire_mpi *wire) {
-  long *expected;
+  PETRA_FREED long *expected = NULL;
   if (petra_allocate(&expected, (size_t)wire->base.ranks, sizeof *expected) != PETRA_OK)
     return;
   MPI_Alltoall(wire->sent, 1, MPI_LONG, expected, 1, MPI_LONG, wire->world);
   for (int r = 0; r < wire->base.ranks; r++)
     while (wire->received[r] < expected[r])
       discard_message(wire, r);
-  petra_free(expected);
 }
 
 static void destroy(petra_wire *base) {

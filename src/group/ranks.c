@@ -351,20 +351,17 @@ petra_status petra_ranks_gather(petra_ranks *ranks, const void *data, size_t siz
     return petra_progress_thread_put(ranks->progress, 0, data, size);
   }
   PETRA_TRY(each(context, 0, data, size));
-  petra_status status = PETRA_OK;
-  for (int r = 1; r < ranks->count && status == PETRA_OK; r++) {
-    unsigned char *theirs;
+  for (int r = 1; r < ranks->count; r++) {
+    PETRA_FREED unsigned char *theirs = NULL;
     PETRA_TRY(petra_progress_thread_get(ranks->progress, r, &head, sizeof head));
     if (head.number != ranks->gathered)
       return petra_fail(PETRA_INTERNAL, "rank %d is at its gathering %llu, rank 0 at %llu", r,
                         (unsigned long long)head.number, (unsigned long long)ranks->gathered);
     PETRA_TRY(petra_allocate(&theirs, head.bytes, 1));
-    status = petra_progress_thread_get(ranks->progress, r, theirs, head.bytes);
-    if (status == PETRA_OK)
-      status = each(context, r, theirs, head.bytes);
-    petra_free(theirs);
+    PETRA_TRY(petra_progress_thread_get(ranks->progress, r, theirs, head.bytes));
+    PETRA_TRY(each(context, r, theirs, head.bytes));
   }
-  return status;
+  return PETRA_OK;
 }
 
 typedef struct rows_of {
@@ -393,7 +390,7 @@ petra_status petra_ranks_share(petra_ranks *ranks, void *data, size_t size) {
 
 petra_status petra_ranks_agree(petra_ranks *ranks, petra_status status, const char *text) {
   agreement found = {PETRA_OK, NULL};
-  unsigned char *data;
+  PETRA_FREED unsigned char *data = NULL;
   ranks->agreed = false;
   const size_t length = text ? strlen(text) : 0;
   PETRA_TRY(petra_allocate(&data, 1, sizeof(report) + length + 1));
@@ -403,9 +400,7 @@ petra_status petra_ranks_agree(petra_ranks *ranks, petra_status status, const ch
   memcpy(data, &mine, sizeof mine);
   if (length)
     memcpy(data + sizeof mine, text, length);
-  petra_status sent = petra_ranks_gather(ranks, data, sizeof mine + length + 1, look_at_report, &found);
-  petra_free(data);
-  PETRA_TRY(sent);
+  PETRA_TRY(petra_ranks_gather(ranks, data, sizeof mine + length + 1, look_at_report, &found));
   int32_t verdict = found.status;
   PETRA_TRY(petra_ranks_share(ranks, &verdict, sizeof verdict));
   ranks->agreed = verdict != PETRA_OK;
@@ -477,19 +472,18 @@ void petra_ranks_host_id(const petra_ranks *ranks, char *text, size_t size) {
 }
 
 petra_status petra_ranks_hosts(petra_ranks *ranks, int32_t *out) {
-  char mine[sizeof ranks->host + BOOT_ID] = "", *all = NULL;
+  char mine[sizeof ranks->host + BOOT_ID] = "";
+  PETRA_FREED char *all = NULL;
   int32_t hosts = 0;
   petra_ranks_host_id(ranks, mine, sizeof mine);
   PETRA_TRY(petra_allocate(&all, (size_t)ranks->count, sizeof mine));
-  petra_status status = petra_ranks_gather_rows(ranks, mine, sizeof mine, all);
-  for (int r = 0; r < ranks->count && ranks->rank == 0 && status == PETRA_OK; r++) {
+  PETRA_TRY(petra_ranks_gather_rows(ranks, mine, sizeof mine, all));
+  for (int r = 0; r < ranks->count && ranks->rank == 0; r++) {
     int same = 0; /* the first rank of its host */
     while (strcmp(all + (size_t)same * sizeof mine, all + (size_t)r * sizeof mine) != 0)
       same++;
     hosts += same == r;
   }
-  petra_free(all);
-  PETRA_TRY(status);
   *out = hosts;
   return petra_ranks_share(ranks, out, sizeof *out);
 }
