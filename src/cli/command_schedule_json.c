@@ -49,17 +49,17 @@ static void put_schedule(const petra_schedule *schedule, FILE *out) {
 static petra_status put_rows_by_device(const petra_replay *replay, FILE *out) {
   const petra_program_options *program = &replay->plan.program;
   const int32_t devices = petra_program_devices(program);
-  int64_t *place, *rows = NULL;
+  PETRA_FREED int64_t *place = NULL, *rows = NULL;
   PETRA_TRY(petra_allocate(&place, (size_t)devices + 1, sizeof *place));
-  petra_status status = petra_allocate_raw(&rows, (size_t)replay->count, sizeof *rows);
-  for (int64_t i = 0; i < replay->count && status == PETRA_OK; i++)
+  PETRA_TRY(petra_allocate_raw(&rows, (size_t)replay->count, sizeof *rows));
+  for (int64_t i = 0; i < replay->count; i++)
     place[petra_program_device(program, replay->rows[i].action.stage)]++;
   for (int32_t d = 1; d <= devices; d++)
     place[d] += place[d - 1]; /* place[d - 1]: the next place of device d */
-  for (int64_t i = 0; i < replay->count && status == PETRA_OK; i++)
+  for (int64_t i = 0; i < replay->count; i++)
     rows[place[petra_program_device(program, replay->rows[i].action.stage) - 1]++] = i;
   fputs("\"devices\": [\n", out);
-  for (int32_t d = 0; d < devices && status == PETRA_OK; d++) {
+  for (int32_t d = 0; d < devices; d++) {
     fputc('[', out);
     for (int64_t i = d ? place[d - 1] : 0; i < place[d]; i++) {
       char text[40];
@@ -68,9 +68,7 @@ static petra_status put_rows_by_device(const petra_replay *replay, FILE *out) {
     }
     fputs(d + 1 < devices ? "],\n" : "]\n]", out);
   }
-  petra_free(rows);
-  petra_free(place);
-  return status;
+  return PETRA_OK;
 }
 
 petra_status petra_schedule_print_json(const petra_schedule *schedule, FILE *out) {
@@ -94,15 +92,13 @@ static json_t *method_json(const petra_method *method) {
 }
 
 static petra_status put_texts(const petra_replay *replay, FILE *out) {
-  char *config;
+  PETRA_FREED char *config = NULL;
   size_t size;
   PETRA_TRY(put_member("format", json_string("petra-plan"), out));
   PETRA_TRY(put_integer("version", PETRA_SCHEMA_SCHEDULE, out));
   PETRA_TRY(put_member("petra_version", json_string(petra_version()), out));
   PETRA_TRY(petra_folder_expand_config(replay->config, &config, &size));
-  petra_status status = put_member("config", petra_json_string(config), out);
-  petra_free(config);
-  PETRA_TRY(status);
+  PETRA_TRY(put_member("config", petra_json_string(config), out));
   return put_member("method", method_json(&replay->plan.method), out);
 }
 

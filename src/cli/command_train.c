@@ -64,15 +64,13 @@ static void print_end(petra_run *run) {
 
 /* Handles --resume of a run that has ended. */
 static petra_status report_complete(const petra_arguments *arguments, const petra_config *config) {
-  char *output;
+  PETRA_FREED char *output = NULL;
   PETRA_TRY(petra_folder_of_run(config, arguments->output, &output));
-  petra_status status = PETRA_OK;
   if (arguments->json)
-    status = petra_json_print_new(json_pack("{s:o, s:b}", "output", petra_json_string(output), "complete", true));
-  else if (!arguments->quiet)
+    return petra_json_print_new(json_pack("{s:o, s:b}", "output", petra_json_string(output), "complete", true));
+  if (!arguments->quiet)
     petra_utf8_print(stdout, "%s: this run is complete; there is nothing left to do\n", output);
-  petra_free(output);
-  return status;
+  return PETRA_OK;
 }
 
 /* Checks what can be wrong before processes find each other. */

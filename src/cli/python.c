@@ -105,23 +105,18 @@ petra_status petra_python_start(char *const *arguments) {
   /* -B: leaves no compiled modules where petra is installed; file names are UTF-8 in every locale */
   static const char *const options[] = {"-B", "-X", "utf8"};
   enum { OPTIONS = sizeof options / sizeof *options };
-  const char **line;
-  char *script;
+  PETRA_FREED const char **line = NULL;
+  PETRA_FREED char *script = NULL;
   size_t count = 0;
   while (arguments[count])
     count++;
   PETRA_TRY(find_script(&script));
-  petra_status status = petra_allocate(&line, count + OPTIONS + 3, sizeof *line); /* Python, script, NULL */
-  if (status == PETRA_OK) {
-    memcpy(line + 1, options, sizeof options);
-    line[OPTIONS + 1] = script;
-    memcpy(line + OPTIONS + 2, arguments, count * sizeof *line);
-    set_environment();
-    status = start(line);
-    petra_free(line);
-  }
-  petra_free(script);
-  return status;
+  PETRA_TRY(petra_allocate(&line, count + OPTIONS + 3, sizeof *line)); /* Python, script, NULL */
+  memcpy(line + 1, options, sizeof options);
+  line[OPTIONS + 1] = script;
+  memcpy(line + OPTIONS + 2, arguments, count * sizeof *line);
+  set_environment();
+  return start(line);
 }
 
 /* The one child. */

@@ -90,10 +90,10 @@ static void name_device(trace *t, int32_t device, int32_t stage, const int32_t *
 
 static petra_status name_devices(trace *t) {
   const int32_t devices = petra_program_devices(t->options.program);
-  int32_t *first, *next = NULL; /* of each device its first stage; of each stage the next one on its device; 0: none */
-  petra_status status;
+  /* Of each device its first stage; of each stage the next one on its device; 0: none. */
+  PETRA_FREED int32_t *first = NULL, *next = NULL;
   PETRA_TRY(petra_allocate(&first, (size_t)devices, sizeof *first));
-  PETRA_TRY_GOTO(status, petra_allocate(&next, (size_t)t->stages, sizeof *next), done);
+  PETRA_TRY(petra_allocate(&next, (size_t)t->stages, sizeof *next));
   for (int32_t stage = t->stages; stage >= 1; stage--) {
     int32_t *head = &first[petra_program_device(t->options.program, stage) - 1];
     next[stage - 1] = *head;
@@ -101,10 +101,7 @@ static petra_status name_devices(trace *t) {
   }
   for (int32_t device = 1; device <= devices; device++)
     name_device(t, device, first[device - 1], next);
-done:
-  petra_free(first);
-  petra_free(next);
-  return status;
+  return PETRA_OK;
 }
 
 /* --- messages --- */

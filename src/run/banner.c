@@ -143,14 +143,13 @@ void petra_estimate_print(const petra_plan *plan, const petra_estimate *estimate
 enum { MAX_DELAYS = 12 };
 
 static petra_status print_delays(const petra_plan *plan, FILE *out) {
-  int64_t *delays;
+  PETRA_FREED int64_t *delays = NULL;
   PETRA_TRY(petra_allocate(&delays, (size_t)plan->stages, sizeof *delays));
   for (int j = 0; j < plan->stages; j++)
     delays[j] = petra_method_distance(&plan->method, plan->stages, j + 1);
   fputs("delays   ", out);
   petra_describe_list(delays, plan->stages, MAX_DELAYS, out);
   fputs(" microbatches from F to B, by stage\n", out);
-  petra_free(delays);
   return PETRA_OK;
 }
 

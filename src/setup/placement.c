@@ -31,17 +31,13 @@ static petra_status stage_costs(const petra_plan *plan, int64_t *costs) {
 
 /* first[r] is the first device, from 0, of rank r. */
 static petra_status cut_balanced(const petra_plan *plan, int devices, int ranks, int *first) {
-  int64_t *costs, *of_devices = NULL;
-  petra_status status;
+  PETRA_FREED int64_t *costs = NULL, *of_devices = NULL;
   PETRA_TRY(petra_allocate(&costs, (size_t)plan->stages, sizeof *costs));
-  PETRA_TRY_GOTO(status, petra_allocate(&of_devices, (size_t)devices, sizeof *of_devices), done);
-  PETRA_TRY_GOTO(status, stage_costs(plan, costs), done);
+  PETRA_TRY(petra_allocate(&of_devices, (size_t)devices, sizeof *of_devices));
+  PETRA_TRY(stage_costs(plan, costs));
   for (int j = 0; j < plan->stages; j++)
     of_devices[petra_program_device(&plan->program, j + 1) - 1] += costs[j];
-  status = petra_balanced_cut(of_devices, devices, ranks, first);
-done:
-  PETRA_FREE_ALL(of_devices, costs);
-  return status;
+  return petra_balanced_cut(of_devices, devices, ranks, first);
 }
 
 static petra_status cut_by_list(const petra_plan *plan, int devices, int ranks, int *first) {
@@ -66,19 +62,17 @@ static petra_status cut_by_list(const petra_plan *plan, int devices, int ranks, 
 
 petra_status petra_placement_cut(const petra_plan *plan, int ranks, int32_t *rank_of) {
   const int devices = petra_program_devices(&plan->program);
-  int *first;
-  petra_status status;
+  PETRA_FREED int *first = NULL;
   PETRA_TRY(petra_allocate(&first, (size_t)ranks + 1, sizeof *first));
-  status = plan->config->cluster.placement.count > 0 ? cut_by_list(plan, devices, ranks, first)
-                                                     : cut_balanced(plan, devices, ranks, first);
-  for (int j = 0; j < plan->stages && status == PETRA_OK; j++) {
+  PETRA_TRY(plan->config->cluster.placement.count > 0 ? cut_by_list(plan, devices, ranks, first)
+                                                      : cut_balanced(plan, devices, ranks, first));
+  for (int j = 0; j < plan->stages; j++) {
     const int device = petra_program_device(&plan->program, j + 1) - 1;
     rank_of[j] = 0;
     while (first[rank_of[j] + 1] <= device)
       rank_of[j]++;
   }
-  petra_free(first);
-  return status;
+  return PETRA_OK;
 }
 
 petra_status petra_placement_init(petra_placement *placement, const petra_plan *plan, petra_ranks *ranks) {

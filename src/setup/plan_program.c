@@ -45,7 +45,7 @@ static petra_status check_chunks(const petra_config *config, const petra_method 
 /* Checks that a list has a device for each stage and a stage for each device; sets the number of devices. */
 static petra_status check_devices(const petra_config *config, int32_t stages, int32_t *devices) {
   const petra_int_list *list = &config->stages.devices;
-  bool *used;
+  PETRA_FREED bool *used = NULL;
   *devices = 0;
   if (list->count != stages)
     return petra_config_fail(config, "stages.devices", "%lld numbers for %d stages; expected one for each stage",
@@ -58,7 +58,6 @@ static petra_status check_devices(const petra_config *config, int32_t stages, in
   int32_t d = 0;
   while (d < *devices && used[d])
     d++;
-  petra_free(used);
   return d == *devices ? PETRA_OK
                        : petra_config_fail(config, "stages.devices",
                                            "device %d of %d has no stage; expected devices from 1 without a gap", d + 1,
