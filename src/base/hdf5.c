@@ -48,6 +48,11 @@ static petra_status refuse_file(const char *path, const failure *f) {
                     f->reason[0] ? f->reason : "unknown HDF5 error");
 }
 
+void petra_hdf5_close_local(int64_t *id) {
+  if (*id >= 0)
+    H5Idec_ref(*id);
+}
+
 bool petra_hdf5_is_file(const char *path) {
   htri_t found;
   H5dont_atexit();
@@ -62,14 +67,14 @@ petra_status petra_hdf5_open_file(const char *path, int64_t *out) {
   failure f = {0};
   if (!petra_hdf5_is_file(path))
     return petra_fail(PETRA_DATA, "%s: not an HDF5 file", path);
-  hid_t access = H5Pcreate(H5P_FILE_ACCESS), file = -1;
+  PETRA_HDF5_CLOSED hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+  hid_t file = -1;
   if (H5Pset_file_locking(access, 0, 1) >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0)
     file = H5Fopen(path, H5F_ACC_RDONLY, access);
-  if (file < 0) /* before the next call, which clears the stack */
-    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_entry, &f);
-  H5Pclose(access);
-  if (file < 0)
+  if (file < 0) {
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_entry, &f); /* before the next call, which clears the stack */
     return refuse_file(path, &f);
+  }
   *out = file;
   return PETRA_OK;
 }
@@ -116,26 +121,24 @@ static bool is_written(hid_t set, hid_t space, hid_t list) {
 
 static petra_status check_values(const char *path, const char *name, hid_t set, bool whole) {
   char other[NAME_BYTES] = "";
-  hid_t space = H5Dget_space(set), list = H5Dget_create_plist(set);
-  petra_status status = PETRA_OK;
+  PETRA_HDF5_CLOSED hid_t space = H5Dget_space(set), list = H5Dget_create_plist(set);
   if (space < 0 || list < 0)
-    status = petra_fail(PETRA_DATA, "%s: %s: damaged data set", path, name);
-  else if (H5Pget_layout(list) == H5D_VIRTUAL)
-    status = petra_fail(PETRA_DATA,
-                        "%s: %s is a virtual data set, a view of others; expected a data set that contains its values",
-                        path, name);
-  else if (H5Pget_external_count(list) > 0) {
+    return petra_fail(PETRA_DATA, "%s: %s: damaged data set", path, name);
+  if (H5Pget_layout(list) == H5D_VIRTUAL)
+    return petra_fail(PETRA_DATA,
+                      "%s: %s is a virtual data set, a view of others; expected a data set that contains its values",
+                      path, name);
+  if (H5Pget_external_count(list) > 0) {
     H5Pget_external(list, 0, sizeof other - 1, other, NULL, NULL);
-    status = petra_fail(PETRA_DATA, "%s: %s keeps its values in another file (%s); expected them in this file", path,
-                        name, other);
-  } else if (H5Sget_simple_extent_type(space) == H5S_NULL)
-    status = petra_fail(PETRA_DATA, "%s: %s has no values (a null dataspace)", path, name);
-  else if (whole && !is_written(set, space, list))
-    status = petra_fail(PETRA_DATA, "%s: %s was never written%s", path, name,
-                        H5Dget_storage_size(set) > 0 ? " in full: parts of it are missing" : "");
-  H5Pclose(list);
-  H5Sclose(space);
-  return status;
+    return petra_fail(PETRA_DATA, "%s: %s keeps its values in another file (%s); expected them in this file", path,
+                      name, other);
+  }
+  if (H5Sget_simple_extent_type(space) == H5S_NULL)
+    return petra_fail(PETRA_DATA, "%s: %s has no values (a null dataspace)", path, name);
+  if (whole && !is_written(set, space, list))
+    return petra_fail(PETRA_DATA, "%s: %s was never written%s", path, name,
+                      H5Dget_storage_size(set) > 0 ? " in full: parts of it are missing" : "");
+  return PETRA_OK;
 }
 
 static petra_status refuse_foreign(const char *path, const char *name, const char *file) {

@@ -8,6 +8,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Before a local identifier, which has a value from the beginning: closes it at the end of its block, unless it is
+ * negative. */
+#define PETRA_HDF5_CLOSED __attribute__((cleanup(petra_hdf5_close_local)))
+void petra_hdf5_close_local(int64_t *id);
+
 /* Returns true if this is an HDF5 file, which may begin with a user block of 512, 1024, 2048, ... bytes. */
 bool petra_hdf5_is_file(const char *path);
 

@@ -88,20 +88,17 @@ static petra_status open_file(reader *r) {
 
 /* Gets the attribute as `count` doubles. Accepts integers, and reals if `real`. */
 static petra_status read_attribute(const reader *r, const char *name, int count, bool real, double *out) {
-  petra_status status = PETRA_OK;
   if (H5Aexists(r->file, name) <= 0)
     return petra_fail(PETRA_DATA, "%s: no attribute %s on the root group, expected %d %s", r->path, name, count,
                       real ? "numbers" : "integer");
-  hid_t attribute = H5Aopen(r->file, name, H5P_DEFAULT), space = H5Aget_space(attribute), type = H5Aget_type(attribute);
+  PETRA_HDF5_CLOSED hid_t attribute = H5Aopen(r->file, name, H5P_DEFAULT);
+  PETRA_HDF5_CLOSED hid_t space = H5Aget_space(attribute), type = H5Aget_type(attribute);
   H5T_class_t class = type >= 0 ? H5Tget_class(type) : H5T_NO_CLASS;
   if (!(class == H5T_INTEGER || (real && class == H5T_FLOAT)) || H5Sget_simple_extent_npoints(space) != count ||
       H5Aread(attribute, H5T_NATIVE_DOUBLE, out) < 0)
-    status = petra_fail(PETRA_DATA, "%s: attribute %s of the root group: expected %d %s", r->path, name, count,
-                        real ? "numbers" : "integer");
-  H5Tclose(type);
-  H5Sclose(space);
-  H5Aclose(attribute);
-  return status;
+    return petra_fail(PETRA_DATA, "%s: attribute %s of the root group: expected %d %s", r->path, name, count,
+                      real ? "numbers" : "integer");
+  return PETRA_OK;
 }
 
 /* Gets the attribute with the number of different labels. */
@@ -148,12 +145,10 @@ static petra_status open_set(const reader *r, const char *name, int rank, hid_t 
     return petra_fail(PETRA_DATA, "%s: no data set %s", r->path, full);
   if (set < 0)
     return petra_fail(PETRA_DATA, "%s: %s is not a data set, or is damaged", r->path, full);
-  hid_t space = H5Dget_space(set), type = H5Dget_type(set);
+  PETRA_HDF5_CLOSED hid_t space = H5Dget_space(set), type = H5Dget_type(set);
   int found = H5Sget_simple_extent_ndims(space);
   bool integers = type >= 0 && H5Tget_class(type) == H5T_INTEGER;
   bool fits = integers && found == rank && H5Sget_simple_extent_dims(space, extent, NULL) == rank;
-  H5Tclose(type);
-  H5Sclose(space);
   if (!fits) {
     H5Dclose(set);
     return petra_fail(PETRA_DATA, "%s: %s has %d dimensions of %s, expected %d of integers", r->path, full, found,
@@ -165,19 +160,15 @@ static petra_status open_set(const reader *r, const char *name, int rank, hid_t 
 
 /* Returns true for unsigned integers of one byte, or of two, little-endian, all of whose bits count. */
 static bool is_unsigned(hid_t set, size_t bytes) {
-  hid_t type = H5Dget_type(set);
-  bool fits = type >= 0 && (bytes == 1 ? H5Tequal(type, H5T_STD_U8LE) > 0 || H5Tequal(type, H5T_STD_U8BE) > 0
-                                       : H5Tequal(type, H5T_STD_U16LE) > 0);
-  H5Tclose(type);
-  return fits;
+  PETRA_HDF5_CLOSED hid_t type = H5Dget_type(set);
+  return type >= 0 && (bytes == 1 ? H5Tequal(type, H5T_STD_U8LE) > 0 || H5Tequal(type, H5T_STD_U8BE) > 0
+                                  : H5Tequal(type, H5T_STD_U16LE) > 0);
 }
 
 /* Returns true if it is stored in one piece. */
 static bool is_contiguous(hid_t set) {
-  hid_t list = H5Dget_create_plist(set);
-  bool contiguous = list >= 0 && H5Pget_layout(list) == H5D_CONTIGUOUS;
-  H5Pclose(list);
-  return contiguous;
+  PETRA_HDF5_CLOSED hid_t list = H5Dget_create_plist(set);
+  return list >= 0 && H5Pget_layout(list) == H5D_CONTIGUOUS;
 }
 
 static petra_status place_of(const reader *r, hid_t set, const char *name, int64_t bytes, int64_t *out) {
@@ -220,28 +211,23 @@ static petra_status check_images(reader *r, hid_t set, const hsize_t extent[4]) 
 
 static petra_status read_images(reader *r) {
   hsize_t extent[4];
-  hid_t set;
+  PETRA_HDF5_CLOSED hid_t set = -1;
   PETRA_TRY(open_set(r, "images", 4, &set, extent));
-  petra_status status = check_images(r, set, extent);
-  H5Dclose(set);
-  return status;
+  return check_images(r, set, extent);
 }
 
 static petra_status read_labels(reader *r) {
   hsize_t extent[1];
-  hid_t set;
+  PETRA_HDF5_CLOSED hid_t set = -1;
   const int64_t count = r->set->base.count;
   PETRA_TRY(open_set(r, "labels", 1, &set, extent));
-  petra_status status = PETRA_OK;
   if ((int64_t)extent[0] != count)
-    status = petra_fail(PETRA_DATA, "%s: /%s/labels has %llu labels for %" PRId64 " images, expected one per image",
-                        r->path, r->split, (unsigned long long)extent[0], count);
-  else
-    status = petra_allocate_raw(&r->set->labels, (size_t)count, sizeof *r->set->labels);
-  if (status == PETRA_OK && H5Dread(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, r->set->labels) < 0)
-    status = petra_fail(PETRA_DATA, "%s: /%s/labels cannot be read", r->path, r->split);
-  H5Dclose(set);
-  return status;
+    return petra_fail(PETRA_DATA, "%s: /%s/labels has %llu labels for %" PRId64 " images, expected one per image",
+                      r->path, r->split, (unsigned long long)extent[0], count);
+  PETRA_TRY(petra_allocate_raw(&r->set->labels, (size_t)count, sizeof *r->set->labels));
+  if (H5Dread(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, r->set->labels) < 0)
+    return petra_fail(PETRA_DATA, "%s: /%s/labels cannot be read", r->path, r->split);
+  return PETRA_OK;
 }
 
 static petra_status check_tokens(reader *r, hid_t set, hsize_t count) {
@@ -274,13 +260,11 @@ static petra_status read_image_split(reader *r) {
 
 static petra_status read_token_split(reader *r) {
   hsize_t extent[1];
-  hid_t set;
+  PETRA_HDF5_CLOSED hid_t set = -1;
   PETRA_TRY(read_count(r, "vocabulary", VOCABULARY_MAX, &r->tokens.vocabulary));
   PETRA_TRY(check_there(r));
   PETRA_TRY(open_set(r, "tokens", 1, &set, extent));
-  petra_status status = check_tokens(r, set, extent[0]);
-  H5Dclose(set);
-  return status;
+  return check_tokens(r, set, extent[0]);
 }
 
 static petra_status read_file(void *context) {
