@@ -160,8 +160,7 @@ void petra_deferred_work_fini(petra_deferred_work *deferred) {
   if (!deferred->journal)
     return;
   assert(deferred->journal->count == 0);
-  petra_free(deferred->journal->changes);
-  petra_free(deferred->journal);
+  PETRA_FREE_ALL(deferred->journal->changes, deferred->journal);
 }
 
 void petra_deferred_work_begin(petra_deferred_work *deferred, petra_backend *backend) {

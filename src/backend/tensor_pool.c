@@ -103,8 +103,7 @@ void petra_tensor_pool_destroy(petra_backend *backend) {
     }
     petra_free(action->site);
   }
-  petra_free(pool->stages);
-  petra_free(pool->fresh);
+  PETRA_FREE_ALL(pool->stages, pool->fresh);
   pthread_mutex_destroy(&pool->mutex);
   petra_free(pool);
   backend->pool = NULL;

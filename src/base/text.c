@@ -151,8 +151,7 @@ petra_status petra_table_print(petra_table *table, FILE *out) {
   for (size_t i = 0; i < table->cell_count; i++)
     petra_free(table->cells[i]);
   petra_free(table->cells);
-  petra_free(table->columns);
-  petra_free(table);
+  PETRA_FREE_ALL(table->columns, table);
   return status;
 }
 

@@ -176,9 +176,7 @@ void petra_best_destroy(petra_best *best) {
     destroy_copy(c);
   }
   destroy_copy(best->kept);
-  petra_free(best->path);
-  petra_free(best->weights_path);
-  petra_free(best);
+  PETRA_FREE_ALL(best->path, best->weights_path, best);
 }
 
 petra_stage_observer *petra_best_observer(petra_best *best) {

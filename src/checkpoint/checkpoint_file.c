@@ -241,10 +241,7 @@ void petra_checkpoint_destroy(petra_archive *base) {
   petra_hdf5_end();
   if (c->temporary)
     unlink(c->temporary);
-  petra_free(c->temporary);
-  petra_free(c->config);
-  petra_free(c->path);
-  petra_free(c);
+  PETRA_FREE_ALL(c->temporary, c->config, c->path, c);
 }
 
 /* --- parts --- */

@@ -59,8 +59,7 @@ static petra_status begin_walk(walk *w, const petra_checkpoint_state *state, con
 
 static void end_walk(walk *w) {
   petra_tensor_archive_fini(&w->tensors);
-  petra_free(w->accounts);
-  petra_free(w->digests);
+  PETRA_FREE_ALL(w->accounts, w->digests);
 }
 
 /* Reads or writes the content of a part. */
@@ -105,24 +104,19 @@ static petra_status write_parts(walk *w, const petra_checkpoint_header *header) 
 }
 
 static petra_status fill(walk *w, petra_archive *archive, petra_checkpoint_header *header, int64_t *measured_ns) {
-  char *log;
+  PETRA_FREED char *log = NULL;
   size_t bytes;
-  petra_status status;
   PETRA_TRY(w->state->run.image(w->state->run.context, &log, &bytes));
   header->log_bytes = (int64_t)bytes;
   header->batches = any_pipeline(w->state)->network.plan->program.batches;
   memcpy(header->data, w->state->data, sizeof header->data);
-  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "begin", (int64_t *)header, sizeof *header / sizeof(int64_t)),
-                 done);
-  PETRA_TRY_GOTO(status, petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, header->log_bytes, log), done);
-  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "parts", w->digests, w->common + 1), done);
+  PETRA_TRY(petra_archive_integers(archive, "begin", (int64_t *)header, sizeof *header / sizeof(int64_t)));
+  PETRA_TRY(petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, header->log_bytes, log));
+  PETRA_TRY(petra_archive_integers(archive, "parts", w->digests, w->common + 1));
   if (measured_ns)
-    PETRA_TRY_GOTO(status, petra_archive_integers(archive, "measured_ns", measured_ns, header->actions), done);
-  PETRA_TRY_GOTO(status, w->state->run.log(w->state->run.context, archive), done);
-  status = petra_worker_stage_archive(any_pipeline(w->state)->worker, archive, header->read);
-done:
-  petra_free(log);
-  return status;
+    PETRA_TRY(petra_archive_integers(archive, "measured_ns", measured_ns, header->actions));
+  PETRA_TRY(w->state->run.log(w->state->run.context, archive));
+  return petra_worker_stage_archive(any_pipeline(w->state)->worker, archive, header->read);
 }
 
 /* Writes checkpoint.h5 when all parts are there; then removes the parts of earlier checkpoints. */

@@ -353,6 +353,5 @@ void petra_checkpoints_destroy(petra_observer *base) {
     return;
   petra_worker_cost_destroy(c->own_counting);
   XXH64_freeState(c->order);
-  petra_free(c->measured);
-  petra_free(c);
+  PETRA_FREE_ALL(c->measured, c);
 }

@@ -33,8 +33,7 @@ void petra_checkpoint_files_fini(petra_checkpoint_files *files) {
   for (int i = 0; i < files->parts; i++)
     petra_free(files->stem[i]);
   petra_free(files->stem);
-  petra_free(files->folder);
-  petra_free(files->path);
+  PETRA_FREE_ALL(files->folder, files->path);
 }
 
 petra_status petra_checkpoint_compare(const char *path, const char *found, const petra_config *expected) {

@@ -40,9 +40,7 @@ petra_status petra_data_each(const petra_dataset *set, int threads,
     PETRA_TRY_GOTO(status, take(context, &records), done);
   }
 done:
-  petra_free(records.pixels);
-  petra_free(records.labels);
-  petra_free(records.statuses);
+  PETRA_FREE_ALL(records.pixels, records.labels, records.statuses);
   return status;
 }
 
@@ -93,17 +91,14 @@ static petra_status put_records(void *context, const petra_data_records *records
 
 static petra_status copy_tokens(conversion *c) {
   const petra_dataset *set = c->sets[c->split];
-  int32_t *tokens = NULL;
+  PETRA_FREED int32_t *tokens = NULL;
   PETRA_TRY(petra_allocate_raw(&tokens, TOKENS_AT_ONCE, sizeof *tokens));
-  petra_status status = PETRA_OK;
-  for (int64_t first = 0; first < set->tokens && status == PETRA_OK; first += TOKENS_AT_ONCE) {
+  for (int64_t first = 0; first < set->tokens; first += TOKENS_AT_ONCE) {
     const int64_t left = set->tokens - first, count = left < TOKENS_AT_ONCE ? left : TOKENS_AT_ONCE;
-    status = set->ops->read_tokens(set, first, count, tokens);
-    if (status == PETRA_OK)
-      status = petra_data_file_put_tokens(c->file, (int)c->split, first, count, tokens);
+    PETRA_TRY(set->ops->read_tokens(set, first, count, tokens));
+    PETRA_TRY(petra_data_file_put_tokens(c->file, (int)c->split, first, count, tokens));
   }
-  petra_free(tokens);
-  return status;
+  return PETRA_OK;
 }
 
 static bool has_file(petra_data_set set) {

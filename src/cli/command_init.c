@@ -40,8 +40,7 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY_GOTO(status, petra_network_write_weights(&network, NULL, NULL, path), done);
   status = report(arguments, &plan, path);
 done:
-  petra_free(path);
-  petra_free(directory);
+  PETRA_FREE_ALL(path, directory);
   petra_network_fini(&network);
   petra_plan_fini(&plan);
   petra_config_destroy(config);

@@ -97,12 +97,11 @@ static int64_t accumulate_of(const planning *p, const petra_point *point) {
 }
 
 static petra_status print_setting(void *context, const char *setting) {
-  char *word;
+  PETRA_FREED char *word = NULL;
   (void)context;
   PETRA_TRY(petra_allocate(&word, 4 * strlen(setting) + 4, 1));
   petra_shell_append(word, setting);
   petra_utf8_print(stdout, " --set %s", word);
-  petra_free(word);
   return PETRA_OK;
 }
 

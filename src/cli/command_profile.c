@@ -339,8 +339,7 @@ static petra_status run(const petra_arguments *arguments) {
     status = petra_ranks_agree(p.ranks, status, NULL); /* all wait for rank 0 */
 done:
   petra_ranks_close(p.ranks, status); /* a failure ends the program there, on every rank */
-  petra_free(p.profile.stage);
-  petra_free(p.path);
+  PETRA_FREE_ALL(p.profile.stage, p.path);
   petra_backend_destroy(p.backend);
   petra_plan_fini(&p.plan);
   petra_config_destroy(p.config);

@@ -313,8 +313,7 @@ static petra_status run_command(const petra_command *command, int argc, char **a
       petra_log_set_level(PETRA_LOG_ERROR);
     status = command->run(&arguments);
   }
-  petra_free(arguments.resume_command);
-  petra_free(arguments.command_line);
+  PETRA_FREE_ALL(arguments.resume_command, arguments.command_line);
   return status;
 }
 

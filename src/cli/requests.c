@@ -115,8 +115,7 @@ static petra_status apply_settings(petra_config *config, const json_t *layer, bo
   sets.lines = lines;
   if (status == PETRA_OK)
     status = check ? petra_config_check_sets(&sets) : petra_config_apply_sets(config, &sets);
-  petra_free(lines);
-  petra_free(texts);
+  PETRA_FREE_ALL(lines, texts);
   return status;
 }
 

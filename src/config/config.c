@@ -535,8 +535,7 @@ void petra_config_destroy(petra_config *config) {
   for (int i = 0; config->labels && i < petra_config_key_count; i++)
     petra_free(config->labels[i]);
   petra_free(config->labels);
-  petra_free(config->fresh);
-  petra_free(config);
+  PETRA_FREE_ALL(config->fresh, config);
 }
 
 /* Bandwidths are from the standard or the data sheet, in each direction, not what a program achieves. No vendor

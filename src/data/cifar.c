@@ -73,8 +73,7 @@ static void cifar_destroy(petra_dataset *set) {
       close(self->sources[i].fd);
     petra_free(self->sources[i].path);
   }
-  petra_free(self->records);
-  petra_free(self);
+  PETRA_FREE_ALL(self->records, self);
 }
 
 static petra_status cifar_read(const petra_dataset *set, int64_t index, uint8_t *pixels, int32_t *label) {

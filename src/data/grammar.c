@@ -43,8 +43,7 @@ static uint8_t draw_token(petra_rng *rng, const uint8_t *tokens, int64_t t) {
 
 static void grammar_destroy(petra_dataset *set) {
   grammar *self = (grammar *)set;
-  petra_free(self->tokens);
-  petra_free(self);
+  PETRA_FREE_ALL(self->tokens, self);
 }
 
 static petra_status grammar_read(const petra_dataset *set, int64_t first, int64_t count, int32_t *tokens) {

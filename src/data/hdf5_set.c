@@ -28,10 +28,7 @@ static void hdf5_set_destroy(petra_dataset *set) {
   hdf5_set *self = (hdf5_set *)set;
   if (self->fd >= 0)
     close(self->fd);
-  petra_free(self->records);
-  petra_free(self->labels);
-  petra_free(self->path);
-  petra_free(self);
+  PETRA_FREE_ALL(self->records, self->labels, self->path, self);
 }
 
 static void to_planes(const uint8_t *interleaved, int64_t plane, uint8_t *out) {

@@ -34,8 +34,7 @@ static const char *get_name(const name_list *from, int64_t index) {
 }
 
 static void name_list_fini(name_list *names) {
-  petra_free(names->bytes);
-  petra_free(names->start);
+  PETRA_FREE_ALL(names->bytes, names->start);
   *names = (name_list){0};
 }
 
@@ -314,13 +313,11 @@ static void imagefolder_destroy(petra_dataset *set) {
   imagefolder *self = (imagefolder *)set;
   folder_list_fini(&self->list);
   name_list_fini(&self->classes);
-  petra_free(self->root);
-  petra_free(self);
+  PETRA_FREE_ALL(self->root, self);
 }
 
 static void image_file_fini(image_file *file) {
-  petra_free(file->path);
-  petra_free(file->bytes);
+  PETRA_FREE_ALL(file->path, file->bytes);
 }
 
 static petra_status read_whole(int fd, int64_t size, image_file *file) {

@@ -254,17 +254,10 @@ void petra_loader_destroy(petra_loader *loader) {
   pthread_cond_destroy(&loader->work);
   pthread_mutex_destroy(&loader->mutex);
   for (int i = 0; i < loader->slot_count; i++) {
-    petra_free(loader->slots[i].values);
-    petra_free(loader->slots[i].pixels);
-    petra_free(loader->slots[i].choices);
-    petra_free(loader->slots[i].labels);
-    petra_free(loader->slots[i].records);
+    PETRA_FREE_ALL(loader->slots[i].values, loader->slots[i].pixels, loader->slots[i].choices, loader->slots[i].labels,
+                   loader->slots[i].records);
   }
-  petra_free(loader->slots);
-  petra_free(loader->order);
-  petra_free(loader->scratch);
-  petra_free(loader->workers);
-  petra_free(loader);
+  PETRA_FREE_ALL(loader->slots, loader->order, loader->scratch, loader->workers, loader);
 }
 
 int32_t petra_loader_labels(const petra_loader *loader) {

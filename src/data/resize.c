@@ -16,9 +16,7 @@ typedef struct filter {
 } filter;
 
 static void filter_fini(filter *f) {
-  petra_free(f->start);
-  petra_free(f->used);
-  petra_free(f->weight);
+  PETRA_FREE_ALL(f->start, f->used, f->weight);
 }
 
 /* The source pixels with a positive weight lie within `support` of the centre. */

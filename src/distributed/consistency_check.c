@@ -36,9 +36,7 @@ static petra_status hash_samples(const petra_dataset *set, const petra_sampler *
     XXH64_update(hash, place.labels, (size_t)sampler->labels * sizeof *place.labels);
   }
 done:
-  petra_free(place.values);
-  petra_free(place.labels);
-  petra_free(place.scratch);
+  PETRA_FREE_ALL(place.values, place.labels, place.scratch);
   return status;
 }
 

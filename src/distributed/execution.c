@@ -101,10 +101,8 @@ static petra_status add_times(void *context, int rank, const void *data, size_t 
 
 petra_status petra_execution_gather_times(petra_rank_times *times, petra_ranks *ranks) {
   const size_t count = petra_rank_times_numbers(times);
-  int64_t *numbers;
+  PETRA_FREED int64_t *numbers = NULL;
   PETRA_TRY(petra_allocate(&numbers, count, sizeof *numbers));
   petra_rank_times_pack(times, numbers);
-  petra_status status = petra_ranks_gather(ranks, numbers, count * sizeof *numbers, add_times, times);
-  petra_free(numbers);
-  return status;
+  return petra_ranks_gather(ranks, numbers, count * sizeof *numbers, add_times, times);
 }

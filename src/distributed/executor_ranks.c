@@ -345,8 +345,7 @@ static petra_status run(petra_executor *base, const petra_program_ops *program, 
     x->state[j] = drained(x, x->limit);
   petra_status status = run_all(x);
   for (size_t j = 0; j < stages; j++) {
-    petra_free(x->state[j].forward.items);
-    petra_free(x->state[j].backward.items);
+    PETRA_FREE_ALL(x->state[j].forward.items, x->state[j].backward.items);
   }
   petra_free(x->state);
   x->state = NULL;

@@ -155,6 +155,5 @@ void petra_loss_relay_destroy(petra_loss_relay *relay) {
   if (!relay)
     return;
   petra_replica_losses_destroy(relay->losses);
-  petra_free(relay->out);
-  petra_free(relay);
+  PETRA_FREE_ALL(relay->out, relay);
 }

@@ -379,7 +379,6 @@ void petra_rank_links_fini(petra_execution *e) {
     petra_progress_thread_watch_set(e->ranks->progress, NULL);
     e->backend->peers->give_up(e->backend);
   }
-  petra_free(e->links.connection_out);
-  petra_free(e->links.connection_in);
+  PETRA_FREE_ALL(e->links.connection_out, e->links.connection_in);
   e->links = (petra_rank_links){0};
 }

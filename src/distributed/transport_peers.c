@@ -117,6 +117,5 @@ petra_status petra_transport_peers_take(petra_execution *e, const petra_address 
 void petra_transport_peers_fini(petra_execution *e) {
   while (e->leaving_count > 0)
     petra_message_release(&e->leaving[--e->leaving_count]);
-  petra_free(e->leaving);
-  petra_free(e->operations);
+  PETRA_FREE_ALL(e->leaving, e->operations);
 }

@@ -166,8 +166,7 @@ void petra_evaluator_destroy(petra_evaluator *evaluator) {
   petra_loader_destroy(evaluator->loader);
   for (int i = 0; i < evaluator->at_once; i++)
     petra_deferred_work_fini(&evaluator->many[i].deferred);
-  petra_free(evaluator->many);
-  petra_free(evaluator);
+  PETRA_FREE_ALL(evaluator->many, evaluator);
 }
 
 /* --- batches --- */

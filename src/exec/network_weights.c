@@ -68,8 +68,7 @@ static void free_list(tensor_list *list) {
   for (int i = 0; i < list->count; i++)
     petra_free(list->weights[i].values);
   petra_free(list->weights);
-  petra_free(list->tensors);
-  petra_free(list->stages);
+  PETRA_FREE_ALL(list->tensors, list->stages);
 }
 
 /* Call free_list even on failure; `list` has network, snapshots and room. */

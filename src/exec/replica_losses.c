@@ -127,10 +127,7 @@ petra_status petra_replica_losses_create(int replicas, petra_stage_observer *obs
 void petra_replica_losses_destroy(petra_replica_losses *l) {
   if (!l)
     return;
-  petra_free(l->waiting);
-  petra_free(l->parts);
-  petra_free(l->late);
-  petra_free(l);
+  PETRA_FREE_ALL(l->waiting, l->parts, l->late, l);
 }
 
 petra_stage_observer *petra_replica_losses_of(petra_replica_losses *l, int replica) {

@@ -27,9 +27,7 @@ void petra_group_fini(petra_worker_stage *worker) {
   petra_thread_pool_destroy(worker->pool);
   for (int i = 0; i < worker->task_count; i++)
     petra_deferred_work_fini(&worker->tasks[i].deferred);
-  petra_free(worker->tasks);
-  petra_free(worker->chains);
-  petra_free(worker->took_ns);
+  PETRA_FREE_ALL(worker->tasks, worker->chains, worker->took_ns);
 }
 
 /* Prepares the task of an action, and takes its inputs. */

@@ -394,10 +394,7 @@ void petra_worker_replicas_destroy(petra_worker *base) {
   }
   if (w->charged > 0)
     charge(w, w->largest, -w->charged);
-  petra_free(w->results);
-  petra_free(w->exchanges);
-  petra_free(w->parts);
-  petra_free(w);
+  PETRA_FREE_ALL(w->results, w->exchanges, w->parts, w);
 }
 
 int64_t petra_worker_replicas_bytes(int replicas, int stages, int64_t shared_bytes) {

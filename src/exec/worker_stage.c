@@ -82,8 +82,7 @@ void petra_worker_stage_destroy(petra_worker *base) {
   petra_feed_fini(worker);
   petra_evaluations_destroy(worker);
   petra_group_fini(worker);
-  petra_free(worker->local);
-  petra_free(worker);
+  PETRA_FREE_ALL(worker->local, worker);
 }
 
 const double *petra_worker_stage_losses(const petra_worker *base, int32_t stage, int64_t *epochs) {

@@ -183,14 +183,8 @@ static void destroy(petra_wire *base) {
   receive_the_rest(wire);
   MPI_Comm_free(&wire->world);
   MPI_Finalize();
-  petra_free(wire->requests);
-  petra_free(wire->state);
-  petra_free(wire->size);
-  petra_free(wire->found);
-  petra_free(wire->statuses);
-  petra_free(wire->sent);
-  petra_free(wire->received);
-  petra_free(wire);
+  PETRA_FREE_ALL(wire->requests, wire->state, wire->size, wire->found, wire->statuses, wire->sent, wire->received,
+                 wire);
 }
 
 petra_status petra_wire_mpi_create(petra_wire **out) {

@@ -197,10 +197,7 @@ void petra_data_file_destroy(petra_data_file *file) {
     unlink(file->temporary);
   if (file->fd >= 0)
     close(file->fd);
-  petra_free(file->names);
-  petra_free(file->temporary);
-  petra_free(file->path);
-  petra_free(file);
+  PETRA_FREE_ALL(file->names, file->temporary, file->path, file);
 }
 
 petra_status petra_data_file_create(const char *path, const petra_data_file_about *about, petra_data_file **out) {

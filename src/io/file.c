@@ -146,20 +146,18 @@ petra_status petra_join_path(const char *directory, const char *name, char **out
 }
 
 petra_status petra_make_folder(const char *path) {
-  char *part;
-  petra_status status = PETRA_OK;
+  PETRA_FREED char *part = NULL;
   PETRA_TRY(petra_duplicate_string(&part, path));
-  for (char *slash = part + 1, kept = 1; kept && status == PETRA_OK; slash++) {
+  for (char *slash = part + 1, kept = 1; kept; slash++) {
     if (*slash != '/' && *slash != 0)
       continue;
     struct stat info;
     kept = *slash;
     *slash = 0;
     if (mkdir(part, 0777) != 0 && !(errno == EEXIST && stat(part, &info) == 0 && S_ISDIR(info.st_mode)))
-      status = petra_fail(PETRA_IO, "%s: cannot create this folder: %s", part,
-                          errno == EEXIST ? "a file with that name exists" : strerror(errno));
+      return petra_fail(PETRA_IO, "%s: cannot create this folder: %s", part,
+                        errno == EEXIST ? "a file with that name exists" : strerror(errno));
     *slash = kept;
   }
-  petra_free(part);
-  return status;
+  return PETRA_OK;
 }

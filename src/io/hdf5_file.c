@@ -413,14 +413,12 @@ petra_status petra_hdf5_image_copy(int64_t file, const char *path, const petra_h
 }
 
 petra_status petra_hdf5_image_put(const petra_hdf5_file *file) {
-  char *image = NULL;
+  PETRA_FREED char *image = NULL;
   size_t size = 0;
   if (H5Fflush(file->id, H5F_SCOPE_LOCAL) < 0)
     return petra_hdf5_fail_write(file->path, &file->errors);
   PETRA_TRY(petra_hdf5_image_copy(file->id, file->path, &file->errors, &image, &size));
-  petra_status status = petra_file_write_atomically(file->path, image, size);
-  petra_free(image);
-  return status;
+  return petra_file_write_atomically(file->path, image, size);
 }
 
 petra_status petra_hdf5_image_write(const char *path,

@@ -127,8 +127,7 @@ const char *petra_profile_part_name(petra_profile_part part) {
 void petra_profile_destroy(petra_profile *profile) {
   if (!profile)
     return;
-  petra_free(profile->stage);
-  petra_free(profile);
+  PETRA_FREE_ALL(profile->stage, profile);
 }
 
 /* --- writing --- */
@@ -246,10 +245,9 @@ typedef struct reader {
 } reader;
 
 static petra_status read_name(const reader *r, const attribute *name) {
-  char *text = NULL;
+  PETRA_FREED char *text = NULL;
   PETRA_TRY(petra_hdf5_get_text(r->file, name->name, &text));
   snprintf((char *)r->profile + name->offset, sizeof r->profile->family, "%s", text);
-  petra_free(text);
   return PETRA_OK;
 }
 

@@ -270,12 +270,7 @@ void petra_probe_destroy(petra_probe *probe) {
     petra_probe_close(probe, probe->windows);
   petra_probe_forget(probe); /* without a window no copy is needed */
   petra_probe_exchange_close(probe);
-  petra_free(probe->inputs);
-  petra_free(probe->kept);
-  petra_free(probe->offset);
-  petra_free(probe->versions);
-  petra_free(probe->predicts);
-  petra_free(probe);
+  PETRA_FREE_ALL(probe->inputs, probe->kept, probe->offset, probe->versions, probe->predicts, probe);
 }
 
 petra_account *petra_probe_account(petra_probe *probe) {

@@ -160,16 +160,14 @@ static petra_status archive_slots(const stage_part *part, petra_probe_window *wi
 /* Reads or writes the stage's columns of `rows` rows of `columns` numbers: `count` columns from `first` on. */
 static petra_status archive_columns(petra_archive *archive, const char *name, double *numbers, int rows,
                                     int32_t columns, int32_t first, int32_t count) {
-  double *values;
-  petra_status status;
+  PETRA_FREED double *values = NULL;
   PETRA_TRY(petra_allocate(&values, (size_t)(rows * count), sizeof *values));
   for (int i = 0; i < rows; i++)
     memcpy(values + i * count, numbers + i * columns + first, (size_t)count * sizeof *values);
-  status = petra_archive_reals(archive, name, values, (int64_t)rows * count);
-  for (int i = 0; i < rows && status == PETRA_OK; i++)
+  PETRA_TRY(petra_archive_reals(archive, name, values, (int64_t)rows * count));
+  for (int i = 0; i < rows; i++)
     memcpy(numbers + i * columns + first, values + i * count, (size_t)count * sizeof *values);
-  petra_free(values);
-  return status;
+  return PETRA_OK;
 }
 
 /* Reads or writes figures and sums, of replica 0. */

@@ -154,10 +154,7 @@ static void destroy(const petra_probe *probe, petra_probe_wave *wave) {
   for (int b = 0; wave->graphs && b < probe->model->block_count; b++)
     petra_block_graph_release(&wave->graphs[b]);
   petra_streams_release(&wave->gradients);
-  petra_free(wave->graphs);
-  petra_free(wave->versions);
-  petra_free(wave->wanted);
-  petra_free(wave);
+  PETRA_FREE_ALL(wave->graphs, wave->versions, wave->wanted, wave);
 }
 
 static petra_status create(const petra_probe *probe, const petra_probe_wave *like, petra_probe_wave **out) {

@@ -41,9 +41,7 @@ static void free_slot(const petra_probe *probe, petra_probe_slot *slot) {
       petra_streams_release(&slot->parts[i].inputs[j]);
     petra_free(slot->parts[i].inputs);
   }
-  petra_free(slot->parts);
-  petra_free(slot->forward);
-  petra_free(slot->end_to_end);
+  PETRA_FREE_ALL(slot->parts, slot->forward, slot->end_to_end);
 }
 
 void petra_probe_release_sums(petra_probe_window *window, int first, int end) {
@@ -59,11 +57,7 @@ static void free_window(petra_probe *probe, petra_probe_window *window) {
   for (int g = 0; g < PETRA_GRADIENTS; g++)
     petra_free(window->sums[g]);
   petra_free(window->errors);
-  petra_free(window->error_count);
-  petra_free(window->slots);
-  petra_free(window->updated);
-  petra_free(window->stage);
-  petra_free(window);
+  PETRA_FREE_ALL(window->error_count, window->slots, window->updated, window->stage, window);
 }
 
 static petra_status allocate_slot(const petra_probe *probe, petra_probe_slot *slot) {

@@ -345,7 +345,6 @@ petra_status petra_profile_measure_link(const petra_plan *plan, petra_backend *b
   if (ranks->rank == 0)
     summarise(&m, out);
 done:
-  petra_free(m.pooled);
-  petra_free(m.samples);
+  PETRA_FREE_ALL(m.pooled, m.samples);
   return status;
 }

@@ -283,9 +283,7 @@ petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backen
 done:
   for (int set = 0; set < SETS; set++)
     petra_profile_pipeline_fini(&m.set[set]);
-  petra_free(m.values);
-  petra_free(m.labels);
-  petra_free(m.samples);
+  PETRA_FREE_ALL(m.values, m.labels, m.samples);
   return status;
 }
 
@@ -296,38 +294,31 @@ static petra_status measure_here(const petra_plan *plan, petra_backend *backend,
   const int stages = plan->partition.stages;
   petra_config config = *plan->config;
   petra_plan fewer = *plan; /* borrows its members */
-  petra_profile_stage *stage;
+  PETRA_FREED petra_profile_stage *stage = NULL;
   config.profile.repetitions = (config.profile.repetitions + ranks - 1) / ranks;
   fewer.config = &config;
   PETRA_TRY(petra_allocate(&stage, (size_t)stages, sizeof *stage));
-  petra_status status = petra_profile_measure(&fewer, backend, NULL, true, stage);
-  for (int j = 0; j < stages && status == PETRA_OK; j++)
+  PETRA_TRY(petra_profile_measure(&fewer, backend, NULL, true, stage));
+  for (int j = 0; j < stages; j++)
     for (int p = 0; p < PETRA_PROFILE_PARTS; p++)
       out[j * PETRA_PROFILE_PARTS + p] = stage[j].part[p].mean;
-  petra_free(stage);
-  return status;
+  return PETRA_OK;
 }
 
 petra_status petra_profile_measure_alone(const petra_plan *plan, petra_backend *backend, petra_ranks *ranks,
                                          petra_profile *out) {
   const size_t rows = (size_t)plan->partition.stages * PETRA_PROFILE_PARTS, count = (size_t)ranks->count;
-  double *own = NULL, *pooled = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_allocate(&own, rows, sizeof *own), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&pooled, rows * count, sizeof *pooled), done);
+  PETRA_FREED double *own = NULL, *pooled = NULL;
+  PETRA_TRY(petra_allocate(&own, rows, sizeof *own));
+  PETRA_TRY(petra_allocate(&pooled, rows * count, sizeof *pooled));
   for (int r = 0; r < ranks->count; r++)
-    PETRA_TRY_GOTO(
-        status,
-        petra_ranks_agree(ranks, r == ranks->rank ? measure_here(plan, backend, ranks->count, own) : PETRA_OK, NULL),
-        done);
-  PETRA_TRY_GOTO(status, petra_profile_pool(ranks, own, rows, 1, pooled), done);
+    PETRA_TRY(
+        petra_ranks_agree(ranks, r == ranks->rank ? measure_here(plan, backend, ranks->count, own) : PETRA_OK, NULL));
+  PETRA_TRY(petra_profile_pool(ranks, own, rows, 1, pooled));
   for (size_t i = 0; i < rows * count && ranks->rank == 0; i++)
     out->stage[i / count / PETRA_PROFILE_PARTS].alone_s[i / count % PETRA_PROFILE_PARTS] += pooled[i] / (double)count;
   out->has_alone = true;
-done:
-  petra_free(pooled);
-  petra_free(own);
-  return status;
+  return PETRA_OK;
 }
 
 /* --- which of the times of a profile are unsure --- */

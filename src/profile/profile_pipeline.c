@@ -187,7 +187,5 @@ void petra_profile_pipeline_fini(petra_profile_pipeline *p) {
   }
   for (int j = 0; p->places && j <= p->last; j++)
     petra_stage_destroy(p->places[j].stage);
-  petra_free(p->places);
-  petra_free(p->times);
-  petra_free(p->graphs);
+  PETRA_FREE_ALL(p->places, p->times, p->graphs);
 }

@@ -93,9 +93,7 @@ petra_status petra_action_log_create(const petra_program_options *program, bool 
 void petra_action_log_destroy(petra_action_log *log) {
   if (!log)
     return;
-  petra_free(log->running);
-  petra_free(log->rows);
-  petra_free(log);
+  PETRA_FREE_ALL(log->running, log->rows, log);
 }
 
 /* --- checkpoints --- */
@@ -239,9 +237,7 @@ petra_status petra_merge_actions(petra_trace_row *rows, const int64_t *first, in
   if (first[count] > 0)
     memcpy(rows, ordered, (size_t)first[count] * sizeof *rows);
 done:
-  petra_free(ordered);
-  petra_free(next);
-  petra_free(m.waiting);
+  PETRA_FREE_ALL(ordered, next, m.waiting);
   return status;
 }
 
@@ -321,7 +317,6 @@ petra_status petra_action_log_gather(petra_action_log *log, petra_ranks *ranks, 
   for (int64_t i = 0; i < all.count && trace; i++)
     PETRA_TRY_GOTO(status, trace->ops->ended(trace, &all.rows[i]), done);
 done:
-  petra_free(all.first);
-  petra_free(all.rows);
+  PETRA_FREE_ALL(all.first, all.rows);
   return status;
 }

@@ -237,11 +237,7 @@ fail:
 void petra_probe_log_destroy(petra_probe_log *probe) {
   if (!probe)
     return;
-  petra_free(probe->parameters);
-  petra_free(probe->members);
-  petra_free(probe->values);
-  petra_free(probe->sets);
-  petra_free(probe);
+  PETRA_FREE_ALL(probe->parameters, probe->members, probe->values, probe->sets, probe);
 }
 
 /* --- rows --- */

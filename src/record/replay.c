@@ -45,13 +45,12 @@ static void follow(petra_replay *replay, int64_t *forward) {
 
 static petra_status find_versions(petra_replay *replay) {
   const petra_program_options *program = &replay->plan.program;
-  int64_t *forward;
+  PETRA_FREED int64_t *forward = NULL;
   PETRA_TRY(petra_allocate_raw(&replay->inverse, (size_t)replay->count, sizeof *replay->inverse));
   PETRA_TRY(petra_allocate_raw(&replay->kept_until, (size_t)replay->count, sizeof *replay->kept_until));
   PETRA_TRY(petra_allocate(&replay->updates, (size_t)program->stages, sizeof *replay->updates));
   PETRA_TRY(petra_allocate_raw(&forward, (size_t)program->stages * (size_t)program->microbatches, sizeof *forward));
   follow(replay, forward);
-  petra_free(forward);
   return PETRA_OK;
 }
 
@@ -103,7 +102,7 @@ static bool reached(const petra_replay *replay, int64_t window) {
 /* Removes the windows whose probes a training does not log: a stage does not make the update, or a reference is
  * missing. */
 static petra_status drop_incomplete(petra_replay *replay) {
-  int32_t *updated;
+  PETRA_FREED int32_t *updated = NULL;
   int64_t complete = 0;
   PETRA_TRY(petra_allocate(&updated, (size_t)replay->window_count, sizeof *updated));
   for (int64_t i = 0; i < replay->count; i++) {
@@ -116,7 +115,6 @@ static petra_status drop_incomplete(petra_replay *replay) {
     if (updated[window] == replay->plan.stages && (!is_fixed(replay) || reached(replay, window)))
       replay->windows[complete++] = replay->windows[window];
   replay->window_count = complete;
-  petra_free(updated);
   return PETRA_OK;
 }
 
@@ -135,7 +133,7 @@ static int64_t *clock_versions(const petra_replay *replay, const petra_action *a
 static petra_status follow_clock(petra_replay *replay) {
   const size_t stages = (size_t)replay->plan.stages;
   const size_t slots = (size_t)(replay->window_count * replay->plan.program.accumulate);
-  int64_t *versions;
+  PETRA_FREED int64_t *versions = NULL;
   PETRA_TRY(petra_allocate(&replay->clock, slots * stages, stages * sizeof *replay->clock));
   PETRA_TRY(petra_allocate(&versions, stages, sizeof *versions));
   for (int64_t first = 0, end; first < replay->count; first = end) {
@@ -153,7 +151,6 @@ static petra_status follow_clock(petra_replay *replay) {
           all[of] = versions[of];
     }
   }
-  petra_free(versions);
   return PETRA_OK;
 }
 
@@ -198,11 +195,7 @@ petra_status petra_replay_init(petra_replay *replay, const petra_config *config)
 }
 
 void petra_replay_fini(petra_replay *replay) {
-  petra_free(replay->clock);
-  petra_free(replay->windows);
-  petra_free(replay->updates);
-  petra_free(replay->kept_until);
-  petra_free(replay->inverse);
+  PETRA_FREE_ALL(replay->clock, replay->windows, replay->updates, replay->kept_until, replay->inverse);
   petra_action_log_destroy(replay->log);
   petra_cluster_fini(&replay->cluster);
   petra_plan_fini(&replay->plan);

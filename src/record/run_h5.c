@@ -51,8 +51,7 @@ static petra_status init_columns(petra_columns *columns, const petra_column_grou
 }
 
 static void free_columns(petra_columns *columns) {
-  petra_free(columns->rows);
-  petra_free(columns->values);
+  PETRA_FREE_ALL(columns->rows, columns->values);
 }
 
 static bool create_columns(petra_columns *columns, int64_t file) {
@@ -253,8 +252,7 @@ petra_status petra_run_h5_action_row(petra_run_h5 *log, const petra_trace_row *r
 /* --- the end --- */
 
 static void free_log(petra_run_h5 *log) {
-  petra_free(log->path);
-  petra_free(log->reserve);
+  PETRA_FREE_ALL(log->path, log->reserve);
   for (int g = 0; g < PETRA_RUN_H5_GROUPS; g++)
     free_columns(&log->groups[g]);
   petra_free(log);

@@ -169,7 +169,7 @@ petra_status petra_run_h5_stages(petra_run_h5 *log, const petra_stage_summary *r
 /* --- /memory --- */
 
 petra_status petra_run_h5_memory(petra_run_h5 *log, const petra_account *accounts, int32_t stages) {
-  int64_t *peak = NULL; /* (J, category), then the totals (J) */
+  PETRA_FREED int64_t *peak = NULL; /* (J, category), then the totals (J) */
   PETRA_TRY(petra_allocate_raw(&peak, (size_t)stages * (PETRA_MEMORY_CATEGORIES + 1), sizeof *peak));
   int64_t *total = peak + (size_t)stages * PETRA_MEMORY_CATEGORIES;
   for (int32_t stage = 0; stage < stages; stage++) {
@@ -178,9 +178,7 @@ petra_status petra_run_h5_memory(petra_run_h5 *log, const petra_account *account
     total[stage] = accounts[stage].total_peak_bytes;
   }
   const petra_run_h5_peaks values = {peak, total};
-  petra_status status = put(log, &petra_run_h5_memory_group, &values, stages, PETRA_DIMENSION_NONE, 0);
-  petra_free(peak);
-  return status;
+  return put(log, &petra_run_h5_memory_group, &values, stages, PETRA_DIMENSION_NONE, 0);
 }
 
 petra_status petra_run_h5_locals(petra_run_h5 *log, const petra_run_h5_local *values, int64_t epochs, int32_t stages) {
@@ -252,9 +250,6 @@ petra_status petra_run_h5_ranks(petra_run_h5 *log, const petra_rank_summary *row
                                   .texts = hosts,
                                   .text_count = ranks});
 done:
-  petra_free(replica);
-  petra_free(hosts);
-  petra_free(sent);
-  petra_free(times);
+  PETRA_FREE_ALL(replica, hosts, sent, times);
   return status;
 }

@@ -340,10 +340,7 @@ void petra_trace_observer_destroy(petra_observer *base) {
     fclose(t->file);
   if (t->temporary)
     unlink(t->temporary);
-  petra_free(t->temporary);
-  petra_free(t->path);
-  petra_free(t->held);
-  petra_free(t->reported);
+  PETRA_FREE_ALL(t->temporary, t->path, t->held, t->reported);
   free_waiting(t, t->arrows);
   free_waiting(t, t->onways);
   petra_free(t);

@@ -247,10 +247,7 @@ fail:
 void petra_training_log_destroy(petra_training_log *log) {
   if (!log)
     return;
-  petra_free(log->rows);
-  petra_free(log->recalibrated);
-  petra_free(log->states);
-  petra_free(log);
+  PETRA_FREE_ALL(log->rows, log->recalibrated, log->states, log);
 }
 
 petra_stage_observer *petra_training_log_observer(petra_training_log *log) {
@@ -298,31 +295,25 @@ static void unpack_row(const double *v, int64_t epoch, petra_run_h5_epoch *r) {
 /* Reads or writes the states of the first `epochs` epochs and the rows written of them; a resumed run may have more
  * epochs. */
 static petra_status archive_epochs(petra_training_log *log, petra_archive *archive, int64_t epochs) {
-  double *values;
-  petra_status status;
+  PETRA_FREED double *values = NULL;
   PETRA_TRY(petra_allocate(&values, (size_t)epochs, (STATE_VALUES + ROW_VALUES) * sizeof *values));
   double *rows = values + epochs * STATE_VALUES;
   memcpy(values, log->states, (size_t)epochs * sizeof *log->states);
   for (int64_t e = 0; e < epochs; e++)
     pack_row(&log->rows[e], rows + e * ROW_VALUES);
-  PETRA_TRY_GOTO(status, petra_archive_reals(archive, "epochs", values, epochs * (STATE_VALUES + ROW_VALUES)), done);
+  PETRA_TRY(petra_archive_reals(archive, "epochs", values, epochs * (STATE_VALUES + ROW_VALUES)));
   if (log->options.recalibrates)
-    PETRA_TRY_GOTO(status,
-                   petra_archive_reals(archive, "recalibrated", &log->recalibrated->loss, epochs * SCORE_VALUES), done);
+    PETRA_TRY(petra_archive_reals(archive, "recalibrated", &log->recalibrated->loss, epochs * SCORE_VALUES));
   memcpy(log->states, values, (size_t)epochs * sizeof *log->states);
   for (int64_t e = 0; e < epochs && archive->reading; e++) {
     double labels = log->states[e].labels, evaluated = log->states[e].eval_labels;
     if (!(labels >= 0 && labels < 1e18 && evaluated >= 0 && evaluated < 1e18))
-      PETRA_TRY_GOTO(status,
-                     petra_archive_refuse(archive, "epochs", "epoch %lld has %g and %g labels", (long long)e + 1,
-                                          labels, evaluated),
-                     done);
+      PETRA_TRY(petra_archive_refuse(archive, "epochs", "epoch %lld has %g and %g labels", (long long)e + 1, labels,
+                                     evaluated));
     unpack_row(rows + e * ROW_VALUES, e, &log->rows[e]);
     put_recalibrated(&log->rows[e], &log->recalibrated[e]);
   }
-done:
-  petra_free(values);
-  return status;
+  return PETRA_OK;
 }
 
 petra_status petra_training_log_archive(petra_training_log *log, petra_archive *archive) {

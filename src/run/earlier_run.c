@@ -54,10 +54,9 @@ static petra_status remove_file(const petra_folder *folder, const char *name) {
 }
 
 static petra_status remove_parts(const petra_folder *folder, const char *name) {
-  char *path;
+  PETRA_FREED char *path = NULL;
   PETRA_TRY(petra_join_path(folder->path, name, &path));
   petra_checkpoint_remove_parts(path, NULL, NULL, 0);
-  petra_free(path);
   return PETRA_OK;
 }
 
@@ -333,8 +332,7 @@ static petra_status resume(const petra_folder *folder, const petra_config *confi
     status = go_on_with_complete(folder, config, log, &run, has_checkpoint);
   if (status == PETRA_DATA)
     status = do_without_log(folder, log, has_checkpoint);
-  petra_free(run.config);
-  petra_free(log);
+  PETRA_FREE_ALL(run.config, log);
   return status;
 }
 

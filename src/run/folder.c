@@ -63,11 +63,9 @@ petra_status petra_folder_expand_config(const petra_config *config, char **out, 
 }
 
 static petra_status write_config(const petra_folder *folder) {
-  char *path;
+  PETRA_FREED char *path = NULL;
   PETRA_TRY(petra_join_path(folder->path, "config.yaml", &path));
-  petra_status status = petra_file_write_atomically(path, folder->config, folder->config_size);
-  petra_free(path);
-  return status;
+  return petra_file_write_atomically(path, folder->config, folder->config_size);
 }
 
 /* --- one folder for processes on several hosts --- */
@@ -154,13 +152,11 @@ petra_status petra_folder_open(petra_folder *folder, const petra_config *config,
 
 /* Writes /model/stages. */
 static petra_status write_stages(const petra_folder *folder, const petra_plan *plan) {
-  petra_stage_summary *rows;
+  PETRA_FREED petra_stage_summary *rows = NULL;
   PETRA_TRY(petra_allocate(&rows, (size_t)plan->stages, sizeof *rows));
   for (int j = 0; j < plan->stages; j++)
     petra_plan_stage_summary(plan, j, &rows[j]);
-  petra_status status = petra_run_h5_stages(folder->run_h5, rows, plan->stages);
-  petra_free(rows);
-  return status;
+  return petra_run_h5_stages(folder->run_h5, rows, plan->stages);
 }
 
 petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, petra_run_h5_about *about) {
@@ -194,6 +190,5 @@ void petra_folder_fini(petra_folder *folder) {
   petra_folder_restore(folder);
   if (folder->open >= 0)
     close(folder->open);
-  petra_free(folder->config);
-  petra_free(folder->path);
+  PETRA_FREE_ALL(folder->config, folder->path);
 }

@@ -126,7 +126,6 @@ done:
 }
 
 void petra_loss_times_fini(petra_loss_times *times) {
-  petra_free(times->start_ns);
-  petra_free(times->bytes);
+  PETRA_FREE_ALL(times->start_ns, times->bytes);
   *times = (petra_loss_times){0};
 }

@@ -348,13 +348,7 @@ static void destroy(petra_run *run) {
   petra_action_stream_destroy(s->actions);
   for (int i = 0; i <= PETRA_PROFILE_QUARTILE3; i++)
     petra_rank_times_fini(&s->times[i]);
-  petra_free(s->critical_stage_ns);
-  petra_free(s->memory);
-  petra_free(s->reals);
-  petra_free(s->integers);
-  petra_free(s->rank_busy);
-  petra_free(s->rank_of);
-  petra_free(s);
+  PETRA_FREE_ALL(s->critical_stage_ns, s->memory, s->reals, s->integers, s->rank_busy, s->rank_of, s);
 }
 
 const petra_run_ops petra_run_simulating = {.backend = PETRA_SIMULATION_BACKEND,

@@ -370,8 +370,7 @@ static void destroy(petra_run *run) {
     petra_pipeline_fini(&run->others[i - 1]);
   petra_free(run->others);
   petra_pipeline_fini(&run->main);
-  petra_free(run->pipelines);
-  petra_free(run->stage_observers);
+  PETRA_FREE_ALL(run->pipelines, run->stage_observers);
   petra_dataset_destroy(run->eval_opened);
   petra_dataset_destroy(run->train_opened);
 }

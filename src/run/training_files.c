@@ -170,16 +170,15 @@ petra_status petra_run_follow_files(petra_run *run, petra_status status) {
 /* --- the end --- */
 
 static petra_status write_memory(petra_run *run) {
-  petra_account *accounts;
+  PETRA_FREED petra_account *accounts = NULL;
   PETRA_TRY(petra_allocate(&accounts, (size_t)run->plan.stages, sizeof *accounts));
   for (int32_t j = 0; j < run->plan.stages; j++)
     if (run->main.network.stage[j])
       accounts[j] = *petra_stage_account(run->main.network.stage[j]);
-  petra_status status = petra_network_gather(&run->main.network, 1, accounts, sizeof *accounts);
-  if (status == PETRA_OK && run->options.files)
-    status = petra_run_h5_memory(run->folder.run_h5, accounts, run->plan.stages);
-  petra_free(accounts);
-  return status;
+  PETRA_TRY(petra_network_gather(&run->main.network, 1, accounts, sizeof *accounts));
+  if (run->options.files)
+    PETRA_TRY(petra_run_h5_memory(run->folder.run_h5, accounts, run->plan.stages));
+  return PETRA_OK;
 }
 
 /* Adds the losses of the stages that are here, of all replicas, to `sums`: by stage and epoch the loss, the hits and
@@ -220,8 +219,7 @@ static petra_status write_losses(petra_run *run) {
     }
   status = petra_run_h5_locals(run->folder.run_h5, &(petra_run_h5_local){loss, top1}, epochs, (int32_t)stages);
 done:
-  petra_free(all);
-  petra_free(sums);
+  PETRA_FREE_ALL(all, sums);
   return status;
 }
 
@@ -260,24 +258,22 @@ static petra_status write_probe_memory(petra_run *run) {
 /* Writes the memory of the backends that is not in the accounts of the stages. */
 static petra_status write_backend_memory(const petra_run *run) {
   const petra_backend_memory own = petra_backend_memory_in_use(run->main.network.backend);
-  petra_backend_memory *rows;
+  PETRA_FREED petra_backend_memory *rows = NULL;
   PETRA_TRY(petra_allocate(&rows, (size_t)run->ranks->count, sizeof *rows));
-  petra_status status = petra_ranks_gather_rows(run->ranks, &own, sizeof own, rows);
-  if (status == PETRA_OK && run->folder.run_h5)
-    status = petra_run_h5_backends(run->folder.run_h5, rows, run->ranks->count);
-  petra_free(rows);
-  return status;
+  PETRA_TRY(petra_ranks_gather_rows(run->ranks, &own, sizeof own, rows));
+  if (run->folder.run_h5)
+    PETRA_TRY(petra_run_h5_backends(run->folder.run_h5, rows, run->ranks->count));
+  return PETRA_OK;
 }
 
 static petra_status write_rows(const petra_run *run) {
-  petra_rank_summary *rows;
+  PETRA_FREED petra_rank_summary *rows = NULL;
   PETRA_TRY(petra_allocate(&rows, (size_t)run->ranks->count, sizeof *rows));
-  petra_status status = petra_ranks_gather_rows(run->ranks, &run->this_rank, sizeof run->this_rank, rows);
-  if (status == PETRA_OK && run->folder.run_h5)
-    status = petra_run_h5_ranks(run->folder.run_h5, rows, run->ranks->count, run->placement.places,
-                                run->placement.rank_of, run->plan.stages);
-  petra_free(rows);
-  return status;
+  PETRA_TRY(petra_ranks_gather_rows(run->ranks, &run->this_rank, sizeof run->this_rank, rows));
+  if (run->folder.run_h5)
+    PETRA_TRY(petra_run_h5_ranks(run->folder.run_h5, rows, run->ranks->count, run->placement.places,
+                                 run->placement.rank_of, run->plan.stages));
+  return PETRA_OK;
 }
 
 /* For an executed run: writes the row of each rank, the actions of all, and their pace. All ranks call this. */
@@ -297,17 +293,15 @@ static petra_status print_cudnn_choices(const void *context, FILE *out) {
 
 static petra_status write_cudnn_file(const petra_run *run) {
   const petra_backend *backend = run->main.network.backend;
-  char *text, *path = NULL;
+  PETRA_FREED char *text = NULL, *path = NULL;
   size_t size;
   if (!backend->ops->print_engines || petra_folder_reads_cudnn_file(&run->folder, run->config))
     return PETRA_OK;
   PETRA_TRY(petra_text_print(print_cudnn_choices, backend, "the text of " PETRA_CUDNN_FILE, &text, &size));
-  petra_status status = petra_join_path(run->folder.path, PETRA_CUDNN_FILE, &path);
-  if (status == PETRA_OK && size > 0)
-    status = petra_file_write_atomically(path, text, size);
-  petra_free(path);
-  petra_free(text);
-  return status;
+  PETRA_TRY(petra_join_path(run->folder.path, PETRA_CUDNN_FILE, &path));
+  if (size > 0)
+    PETRA_TRY(petra_file_write_atomically(path, text, size));
+  return PETRA_OK;
 }
 
 petra_status petra_run_write_files(petra_run *run) {

@@ -34,11 +34,10 @@ static void measure_stage(const petra_schedule *s, int32_t stage, forward_place 
 }
 
 petra_status petra_schedule_distances(const petra_schedule *schedule, petra_schedule_distance *out) {
-  forward_place *place;
+  PETRA_FREED forward_place *place = NULL;
   PETRA_TRY(petra_allocate(&place, (size_t)schedule->microbatches, sizeof *place));
   for (int32_t stage = 1; stage <= schedule->stages; stage++)
     measure_stage(schedule, stage, place, &out[stage - 1]);
-  petra_free(place);
   return PETRA_OK;
 }
 
@@ -81,7 +80,7 @@ static bool follows(const petra_schedule *s, const petra_program_ops *program, i
 }
 
 static petra_status is_synchronous(const petra_schedule *s, int64_t accumulate, bool *out) {
-  int64_t *updates;
+  PETRA_FREED int64_t *updates = NULL;
   PETRA_TRY(petra_allocate(&updates, (size_t)s->stages, sizeof *updates));
   *out = true;
   for (int64_t i = 0; i < s->first[s->devices] && *out; i++) {
@@ -91,7 +90,6 @@ static petra_status is_synchronous(const petra_schedule *s, int64_t accumulate, 
     else if (a->kind != PETRA_ACTION_EVALUATE)
       *out = updates[a->stage - 1] == a->microbatch / accumulate;
   }
-  petra_free(updates);
   return PETRA_OK;
 }
 
@@ -218,13 +216,9 @@ static petra_status check_end(const trainer *t, const progress *stages) {
 petra_status petra_schedule_check_training(const petra_schedule *schedule, const char *name,
                                            const petra_schedule_demands *demands) {
   const trainer t = {schedule, name, demands};
-  progress *stages;
-  petra_status status = PETRA_OK;
+  PETRA_FREED progress *stages = NULL;
   PETRA_TRY(petra_allocate(&stages, (size_t)schedule->stages, sizeof *stages));
-  for (int64_t i = 0; i < schedule->first[schedule->devices] && status == PETRA_OK; i++)
-    status = check_entry(&t, i, &stages[schedule->entries[i].action.stage - 1]);
-  if (status == PETRA_OK)
-    status = check_end(&t, stages);
-  petra_free(stages);
-  return status;
+  for (int64_t i = 0; i < schedule->first[schedule->devices]; i++)
+    PETRA_TRY(check_entry(&t, i, &stages[schedule->entries[i].action.stage - 1]));
+  return check_end(&t, stages);
 }

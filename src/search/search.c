@@ -382,24 +382,20 @@ static petra_status try_trade(search *s, family *f) {
 static petra_status try_first(search *s, family *f) {
   const size_t stages = (size_t)f->candidate.stages;
   const int blocks = f->prices->blocks;
-  int64_t *cut = NULL, *work = NULL;
-  int *first = NULL;
-  petra_status status;
+  PETRA_FREED int64_t *cut = NULL, *work = NULL;
+  PETRA_FREED int *first = NULL;
   if (!f->cuts)
     return simulate(s, f, NULL);
-  PETRA_TRY_GOTO(status, petra_allocate(&cut, stages, sizeof *cut), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&first, stages + 1, sizeof *first), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&work, (size_t)blocks, sizeof *work), done);
+  PETRA_TRY(petra_allocate(&cut, stages, sizeof *cut));
+  PETRA_TRY(petra_allocate(&first, stages + 1, sizeof *first));
+  PETRA_TRY(petra_allocate(&work, (size_t)blocks, sizeof *work));
   for (int b = 0; b < blocks; b++)
     work[b] = f->prices->cost[b + 1].forward_ns - f->prices->cost[b].forward_ns + f->prices->cost[b + 1].backward_ns -
               f->prices->cost[b].backward_ns;
-  PETRA_TRY_GOTO(status, petra_balanced_cut(work, blocks, (int)stages, first), done);
+  PETRA_TRY(petra_balanced_cut(work, blocks, (int)stages, first));
   for (size_t j = 0; j < stages; j++)
     cut[j] = first[j + 1] - first[j];
-  status = try_cut(s, f, cut);
-done:
-  PETRA_FREE_ALL(cut, first, work);
-  return status;
+  return try_cut(s, f, cut);
 }
 
 /* --- the neighbours of the Pareto set --- */

@@ -36,12 +36,11 @@ static int64_t left_by_forward(const petra_memory_stage *stage) {
 
 static petra_status fill(const petra_plan *plan, petra_block_prices *prices) {
   const int blocks = plan->model.block_count;
-  petra_memory_stage *memory = NULL;
-  petra_status status;
+  PETRA_FREED petra_memory_stage *memory = NULL;
   PETRA_TRY(allocate(prices, blocks));
-  PETRA_TRY_GOTO(status, petra_cluster_init(&prices->cluster, plan), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&memory, (size_t)blocks, sizeof *memory), done);
-  PETRA_TRY_GOTO(status, petra_predict_memory_measured(plan, NULL, memory), done);
+  PETRA_TRY(petra_cluster_init(&prices->cluster, plan));
+  PETRA_TRY(petra_allocate(&memory, (size_t)blocks, sizeof *memory));
+  PETRA_TRY(petra_predict_memory_measured(plan, NULL, memory));
   for (int b = 0; b < blocks; b++) {
     int64_t base = 0;
     for (int i = 0; i < PETRA_COST_PARTS; i++)
@@ -52,9 +51,7 @@ static petra_status fill(const petra_plan *plan, petra_block_prices *prices) {
     prices->growth_bytes[b + 1] = prices->growth_bytes[b] + left_by_forward(&memory[b]);
     prices->weight_bytes[b + 1] = prices->weight_bytes[b] + memory[b].base[PETRA_MEMORY_PARAMETERS];
   }
-done:
-  petra_free(memory);
-  return status;
+  return PETRA_OK;
 }
 
 /* Opens a plan with one block per stage, each on a device of its own. */

@@ -57,15 +57,13 @@ void petra_plan_warn_outputs(const petra_plan *plan, const petra_dataset *train)
 /* Creates the partition, balanced by the times of a profile if the costs come from it. */
 static petra_status cut(petra_plan *plan) {
   const petra_config *config = plan->config;
-  int64_t *times;
+  PETRA_FREED int64_t *times = NULL;
   if (config->stages.partition != PETRA_PARTITION_BALANCED || config->cluster.cost.model != PETRA_COST_PROFILE)
     return petra_partition_init(&plan->partition, config, &plan->model);
   PETRA_TRY(petra_plan_load_profile(plan));
   PETRA_TRY(petra_allocate(&times, (size_t)plan->model.block_count, sizeof *times));
-  petra_status status = petra_partition_balance(&plan->partition, config, &plan->model,
-                                                petra_plan_block_times(plan, times) ? times : NULL);
-  petra_free(times);
-  return status;
+  return petra_partition_balance(&plan->partition, config, &plan->model,
+                                 petra_plan_block_times(plan, times) ? times : NULL);
 }
 
 int64_t petra_plan_element_bytes(const petra_plan *plan, petra_tensor_kind kind) {

@@ -65,7 +65,7 @@ static petra_status print_actions(const void *context, FILE *out) {
   const recorded *run = context;
   const petra_recorded_action *rows = run->rows;
   const int64_t count = run->count;
-  const petra_recorded_action **order;
+  PETRA_FREED const petra_recorded_action **order = NULL;
   int64_t stages = 0, stage = 0;
   for (int64_t i = 0; i < count; i++) {
     stages = rows[i].stage > stages ? rows[i].stage : stages;
@@ -91,7 +91,6 @@ static petra_status print_actions(const void *context, FILE *out) {
     fprintf(out, " %s", text);
   }
   fprintf(out, "\n");
-  petra_free(order);
   return PETRA_OK;
 }
 

@@ -96,8 +96,7 @@ void petra_stage_destroy(petra_stage *stage) {
     petra_free(stage->sets[b].past);
   }
   petra_stage_empty(stage);
-  petra_free(stage->present);
-  petra_free(stage->graph_forms);
+  PETRA_FREE_ALL(stage->present, stage->graph_forms);
   /* A tensor that is still referenced elsewhere would return its bytes to freed memory. */
   assert(stage->account.total_bytes == 0);
   petra_free(stage);

@@ -164,22 +164,19 @@ petra_status petra_archive_integer(petra_archive *archive, const char *name, con
 
 petra_status petra_labels_archive(petra_archive *archive, const char *name, int32_t classes, int64_t count,
                                   int32_t **labels) {
-  int64_t *values;
-  petra_status status;
+  PETRA_FREED int64_t *values = NULL;
   PETRA_TRY(petra_archive_require(archive, name, PETRA_ARCHIVE_I64, count));
   PETRA_TRY(petra_allocate(&values, (size_t)count, sizeof *values));
   for (int64_t i = 0; i < count && !archive->reading; i++)
     values[i] = (*labels)[i];
-  PETRA_TRY_GOTO(status, petra_archive_integers(archive, name, values, count), done);
+  PETRA_TRY(petra_archive_integers(archive, name, values, count));
   if (archive->reading)
-    PETRA_TRY_GOTO(status, petra_allocate(labels, (size_t)count, sizeof **labels), done);
+    PETRA_TRY(petra_allocate(labels, (size_t)count, sizeof **labels));
   for (int64_t i = 0; i < count; i++) {
-    PETRA_TRY_GOTO(status, petra_archive_within(archive, name, "a label", values[i], 0, classes - 1), done);
+    PETRA_TRY(petra_archive_within(archive, name, "a label", values[i], 0, classes - 1));
     (*labels)[i] = (int32_t)values[i];
   }
-done:
-  petra_free(values);
-  return status;
+  return PETRA_OK;
 }
 
 petra_status petra_account_archive(petra_archive *archive, petra_account *account) {
@@ -394,8 +391,7 @@ static petra_status archive_records(petra_stage *stage, petra_tensor_archive *te
   if (archive->reading)
     status = check_versions(stage, archive);
 done:
-  petra_free(forms[0].block);
-  petra_free(forms[1].block);
+  PETRA_FREE_ALL(forms[0].block, forms[1].block);
   return status;
 }
 

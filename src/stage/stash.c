@@ -74,8 +74,7 @@ static void destroy(const petra_records *records, petra_record *record) {
     petra_streams_release(&record->block[b].input);
     petra_block_graph_release(&record->block[b].graph);
   }
-  petra_free(record->labels);
-  petra_free(record);
+  PETRA_FREE_ALL(record->labels, record);
 }
 
 void petra_stage_empty(petra_stage *stage) {
@@ -85,8 +84,7 @@ void petra_stage_empty(petra_stage *stage) {
     destroy(&stage->records, stage->records.live[i]);
   for (int i = 0; i < stage->versions.count; i++)
     release_sets(&stage->versions, stage->versions.old[i].sets);
-  petra_free(stage->records.live);
-  petra_free(stage->versions.old);
+  PETRA_FREE_ALL(stage->records.live, stage->versions.old);
   stage->records = (petra_records){0};
   stage->versions = (petra_versions){0};
 }

@@ -102,8 +102,7 @@ void cuda_transfer_destroy(cuda_transfer *transfer) {
       area *a = &transfer->area[l][k];
       cudaFree(a->device);
       cudaFreeHost(a->pinned);
-      petra_free(a->now);
-      petra_free(a->there);
+      PETRA_FREE_ALL(a->now, a->there);
     }
     cudaFree(transfer->result[l]);
     cudaFree(transfer->late_result[l]);

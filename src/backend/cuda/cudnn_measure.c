@@ -340,9 +340,7 @@ petra_status cuda_engine_table_put(cuda_engine_table *table, const cuda_conv_sha
 void cuda_engine_table_destroy(cuda_engine_table *table) {
   if (!table)
     return;
-  petra_free(table->path);
-  petra_free(table->rows);
-  petra_free(table);
+  PETRA_FREE_ALL(table->path, table->rows, table);
 }
 
 /* --- the file --- */
