@@ -35,13 +35,14 @@ class PetraError(Error):
         self.status = status
 
 
+def find(path: str | None = None) -> str:
+    """Returns the path of the program: `path`, the environment variable PETRA, the program that was
+    built, installed or bundled with this package, or `petra` on PATH."""
+    return path or os.environ.get("PETRA") or _own()
+
+
 @functools.cache
-def find() -> str:
-    """Returns the path of the program: that of the environment variable PETRA_PROGRAM, the one that
-    was built, installed or bundled with this package, or `petra` on PATH."""
-    named = os.environ.get("PETRA_PROGRAM")
-    if named:
-        return named
+def _own() -> str:
     package = os.path.dirname(os.path.abspath(__file__))
     for beside in ("../../build/petra", "../../petra", "../../../../bin/petra"):
         path = os.path.normpath(os.path.join(package, beside))
@@ -52,7 +53,7 @@ def find() -> str:
         return found
     raise Unreadable(
         "no program petra beside this package or on PATH; expected its path in the environment "
-        "variable PETRA_PROGRAM"
+        "variable PETRA"
     )
 
 

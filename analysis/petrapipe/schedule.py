@@ -24,6 +24,7 @@ import numpy
 
 from .configs import flattened
 from .errors import Error
+from .program import find
 
 FORMAT, VERSION = "petra-plan", 1
 KINDS = "FBWUE"
@@ -43,11 +44,6 @@ COLUMNS = {
 }
 BLOCK_LINES = 1 << 17
 PUNCTUATION = str.maketrans("", "", "[]}")
-
-
-def binary(path: str | None = None) -> str:
-    """Returns the program to call: `path`, the environment variable PETRA, or `petra` on PATH."""
-    return path or os.environ.get("PETRA") or "petra"
 
 
 class Plan:
@@ -214,7 +210,7 @@ class Plan:
                     ' expected a config, or a mapping such as {"method.name": "petra"}'
                 ) from None
         settings.update((key.replace("__", "."), value) for key, value in keys.items())
-        command = [binary(petra), "schedule", source, "--json"]
+        command = [find(petra), "schedule", source, "--json"]
         for key, value in settings.items():
             shown = str(value).lower() if isinstance(value, bool) else str(value)
             command += ["--set", f"{key}={shown}"]

@@ -80,7 +80,8 @@ class Trainer:
     on_epoch: called at the end of an epoch, after its evaluation, with its row of `epochs`, a
         dictionary: epoch, train_loss, eval_loss, eval_top1 and others.
     plan: a Plan instead of that of the config.
-    petra: the path of the program; without it the environment variable PETRA, then PATH.
+    petra: the path of the program; without it the environment variable PETRA, the program of
+        this package, or PATH.
 
     A run ends as in petra: without run.drain, lockstep methods end while microbatches are in
     flight, and their last losses are missing. `training` is what the run depends on, by key, as its

@@ -64,7 +64,7 @@ static void set_environment(void) {
   char own[PATH_BYTES], launched[256];
   const int size = petra_launcher_size(&name);
   if (own_path(own))
-    setenv("PETRA_PROGRAM", own, 1);
+    setenv("PETRA", own, 1);
   snprintf(launched, sizeof launched, "%d %s %d", size, size > 1 ? name : "", petra_launcher_rank());
   if (size > 1)
     setenv("PETRA_LAUNCHED", launched, 1);

@@ -20,7 +20,7 @@ from program import PETRA, ProgramTest, main
 ANALYSIS = os.path.join(os.path.abspath(os.environ.get("srcdir") or "."), "analysis")
 sys.path.insert(0, ANALYSIS)
 sys.dont_write_bytecode = True
-os.environ["PETRA_PROGRAM"] = PETRA
+os.environ["PETRA"] = PETRA
 import petrapipe  # noqa: E402
 from petrapipe import command, guard, table, weights_difference  # noqa: E402
 from petrapipe.commands import NAMES  # noqa: E402

@@ -11,7 +11,7 @@ from program import PETRA, ProgramTest, main
 
 SRCDIR = os.path.abspath(os.environ.get("srcdir", "."))
 sys.path.insert(0, os.path.join(SRCDIR, "analysis"))
-os.environ["PETRA_PROGRAM"] = PETRA
+os.environ["PETRA"] = PETRA
 
 from petrapipe import errors, program  # noqa: E402
 from petrapipe.grids import load_grid  # noqa: E402

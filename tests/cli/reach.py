@@ -1463,7 +1463,7 @@ class Figures(ReachTest):
             env={
                 **os.environ,
                 "PYTHONPATH": os.path.join(ROOT, "analysis"),
-                "PETRA_PROGRAM": PETRA,
+                "PETRA": PETRA,
             },
         )
         self.assertEqual((done.returncode, done.stderr), (0, ""))

@@ -11,7 +11,7 @@ from program import PETRA, ProgramTest, main
 
 ANALYSIS = os.path.join(os.path.abspath(os.environ["srcdir"]), "analysis")
 sys.path.insert(0, ANALYSIS)
-os.environ["PETRA_PROGRAM"] = PETRA
+os.environ["PETRA"] = PETRA
 
 from petrapipe import program  # noqa: E402
 
