@@ -163,7 +163,7 @@ regen-golden: tests/test_schedule
 	tests/test_schedule --regen $(srcdir)/tests/golden
 
 # For continuous integration (.ci/run), which runs all tests on the plain build. With sanitizers it runs what they can find errors in:
-# tests of compiled code. It leaves out SOURCE_TESTS, SCRIPT_TESTS, whose subject is a script or a document, and NUMBER_TESTS, whose
+# tests of compiled code. It leaves out SOURCE_TESTS, SCRIPT_TESTS, whose subject is Python or a document, and NUMBER_TESTS, whose
 # subject is a number: the code that these run is that of other tests. Scripts that try many cases try a third of them (`sample` in
 # tests/cli/program.py). From a release archive, which holds every file that git
 # tracks, it runs those that read files of the source tree: what others compute or draw is the same from there. (The two files that
@@ -171,7 +171,8 @@ regen-golden: tests/test_schedule
 ARCHIVE_TESTS = $(filter-out tests/check_analysis tests/check_figures,$(SOURCE_TESTS)) tests/check_config_doc tests/check_log_doc tests/test_cpu_avx2 tests/test_fuzz_corpus \
 	tests/test_golden_data tests/test_schedule tests/reference/pipeline_simpy.py tests/read_while_running.sh \
 	tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/inspect_memory.py tests/cli/package.py
-SCRIPT_TESTS = tests/cli/pages.py tests/cli/report.py tests/cli/report_beside.py tests/cli/damaged_logs.py tests/cli/package.py tests/cli/gpu_kit.py tests/cli/bundle.py tests/cli/get_data.py tests/cli/torch_log.py tests/check_completion \
+SCRIPT_TESTS = tests/cli/reach.py tests/cli/reach_rule.py tests/cli/sweep.py tests/cli/grids.py tests/cli/runs.py tests/cli/commands.py \
+  tests/cli/chakra.py tests/cli/fit.py tests/cli/pages.py tests/cli/report.py tests/cli/report_beside.py tests/cli/damaged_logs.py tests/cli/package.py tests/cli/gpu_kit.py tests/cli/bundle.py tests/cli/get_data.py tests/cli/torch_log.py tests/check_completion \
   tests/check_config_doc tests/check_log_doc
 NUMBER_TESTS = tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/reproducible.py tests/cli/simulate_results.py \
   tests/cli/random_times.py tests/cli/searched_orders.py tests/cli/precision.py tests/cli/memory.py tests/cli/weights_torch.py tests/cli/weights_transformers.py tests/cli/weights_damage.py tests/cli/torch_runtime.py \
