@@ -174,7 +174,7 @@ ARCHIVE_TESTS = $(filter-out tests/check_analysis tests/check_figures,$(SOURCE_T
 SCRIPT_TESTS = tests/cli/reach.py tests/cli/reach_rule.py tests/cli/sweep.py tests/cli/grids.py tests/cli/runs.py tests/cli/commands.py \
   tests/cli/chakra.py tests/cli/fit.py tests/cli/pages.py tests/cli/report.py tests/cli/report_beside.py tests/cli/damaged_logs.py tests/cli/package.py tests/cli/gpu_kit.py tests/cli/bundle.py tests/cli/get_data.py tests/cli/torch_log.py tests/check_completion \
   tests/check_config_doc tests/check_log_doc
-NUMBER_TESTS = tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/reproducible.py tests/cli/simulate_results.py \
+NUMBER_TESTS = tests/test_golden tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/reproducible.py tests/cli/simulate_results.py \
   tests/cli/random_times.py tests/cli/searched_orders.py tests/cli/precision.py tests/cli/memory.py tests/cli/weights_torch.py tests/cli/weights_transformers.py tests/cli/weights_damage.py tests/cli/torch_runtime.py \
   tests/cli/torch_examples.py tests/cli/torch_trainer.py tests/cli/torch_modules.py tests/cli/torch_protocols.py tests/cli/torch_files.py tests/test_cpu_avx2 \
   tests/reference/pipeline_simpy.py
