@@ -56,12 +56,14 @@ typedef struct cpu_layout {
   cpu_shadow shadow[CPU_SHADOWS];
 } cpu_layout;
 
-typedef struct cpu_primitives cpu_primitives;
+typedef struct cpu_onednn cpu_onednn;                   /* onednn.h */
+typedef struct cpu_primitive_entry cpu_primitive_entry; /* cpu_convolution.c */
 
 /* The private memory of a thread that calls operations. */
 typedef struct cpu_lane {
-  cpu_primitives *primitives;
-  void *scratch; /* shared by all operations of the lane; it grows */
+  cpu_onednn *library;
+  cpu_primitive_entry *primitives; /* a network has some dozens: a list is as good as a table */
+  void *scratch;                   /* shared by all operations of the lane; it grows */
   size_t scratch_bytes;
 } cpu_lane;
 
@@ -191,12 +193,6 @@ void cpu_write_sample(petra_tensor *tensor, int64_t n, int64_t first, int64_t co
 petra_status cpu_storage_create(petra_backend *backend, petra_tensor *tensor);
 size_t cpu_storage_bytes(petra_backend *backend, const petra_tensor *tensor);
 void cpu_storage_destroy(petra_backend *backend, petra_tensor *tensor);
-
-/* --- cpu_convolution.c --- */
-
-petra_status cpu_primitives_create(cpu_primitives **out);
-void cpu_primitives_destroy(cpu_primitives *primitives);
-petra_status cpu_primitives_block(const cpu_primitives *primitives, int *out); /* block of channels, in fp32 */
 
 /* --- the operations of backend.h --- */
 

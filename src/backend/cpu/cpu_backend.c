@@ -92,7 +92,8 @@ void cpu_use_threads(const petra_backend *backend) {
 static void destroy(petra_backend *backend) {
   cpu_backend *cpu = cpu_of(backend);
   for (int i = 0; i < cpu->lane_count; i++) {
-    cpu_primitives_destroy(cpu->lanes[i].primitives);
+    cpu_primitives_destroy(&cpu->lanes[i]);
+    cpu_onednn_destroy(cpu->lanes[i].library);
     petra_free(cpu->lanes[i].scratch);
   }
   pthread_mutex_destroy(&cpu->shadows);
@@ -145,9 +146,9 @@ petra_status petra_cpu_create(const petra_backend_options *options, petra_backen
   cpu->block = CPU_BLOCK_MAX;
   petra_status status;
   for (; cpu->lane_count < lanes; cpu->lane_count++)
-    PETRA_TRY_GOTO(status, cpu_primitives_create(&cpu->lanes[cpu->lane_count].primitives), fail);
+    PETRA_TRY_GOTO(status, cpu_onednn_create(&cpu->lanes[cpu->lane_count].library), fail);
   if (!bf16)
-    PETRA_TRY_GOTO(status, cpu_primitives_block(cpu->lanes[0].primitives, &cpu->block), fail);
+    PETRA_TRY_GOTO(status, cpu_onednn_block(cpu->lanes[0].library, &cpu->block), fail);
   if (!options->sizes_only)
     PETRA_TRY_GOTO(status, init_blas(lanes * (options->threads > 1 ? options->threads : 1)), fail);
   *out = &cpu->base;

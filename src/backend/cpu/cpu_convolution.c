@@ -13,40 +13,18 @@ typedef struct primitive_key {
   int32_t x[4], w[4], y[4];   /* logical shapes; the layouts follow from them */
 } primitive_key;
 
-typedef struct primitive_entry {
+struct cpu_primitive_entry {
   primitive_key key;
   cpu_primitive *primitive;
-  struct primitive_entry *next;
-} primitive_entry;
-
-struct cpu_primitives {
-  cpu_onednn *library;
-  primitive_entry *first; /* a network has some dozens: a list is as good as a table */
+  cpu_primitive_entry *next;
 };
 
-petra_status cpu_primitives_create(cpu_primitives **out) {
-  cpu_primitives *c;
-  PETRA_TRY(petra_allocate(&c, 1, sizeof *c));
-  petra_status status = cpu_onednn_create(&c->library);
-  if (status == PETRA_OK)
-    *out = c;
-  else
-    petra_free(c);
-  return status;
-}
-
-petra_status cpu_primitives_block(const cpu_primitives *c, int *out) {
-  return cpu_onednn_block(c->library, out);
-}
-
-void cpu_primitives_destroy(cpu_primitives *c) {
-  for (primitive_entry *entry = c->first, *next; entry; entry = next) {
+void cpu_primitives_destroy(cpu_lane *lane) {
+  for (cpu_primitive_entry *entry = lane->primitives, *next; entry; entry = next) {
     next = entry->next;
     cpu_primitive_destroy(entry->primitive);
     petra_free(entry);
   }
-  cpu_onednn_destroy(c->library);
-  petra_free(c);
 }
 
 /* --- finding a primitive --- */
@@ -56,30 +34,30 @@ static cpu_onednn_memory describe_data(const cpu_backend *cpu, const petra_tenso
   const cpu_layout *l = cpu_layout_of(t);
   if (petra_kind_is_sequence(t->kind))
     return (cpu_onednn_memory){
-        .extent = {petra_tensor_rows(t), petra_tensor_columns(t)}, .layout = CPU_ONEDNN_ROWS, .narrow = l->narrow};
+        .extent = {petra_tensor_rows(t), petra_tensor_columns(t)}, .layout = dnnl_ab, .narrow = l->narrow};
   cpu_onednn_memory m = {.extent = {t->shape[0], (int64_t)l->channel_blocks * l->block, t->shape[2], t->shape[3]},
-                         .layout = CPU_ONEDNN_NCHW,
+                         .layout = dnnl_nchw,
                          .narrow = l->narrow};
   if (cpu->channels_last)
-    m.layout = CPU_ONEDNN_NHWC;
+    m.layout = dnnl_nhwc;
   else if (l->block > 1)
-    m.layout = l->block == 16 ? CPU_ONEDNN_NCHW16C : CPU_ONEDNN_NCHW8C;
+    m.layout = l->block == 16 ? dnnl_nChw16c : dnnl_nChw8c;
   return m;
 }
 
 static cpu_onednn_memory describe_weights(const petra_tensor *t) {
   const cpu_layout *l = cpu_layout_of(t);
   if (t->kind == PETRA_TENSOR_MATRIX)
-    return (cpu_onednn_memory){.extent = {t->shape[0], t->shape[1]}, .layout = CPU_ONEDNN_ROWS};
+    return (cpu_onednn_memory){.extent = {t->shape[0], t->shape[1]}, .layout = dnnl_ab};
   cpu_onednn_memory m = {
       .extent = {(int64_t)l->out_blocks * l->block_out, (int64_t)l->in_blocks * l->block_in, t->shape[2], t->shape[3]},
-      .layout = CPU_ONEDNN_OIHW};
+      .layout = dnnl_oihw};
   if (l->block_out == 16)
-    m.layout = l->block_in == 16 ? CPU_ONEDNN_OIHW16I16O : CPU_ONEDNN_OHWI16O;
+    m.layout = l->block_in == 16 ? dnnl_OIhw16i16o : dnnl_Ohwi16o;
   else if (l->block_out == 8)
-    m.layout = l->block_in == 8 ? CPU_ONEDNN_OIHW8I8O : CPU_ONEDNN_OHWI8O;
-  else if (l->block_in > 1)
-    m.layout = l->block_in == 16 ? CPU_ONEDNN_OIHW16I : CPU_ONEDNN_OIHW8I;
+    m.layout = l->block_in == 8 ? dnnl_OIhw8i8o : dnnl_Ohwi8o;
+  else if (l->block_in > 1) /* only the input channels are blocked */
+    m.layout = l->block_in == 16 ? dnnl_aBcd16b : dnnl_aBcd8b;
   return m;
 }
 
@@ -104,7 +82,7 @@ static petra_status make(petra_backend *backend, const cpu_primitive_task *task,
     snprintf(what, sizeof what, "no %s for x (%d, %d, %d, %d), filter (%d, %d, %d, %d), stride %d, pad %d",
              convolutions[task->pass], x[0], x[1], x[2], x[3], w[0], w[1], w[2], w[3], task->geometry.stride,
              task->geometry.pad);
-  return cpu_primitive_create(cpu_lane_of(backend)->primitives->library, &shape, what, out);
+  return cpu_primitive_create(cpu_lane_of(backend)->library, &shape, what, out);
 }
 
 static petra_status find(petra_backend *backend, const cpu_primitive_task *task, cpu_primitive **out) {
@@ -119,24 +97,21 @@ static petra_status find(petra_backend *backend, const cpu_primitive_task *task,
   memcpy(key.x, task->x->shape, sizeof key.x);
   memcpy(key.w, task->w->shape, sizeof key.w);
   memcpy(key.y, task->y->shape, sizeof key.y);
-  cpu_primitives *primitives = cpu_lane_of(backend)->primitives;
-  for (primitive_entry *entry = primitives->first; entry; entry = entry->next)
+  cpu_lane *lane = cpu_lane_of(backend);
+  for (cpu_primitive_entry *entry = lane->primitives; entry; entry = entry->next)
     if (memcmp(&entry->key, &key, sizeof key) == 0) {
       *out = entry->primitive;
       return PETRA_OK;
     }
-  primitive_entry *entry;
+  PETRA_FREED cpu_primitive_entry *entry = NULL;
   PETRA_TRY(petra_reserve(0));
   PETRA_TRY(petra_allocate(&entry, 1, sizeof *entry));
   entry->key = key;
-  petra_status status = make(backend, task, &entry->primitive);
-  if (status != PETRA_OK) {
-    petra_free(entry);
-    return status;
-  }
-  entry->next = primitives->first;
-  primitives->first = entry;
+  PETRA_TRY(make(backend, task, &entry->primitive));
   *out = entry->primitive;
+  entry->next = lane->primitives;
+  lane->primitives = entry;
+  entry = NULL;
   return PETRA_OK;
 }
 
@@ -146,7 +121,6 @@ static petra_status find(petra_backend *backend, const cpu_primitive_task *task,
  * be in use. */
 static petra_status make_shadow(petra_backend *backend, const cpu_primitive *primitive, const petra_tensor *w,
                                 cpu_shadow *shadow, void *scratch, void **out) {
-  const cpu_primitives *primitives = cpu_lane_of(backend)->primitives;
   cpu_layout *layout = w->layout;
   const size_t bytes = cpu_primitive_wanted(primitive);
   if (!layout->shadowed)
@@ -163,7 +137,7 @@ static petra_status make_shadow(petra_backend *backend, const cpu_primitive *pri
     shadow->bytes = bytes;
     cpu_of(backend)->shadow_bytes += (int64_t)bytes;
   }
-  PETRA_TRY(cpu_primitive_prepare(primitives->library, primitive, w->data, shadow->data, scratch));
+  PETRA_TRY(cpu_primitive_prepare(cpu_lane_of(backend)->library, primitive, w->data, shadow->data, scratch));
   shadow->owner = primitive;
   layout->shadowed = true;
   *out = shadow->data;
@@ -187,7 +161,6 @@ static petra_status find_shadow(petra_backend *backend, cpu_pass pass, const cpu
 }
 
 petra_status cpu_primitive_do(petra_backend *backend, const cpu_primitive_task *task, petra_tensor *out) {
-  const cpu_primitives *primitives = cpu_lane_of(backend)->primitives;
   cpu_use_threads(backend); /* primitives are made for this number and must run with it */
   cpu_primitive *primitive = NULL;
   void *scratch, *wanted;
@@ -201,7 +174,7 @@ petra_status cpu_primitive_do(petra_backend *backend, const cpu_primitive_task *
                                    .b = task->b ? task->b->data : NULL,
                                    .wanted = wanted,
                                    .scratch = scratch};
-  PETRA_TRY(cpu_primitive_run(primitives->library, primitive, &data));
+  PETRA_TRY(cpu_primitive_run(cpu_lane_of(backend)->library, primitive, &data));
   cpu_clear_padding(out);
   return PETRA_OK;
 }

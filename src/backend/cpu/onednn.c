@@ -253,21 +253,9 @@ static void forget(described *d) {
 #define FORGOTTEN __attribute__((cleanup(forget)))
 
 static dnnl_status_t describe(const cpu_onednn_memory *m, bool any, bool narrow, onednn_description *out) {
-  static const dnnl_format_tag_t tags[] = {[CPU_ONEDNN_NCHW] = dnnl_nchw,
-                                           [CPU_ONEDNN_NHWC] = dnnl_nhwc,
-                                           [CPU_ONEDNN_NCHW8C] = dnnl_nChw8c,
-                                           [CPU_ONEDNN_NCHW16C] = dnnl_nChw16c,
-                                           [CPU_ONEDNN_OIHW] = dnnl_oihw,
-                                           [CPU_ONEDNN_OIHW8I8O] = dnnl_OIhw8i8o,
-                                           [CPU_ONEDNN_OHWI8O] = dnnl_Ohwi8o,
-                                           [CPU_ONEDNN_OIHW8I] = dnnl_aBcd8b,
-                                           [CPU_ONEDNN_OIHW16I16O] = dnnl_OIhw16i16o,
-                                           [CPU_ONEDNN_OHWI16O] = dnnl_Ohwi16o,
-                                           [CPU_ONEDNN_OIHW16I] = dnnl_aBcd16b,
-                                           [CPU_ONEDNN_ROWS] = dnnl_ab};
   const dnnl_dims_t dims = {m->extent[0], m->extent[1], m->extent[2], m->extent[3]};
-  return onednn_describe(m->layout == CPU_ONEDNN_ROWS ? 2 : 4, dims, narrow ? dnnl_bf16 : dnnl_f32,
-                         any ? dnnl_format_tag_any : tags[m->layout], out);
+  return onednn_describe(m->layout == dnnl_ab ? 2 : 4, dims, narrow ? dnnl_bf16 : dnnl_f32,
+                         any ? dnnl_format_tag_any : m->layout, out);
 }
 
 static dnnl_status_t make_memory(cpu_onednn *c, onednn_description description, int memory, cpu_primitive *p) {
@@ -290,7 +278,7 @@ static dnnl_status_t make_attributes(cpu_onednn *c, bool adds, dnnl_primitive_at
 
 static dnnl_status_t describe_pass(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_pass pass,
                                    dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out) {
-  const bool linear = shape->w.layout == CPU_ONEDNN_ROWS, forward = pass == CPU_FORWARD;
+  const bool linear = shape->w.layout == dnnl_ab, forward = pass == CPU_FORWARD;
   const bool narrow = shape->x.narrow || shape->y.narrow;
   FORGOTTEN described d = {0};
   TRY(describe(&shape->x, false, forward ? narrow : shape->x.narrow, &d.x));
@@ -319,8 +307,8 @@ static dnnl_status_t make_description(cpu_onednn *c, const cpu_onednn_shape *sha
  * alone. */
 static dnnl_status_t find_kernels(cpu_onednn *c, int block, bool *found) {
   static const cpu_pass passes[] = {CPU_FORWARD, CPU_BACKWARD_DATA, CPU_BACKWARD_WEIGHTS};
-  const cpu_onednn_memory x = {{1, block, 8, 8}, block == 16 ? CPU_ONEDNN_NCHW16C : CPU_ONEDNN_NCHW8C, false};
-  const cpu_onednn_memory w = {{block, block, 3, 3}, block == 16 ? CPU_ONEDNN_OIHW16I16O : CPU_ONEDNN_OIHW8I8O, false};
+  const cpu_onednn_memory x = {{1, block, 8, 8}, block == 16 ? dnnl_nChw16c : dnnl_nChw8c, false};
+  const cpu_onednn_memory w = {{block, block, 3, 3}, block == 16 ? dnnl_OIhw16i16o : dnnl_OIhw8i8o, false};
   bool all = true;
   for (int i = 0; i < 3 && all; i++) {
     const cpu_onednn_shape shape = {.pass = passes[i], .stride = 1, .pad = 1, .x = x, .w = w, .y = x};

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Primitives of oneDNN 2 or 3 for convolutions and linear maps (inner products): describe, make, run. Only onednn.c
- * includes oneDNN. */
+/* Primitives of oneDNN 2 or 3 for convolutions and linear maps (inner products): describe, make, run. */
 #pragma once
 
 #include "backend/cpu/cpu.h"
 #include "base/status.h"
+
+#include <oneapi/dnnl/dnnl_types.h>
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,25 +15,10 @@ typedef enum cpu_pass { CPU_FORWARD, CPU_BACKWARD_DATA, CPU_BACKWARD_WEIGHTS } c
 
 /* The description of x, the stored weights and y for oneDNN: extents including the zero lanes, so that oneDNN sees no
  * padding, and the layout. Weights are stored in float. */
-typedef enum cpu_onednn_layout {
-  CPU_ONEDNN_NCHW,
-  CPU_ONEDNN_NHWC,
-  CPU_ONEDNN_NCHW8C,
-  CPU_ONEDNN_NCHW16C,
-  CPU_ONEDNN_OIHW,
-  CPU_ONEDNN_OIHW8I8O,
-  CPU_ONEDNN_OHWI8O,
-  CPU_ONEDNN_OIHW8I, /* only the input channels are blocked: oneDNN's oIhw8i */
-  CPU_ONEDNN_OIHW16I16O,
-  CPU_ONEDNN_OHWI16O,
-  CPU_ONEDNN_OIHW16I,
-  CPU_ONEDNN_ROWS, /* linear map: two extents for x, y and the weights */
-} cpu_onednn_layout;
-
 typedef struct cpu_onednn_memory {
   int64_t extent[4];
-  cpu_onednn_layout layout;
-  bool narrow; /* bf16 */
+  dnnl_format_tag_t layout; /* dnnl_ab: of a linear map, which has two extents for x, y and the weights */
+  bool narrow;              /* bf16 */
 } cpu_onednn_memory;
 
 typedef struct cpu_onednn_shape {
@@ -42,12 +28,14 @@ typedef struct cpu_onednn_shape {
   cpu_onednn_memory x, w, y;
 } cpu_onednn_shape;
 
-typedef struct cpu_onednn cpu_onednn;
 typedef struct cpu_primitive cpu_primitive;
 
 /* Functions that destroy accept NULL. Errors: PETRA_BACKEND, PETRA_NO_MEMORY, logged. */
 petra_status cpu_onednn_create(cpu_onednn **out);
 void cpu_onednn_destroy(cpu_onednn *library);
+
+/* cpu_convolution.c: destroys the primitives of a lane. */
+void cpu_primitives_destroy(cpu_lane *lane);
 
 /* Gets the block of channels that oneDNN's kernels for float require on this machine: 16 or 8; 1, plain NCHW, if oneDNN
  * does not have blocked kernels for all passes (x86 below AVX2); it then multiplies matrices. Errors: PETRA_NO_MEMORY:
@@ -93,7 +81,7 @@ bool cpu_onednn_has_bf16(void);
 void cpu_onednn_describe(char *text, size_t size);
 
 /* --- cpu_convolution.c: primitives for convolutions and, in bf16, for linear maps of sequences. They are made once per
- * pass, shape and geometry and kept in the handle, one set per lane. --- */
+ * pass, shape and geometry and kept by the lane. --- */
 
 /* A convolution of activations (x, y) by a filter w, or a linear map of rows (sequences x and y) by a matrix w. The
  * pass decides which of the three is computed. */
