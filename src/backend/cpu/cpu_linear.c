@@ -26,20 +26,27 @@ static petra_status multiply(const petra_tensor *rows, const cpu_product *produc
   return PETRA_OK;
 }
 
-static petra_status forward_rows(const petra_linear_forward *a, int64_t first, int64_t count) {
-  const int64_t in = petra_tensor_columns(a->x), out = a->w->shape[0];
-  float *y = cpu_data(a->y) + first * out;
-  const float *addend = a->join == PETRA_JOIN_NONE ? NULL : cpu_read(a->addend) + first * out;
-  cpu_kernel_join_rows(a->join, a->b ? cpu_read(a->b) : NULL, addend, count, out, y);
-  const cpu_product product = {.m = count,
-                               .n = out,
-                               .k = in,
-                               .alpha = a->join == PETRA_JOIN_SUBTRACT ? -1 : 1,
-                               .beta = 1,
-                               .a = {cpu_read(a->x) + first * in, in, false},
-                               .b = {cpu_read(a->w), in, true},
-                               .c = {y, out}};
-  return multiply(a->x, &product);
+/* Computes the product, whose rows are the rows of `rows`, some of them at once. `joined` (NULL: nothing): what they
+ * are added to. */
+static petra_status multiply_rows(petra_backend *backend, const petra_tensor *rows, const cpu_product *product,
+                                  const petra_linear_forward *joined) {
+  const int64_t step = rows_at_once(backend, rows);
+  int status = PETRA_OK;
+  cpu_use_threads(backend);
+#pragma omp parallel for schedule(static) num_threads(product->m > step ? backend->threads : 1) reduction(max : status)
+  for (int64_t first = 0; first < product->m; first += step) {
+    cpu_product part = *product;
+    part.m = cpu_minimum(step, product->m - first);
+    part.a.at += first * part.a.step;
+    part.c.at += first * part.c.step;
+    if (joined)
+      cpu_kernel_join_rows(joined->join, joined->b ? cpu_read(joined->b) : NULL,
+                           joined->join == PETRA_JOIN_NONE ? NULL : cpu_read(joined->addend) + first * part.c.step,
+                           part.m, part.n, part.c.at);
+    cpu_use_threads(backend);
+    status = cpu_worse(status, multiply(rows, &part));
+  }
+  return (petra_status)status;
 }
 
 /* y = sign * addend, which is exact. */
@@ -65,43 +72,31 @@ static petra_status forward_narrow(petra_backend *backend, const petra_linear_fo
 petra_status cpu_linear_forward(petra_backend *backend, const petra_linear_forward *a) {
   if (cpu_layout_of(a->x)->narrow)
     return forward_narrow(backend, a);
-  const int64_t rows = petra_tensor_rows(a->x), step = rows_at_once(backend, a->x);
-  int status = PETRA_OK;
-  cpu_use_threads(backend);
-#pragma omp parallel for schedule(static) num_threads(rows > step ? backend->threads : 1) reduction(max : status)
-  for (int64_t first = 0; first < rows; first += step) {
-    cpu_use_threads(backend);
-    status = cpu_worse(status, forward_rows(a, first, cpu_minimum(step, rows - first)));
-  }
-  return (petra_status)status;
-}
-
-static petra_status backward_rows(const petra_tensor *dy, const petra_tensor *w, petra_tensor *dx, int64_t first,
-                                  int64_t count) {
-  const int64_t in = w->shape[1], out = w->shape[0];
-  const cpu_product product = {.m = count,
-                               .n = in,
-                               .k = out,
-                               .alpha = 1,
-                               .a = {cpu_read(dy) + first * out, out, false},
-                               .b = {cpu_read(w), in, false},
-                               .c = {cpu_data(dx) + first * in, in}};
-  return multiply(dy, &product);
+  const int64_t in = a->w->shape[1], out = a->w->shape[0];
+  const cpu_product product = {.m = petra_tensor_rows(a->x),
+                               .n = out,
+                               .k = in,
+                               .alpha = a->join == PETRA_JOIN_SUBTRACT ? -1 : 1,
+                               .beta = 1,
+                               .a = {cpu_read(a->x), in, false},
+                               .b = {cpu_read(a->w), in, true},
+                               .c = {cpu_data(a->y), out}};
+  return multiply_rows(backend, a->x, &product, a);
 }
 
 petra_status cpu_linear_backward_data(petra_backend *backend, const petra_tensor *dy, const petra_tensor *w,
                                       petra_tensor *dx) {
   if (cpu_layout_of(dy)->narrow)
     return cpu_primitive_do(backend, &(cpu_primitive_task){.pass = CPU_BACKWARD_DATA, .x = dx, .w = w, .y = dy}, dx);
-  const int64_t rows = petra_tensor_rows(dy), step = rows_at_once(backend, dy);
-  int status = PETRA_OK;
-  cpu_use_threads(backend);
-#pragma omp parallel for schedule(static) num_threads(rows > step ? backend->threads : 1) reduction(max : status)
-  for (int64_t first = 0; first < rows; first += step) {
-    cpu_use_threads(backend);
-    status = cpu_worse(status, backward_rows(dy, w, dx, first, cpu_minimum(step, rows - first)));
-  }
-  return (petra_status)status;
+  const int64_t in = w->shape[1], out = w->shape[0];
+  const cpu_product product = {.m = petra_tensor_rows(dy),
+                               .n = in,
+                               .k = out,
+                               .alpha = 1,
+                               .a = {cpu_read(dy), out, false},
+                               .b = {cpu_read(w), in, false},
+                               .c = {cpu_data(dx), in}};
+  return multiply_rows(backend, dy, &product, NULL);
 }
 
 /* Sums `columns` columns of dy from `first` on, in the order of the rows; bf16 numbers in pieces of a few rows. */
