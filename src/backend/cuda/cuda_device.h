@@ -117,6 +117,25 @@ PETRA_DEVICE double cuda_block_sum(double *shared, double value) {
   return cuda_group_sum(shared, PETRA_THREADS, value);
 }
 
+/* The larger of two; a NaN is larger than everything. */
+PETRA_DEVICE double cuda_larger(double a, double b) {
+  return a != a || b <= a ? a : b;
+}
+
+/* Returns the largest of the values of all threads of the block, whose number is a power of two. `shared` as above. */
+PETRA_DEVICE double cuda_block_largest(double *shared, double value) {
+  shared[PETRA_THREAD] = value;
+  for (int half = PETRA_THREADS / 2; half > 0; half /= 2) {
+    PETRA_SYNC();
+    if (PETRA_THREAD < half)
+      shared[PETRA_THREAD] = cuda_larger(shared[PETRA_THREAD], shared[PETRA_THREAD + half]);
+  }
+  PETRA_SYNC();
+  const double largest = shared[0];
+  PETRA_SYNC();
+  return largest;
+}
+
 /* Sums the values of the threads of one column, row after row: thread t of the block's `threads` is in column t %
  * columns. The first of them, in row 0, gets the sum; the others get 0. `shared` as above, to be used once. */
 PETRA_DEVICE double cuda_column_sum(double *shared, int threads, int columns, double value) {
@@ -155,6 +174,24 @@ PETRA_DEVICE cuda_steps_place cuda_steps_place_of(const int32_t *first) {
   place.step = (int64_t)(first[place.tensor + 1] - first[place.tensor]) * PETRA_THREADS;
   return place;
 }
+
+/* Defines the argument of the kernel `name` over at most `most` tensors, and its launch function. */
+#define CUDA_STEPS_ARGS(name, most)                                                                                    \
+  typedef struct cuda_##name##_kernel_args {                                                                           \
+    cuda_##name##_args name;                                                                                           \
+    int32_t first[(most) + 1]; /* cuda_steps_place_of */                                                               \
+  } cuda_##name##_kernel_args;
+#define CUDA_STEPS_LAUNCH(name, most)                                                                                  \
+  petra_status cuda_##name##_launch(const cuda_lane *lane, const void *arguments) {                                    \
+    const cuda_##name##_args *a = (const cuda_##name##_args *)arguments;                                               \
+    cuda_##name##_kernel_args kernel;                                                                                  \
+    kernel.name = *a;                                                                                                  \
+    kernel.first[0] = 0;                                                                                               \
+    for (int t = 0; t < (most); t++)                                                                                   \
+      kernel.first[t + 1] = kernel.first[t] + (t < a->tensors ? cuda_steps_blocks(a->tensor[t].count) : 0);            \
+    PETRA_LAUNCH_FLAT(lane, cuda_##name##_kernel, kernel.first[a->tensors], CUDA_GRID_THREADS, kernel);                \
+    return cuda_launched(#name);                                                                                       \
+  }
 
 /* --- how the threads of a block are laid out over an array (pixels, c): along the channels, so that neighbouring
  * threads read neighbouring elements; if there are few channels, over several pixels at once. A thread stays with one
@@ -242,6 +279,16 @@ typedef struct cuda_place {
   int32_t row; /* of the block */
   bool active; /* false: it has no channel */
 } cuda_place;
+
+/* Defines the launch function of the kernel `name` over an array (pixels, channels). The kernel's argument of type `work` has a
+ * tile and the arguments of type `args` of the launch function. */
+#define CUDA_TILE_LAUNCH(name, work, args, pixels, channels)                                                           \
+  petra_status cuda_##name##_launch(const cuda_lane *lane, const void *arguments) {                                    \
+    const args *a = (const args *)arguments;                                                                           \
+    const work kernel = {cuda_tile_of(pixels, channels), *a};                                                          \
+    PETRA_LAUNCH_FLAT(lane, cuda_##name##_kernel, cuda_tile_blocks(&kernel.tile), CUDA_TILE_THREADS, kernel);          \
+    return cuda_launched(#name);                                                                                       \
+  }
 
 PETRA_DEVICE cuda_place cuda_tile_place(const cuda_tile tile) {
   cuda_place place;

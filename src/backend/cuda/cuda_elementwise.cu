@@ -13,13 +13,31 @@ PETRA_KERNEL(cuda_fill_kernel, const cuda_fill_args a) {
 
 CUDA_GRID_LAUNCH(fill, a->count)
 
-/* The kernels below load CUDA_GRID_BATCH elements of each array, then store as many: outputs may be inputs, so that the
- * compiler could not move a load over a store by itself. */
+/* Defines the kernel `name` and its launch function: a thread loads CUDA_GRID_BATCH elements i of one array and another
+ * (0: there is none), then stores as many: `to` at i becomes `result`, from `one` and `other`. Outputs may be inputs, so
+ * that the compiler could not move a load over a store by itself. */
+#define CUDA_BATCH_KERNEL(name, one_at_i, other_at_i, to, result)                                                      \
+  PETRA_KERNEL(cuda_##name##_kernel, const cuda_##name##_args a) {                                                     \
+    const int64_t step = cuda_grid_step();                                                                             \
+    for (int64_t first = cuda_grid_first(); first < a.count; first += CUDA_GRID_BATCH * step) {                        \
+      float ones[CUDA_GRID_BATCH], others[CUDA_GRID_BATCH];                                                            \
+      PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {                                                         \
+        const int64_t i = first + k * step;                                                                            \
+        ones[k] = i < a.count ? (one_at_i) : 0;                                                                        \
+        others[k] = i < a.count ? (other_at_i) : 0;                                                                    \
+      }                                                                                                                \
+      PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {                                                         \
+        const int64_t i = first + k * step;                                                                            \
+        const float one = ones[k], other = others[k];                                                                  \
+        (void)other;                                                                                                   \
+        if (i < a.count)                                                                                               \
+          (to)[i] = (result);                                                                                          \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  CUDA_GRID_LAUNCH(name, a->count)
 
-typedef struct cuda_axpy_kernel_args {
-  cuda_axpy_args axpy;
-  int32_t first[CUDA_AXPY_TENSORS + 1]; /* grid.h */
-} cuda_axpy_kernel_args;
+CUDA_STEPS_ARGS(axpy, CUDA_AXPY_TENSORS)
 
 PETRA_KERNEL(cuda_axpy_kernel, const cuda_axpy_kernel_args a) {
   const cuda_steps_place place = cuda_steps_place_of(a.first);
@@ -39,16 +57,7 @@ PETRA_KERNEL(cuda_axpy_kernel, const cuda_axpy_kernel_args a) {
   }
 }
 
-petra_status cuda_axpy_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_axpy_args *a = (const cuda_axpy_args *)arguments;
-  cuda_axpy_kernel_args kernel;
-  kernel.axpy = *a;
-  kernel.first[0] = 0;
-  for (int t = 0; t < CUDA_AXPY_TENSORS; t++)
-    kernel.first[t + 1] = kernel.first[t] + (t < a->tensors ? cuda_steps_blocks(a->tensor[t].count) : 0);
-  PETRA_LAUNCH_FLAT(lane, cuda_axpy_kernel, kernel.first[a->tensors], CUDA_GRID_THREADS, kernel);
-  return cuda_launched("axpy");
-}
+CUDA_STEPS_LAUNCH(axpy, CUDA_AXPY_TENSORS)
 
 PETRA_KERNEL(cuda_scale_kernel, const cuda_scale_args a) {
   const double alpha = *a.alpha;
@@ -64,37 +73,13 @@ PETRA_KERNEL(cuda_scale_kernel, const cuda_scale_args a) {
 
 CUDA_GRID_LAUNCH(scale, a->count)
 
-PETRA_KERNEL(cuda_add_kernel, const cuda_add_args a) {
-  const int64_t step = cuda_grid_step();
-  for (int64_t first = cuda_grid_first(); first < a.count; first += CUDA_GRID_BATCH * step) {
-    float x[CUDA_GRID_BATCH], y[CUDA_GRID_BATCH];
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
-      int64_t i = first + k * step;
-      x[k] = i < a.count ? cuda_element(a.a, a.narrow_a, i) : 0;
-      y[k] = i < a.count ? cuda_element(a.b, a.narrow_b, i) : 0;
-    }
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) if (first + k * step < a.count) a.y[first + k * step] =
-        x[k] + y[k];
-  }
-}
-
-CUDA_GRID_LAUNCH(add, a->count)
-
-PETRA_KERNEL(cuda_relu_backward_kernel, const cuda_relu_backward_args a) {
-  const int64_t step = cuda_grid_step();
-  for (int64_t first = cuda_grid_first(); first < a.count; first += CUDA_GRID_BATCH * step) {
-    float y[CUDA_GRID_BATCH], dy[CUDA_GRID_BATCH];
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
-      int64_t i = first + k * step;
-      y[k] = i < a.count ? a.y[i] : 0;
-      dy[k] = i < a.count ? a.dy[i] : 0;
-    }
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) if (first + k * step < a.count) a.dx[first + k * step] =
-        (float)petra_element_relu_backward(y[k], dy[k]);
-  }
-}
-
-CUDA_GRID_LAUNCH(relu_backward, a->count)
+CUDA_BATCH_KERNEL(add, cuda_element(a.a, a.narrow_a, i), cuda_element(a.b, a.narrow_b, i), a.y, one + other)
+CUDA_BATCH_KERNEL(relu_backward, a.y[i], a.dy[i], a.dx, (float)petra_element_relu_backward(one, other))
+CUDA_BATCH_KERNEL(to_bf16, a.x[i], 0, a.y, cuda_bf16_of(one))
+CUDA_BATCH_KERNEL(from_bf16, cuda_float_of(a.x[i]), 0, a.y, one)
+CUDA_BATCH_KERNEL(gelu, a.x[i], a.dy ? a.dy[i] : 0, a.out,
+                  (float)(a.dy ? petra_element_gelu_derivative((petra_gelu)a.form, one) * other
+                               : petra_element_gelu((petra_gelu)a.form, one)))
 
 /* --- dot --- */
 
@@ -144,56 +129,6 @@ petra_status cuda_dot_launch(const cuda_lane *lane, const void *arguments) {
   PETRA_LAUNCH_BLOCK(lane, cuda_dot_finish_kernel, 1, CUDA_GRID_THREADS, kernel);
   return cuda_launched("dot");
 }
-
-/* --- bf16 --- */
-
-PETRA_KERNEL(cuda_to_bf16_kernel, const cuda_to_bf16_args a) {
-  const int64_t step = cuda_grid_step();
-  for (int64_t first = cuda_grid_first(); first < a.count; first += CUDA_GRID_BATCH * step) {
-    float x[CUDA_GRID_BATCH];
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) x[k] =
-        first + k * step < a.count ? a.x[first + k * step] : 0;
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) if (first + k * step < a.count) a.y[first + k * step] =
-        cuda_bf16_of(x[k]);
-  }
-}
-
-CUDA_GRID_LAUNCH(to_bf16, a->count)
-
-PETRA_KERNEL(cuda_from_bf16_kernel, const cuda_from_bf16_args a) {
-  const int64_t step = cuda_grid_step();
-  for (int64_t first = cuda_grid_first(); first < a.count; first += CUDA_GRID_BATCH * step) {
-    uint16_t x[CUDA_GRID_BATCH];
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) x[k] =
-        first + k * step < a.count ? a.x[first + k * step] : 0;
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) if (first + k * step < a.count) a.y[first + k * step] =
-        cuda_float_of(x[k]);
-  }
-}
-
-CUDA_GRID_LAUNCH(from_bf16, a->count)
-
-/* GELU and its backward, element by element. Loads come in batches, as above. */
-
-PETRA_KERNEL(cuda_gelu_kernel, const cuda_gelu_args a) {
-  const int64_t step = cuda_grid_step();
-  for (int64_t first = cuda_grid_first(); first < a.count; first += CUDA_GRID_BATCH * step) {
-    float x[CUDA_GRID_BATCH], dy[CUDA_GRID_BATCH];
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
-      const int64_t i = first + k * step;
-      x[k] = i < a.count ? a.x[i] : 0;
-      dy[k] = a.dy && i < a.count ? a.dy[i] : 0;
-    }
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
-      const petra_gelu form = (petra_gelu)a.form;
-      if (first + k * step < a.count)
-        a.out[first + k * step] =
-            (float)(a.dy ? dy[k] * petra_element_gelu_derivative(form, x[k]) : petra_element_gelu(form, x[k]));
-    }
-  }
-}
-
-CUDA_GRID_LAUNCH(gelu, a->count)
 
 /* SwiGLU and its backward. A thread stays with one feature and goes through rows (tile.h). */
 

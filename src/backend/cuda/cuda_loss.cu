@@ -25,24 +25,6 @@ size_t cuda_cross_entropy_scratch(int32_t n) {
   return (size_t)n * sizeof(cuda_row_loss);
 }
 
-/* The larger of two; a NaN is larger than everything. */
-PETRA_DEVICE double cuda_larger(double a, double b) {
-  return isnan(a) || b <= a ? a : b;
-}
-
-PETRA_DEVICE double cuda_block_larger(double *shared, double value) {
-  shared[PETRA_THREAD] = value;
-  for (int half = PETRA_THREADS / 2; half > 0; half /= 2) {
-    PETRA_SYNC();
-    if (PETRA_THREAD < half)
-      shared[PETRA_THREAD] = cuda_larger(shared[PETRA_THREAD], shared[PETRA_THREAD + half]);
-  }
-  PETRA_SYNC();
-  value = shared[0];
-  PETRA_SYNC();
-  return value;
-}
-
 /* A tie goes to the lower class. A class whose logit is NaN is not worse than any other class, and no class is worse
  * than a label whose logit is NaN: a network that has diverged must not look accurate. */
 PETRA_DEVICE bool cuda_not_worse(float logit, int32_t k, float of_label, int32_t label) {
@@ -60,7 +42,7 @@ PETRA_KERNEL(cuda_row_loss_kernel, const cuda_loss_args a) {
     maximum = cuda_larger(maximum, logits[k]);
     better += cuda_not_worse(logits[k], k, of_label, label);
   }
-  maximum = cuda_block_larger(shared, maximum);
+  maximum = cuda_block_largest(shared, maximum);
   for (int32_t k = PETRA_THREAD; k < classes; k += PETRA_THREADS)
     sum += exp(logits[k] - maximum);
   sum = cuda_block_sum(shared, sum);

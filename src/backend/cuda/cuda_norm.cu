@@ -40,19 +40,6 @@ static inline cuda_tile cuda_norm_tile(int64_t pixels, int32_t c, int vec) {
   return tile;
 }
 
-/* The last level: what the block's threads have of `columns` columns, thread t of column t % columns, summed over rows
- * in their order; for thread `columns` > t, others get 0. */
-PETRA_DEVICE double cuda_norm_column(double *shared, int columns, double value) {
-  const int rows = CUDA_TILE_THREADS / columns;
-  PETRA_SYNC();
-  shared[PETRA_THREAD] = value;
-  PETRA_SYNC();
-  double sum = 0;
-  for (int i = PETRA_THREAD; PETRA_THREAD < columns && i < rows * columns; i += columns)
-    sum += shared[i];
-  return sum;
-}
-
 /* True for a thread that has the sums over all pixels of a channel, true for one thread a channel in the last block of
  * it and nowhere else. partial: [slice][2][channels]. All threads of the block call it. */
 PETRA_DEVICE bool cuda_norm_collect(const cuda_tile tile, const cuda_place place, int vec, const cuda_norm_sums *sums,
@@ -95,7 +82,8 @@ PETRA_DEVICE bool cuda_norm_collect(const cuda_tile tile, const cuda_place place
     }
     PETRA_UNROLL for (int k = 0; k < CUDA_NORM_BATCH; k++) sum += slice + k * rows < tile.slices ? value[k] : 0;
   }
-  sum = cuda_norm_column(shared[0], columns, sum);
+  PETRA_SYNC();
+  sum = cuda_column_sum(shared[0], rows * columns, columns, sum);
   PETRA_SYNC();
   shared[0][PETRA_THREAD] = sum;
   PETRA_SYNC();

@@ -4,10 +4,7 @@
 
 #include "backend/element.h"
 
-typedef struct cuda_sgd_kernel_args {
-  cuda_sgd_args sgd;
-  int32_t first[CUDA_SGD_TENSORS + 1]; /* grid.h */
-} cuda_sgd_kernel_args;
+CUDA_STEPS_ARGS(sgd, CUDA_SGD_TENSORS)
 
 PETRA_KERNEL(cuda_sgd_kernel, const cuda_sgd_kernel_args a) {
   const cuda_steps_place place = cuda_steps_place_of(a.first);
@@ -40,23 +37,11 @@ PETRA_KERNEL(cuda_sgd_kernel, const cuda_sgd_kernel_args a) {
   }
 }
 
-petra_status cuda_sgd_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_sgd_args *a = (const cuda_sgd_args *)arguments;
-  cuda_sgd_kernel_args kernel;
-  kernel.sgd = *a;
-  kernel.first[0] = 0;
-  for (int t = 0; t < CUDA_SGD_TENSORS; t++)
-    kernel.first[t + 1] = kernel.first[t] + (t < a->tensors ? cuda_steps_blocks(a->tensor[t].count) : 0);
-  PETRA_LAUNCH_FLAT(lane, cuda_sgd_kernel, kernel.first[a->tensors], CUDA_GRID_THREADS, kernel);
-  return cuda_launched("sgd");
-}
+CUDA_STEPS_LAUNCH(sgd, CUDA_SGD_TENSORS)
 
 /* One step of AdamW, NAdamW or Lion over many tensors in one launch. */
 
-typedef struct cuda_adam_kernel_args {
-  cuda_adam_args adam;
-  int32_t first[CUDA_ADAM_TENSORS + 1]; /* grid.h */
-} cuda_adam_kernel_args;
+CUDA_STEPS_ARGS(adam, CUDA_ADAM_TENSORS)
 
 PETRA_KERNEL(cuda_adam_kernel, const cuda_adam_kernel_args a) {
   const cuda_steps_place place = cuda_steps_place_of(a.first);
@@ -90,16 +75,7 @@ PETRA_KERNEL(cuda_adam_kernel, const cuda_adam_kernel_args a) {
   }
 }
 
-petra_status cuda_adam_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_adam_args *a = (const cuda_adam_args *)arguments;
-  cuda_adam_kernel_args kernel;
-  kernel.adam = *a;
-  kernel.first[0] = 0;
-  for (int t = 0; t < CUDA_ADAM_TENSORS; t++)
-    kernel.first[t + 1] = kernel.first[t] + (t < a->tensors ? cuda_steps_blocks(a->tensor[t].count) : 0);
-  PETRA_LAUNCH_FLAT(lane, cuda_adam_kernel, kernel.first[a->tensors], CUDA_GRID_THREADS, kernel);
-  return cuda_launched("adam");
-}
+CUDA_STEPS_LAUNCH(adam, CUDA_ADAM_TENSORS)
 
 /* The kernels of petra_op_orthogonalize, whose products are matrix products. */
 

@@ -9,7 +9,7 @@ typedef struct cuda_max_args {
   cuda_max_pool_args pool;
 } cuda_max_args;
 
-PETRA_KERNEL(cuda_max_forward_kernel, const cuda_max_args a) {
+PETRA_KERNEL(cuda_max_pool_forward_kernel, const cuda_max_args a) {
   const cuda_place place = cuda_tile_place(a.tile);
   if (!place.active)
     return;
@@ -37,12 +37,7 @@ PETRA_KERNEL(cuda_max_forward_kernel, const cuda_max_args a) {
   }
 }
 
-petra_status cuda_max_pool_forward_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_max_pool_args *a = (const cuda_max_pool_args *)arguments;
-  const cuda_max_args kernel = {cuda_tile_of((int64_t)a->n * a->oh * a->ow, a->c), *a};
-  PETRA_LAUNCH_FLAT(lane, cuda_max_forward_kernel, cuda_tile_blocks(&kernel.tile), CUDA_TILE_THREADS, kernel);
-  return cuda_launched("max_pool_forward");
-}
+CUDA_TILE_LAUNCH(max_pool_forward, cuda_max_args, cuda_max_pool_args, (int64_t)a->n * a->oh * a->ow, a->c)
 
 /* The first output whose window holds row (or column) `at`: o * stride - pad + window > at. */
 PETRA_DEVICE int32_t cuda_max_first(int32_t at, int32_t window, int32_t stride, int32_t pad) {
@@ -52,7 +47,7 @@ PETRA_DEVICE int32_t cuda_max_first(int32_t at, int32_t window, int32_t stride, 
 
 /* Every element checks all outputs whose windows contain it for their winners, so that no two threads add to the same
  * element. */
-PETRA_KERNEL(cuda_max_backward_kernel, const cuda_max_args a) {
+PETRA_KERNEL(cuda_max_pool_backward_kernel, const cuda_max_args a) {
   const cuda_place place = cuda_tile_place(a.tile);
   if (!place.active)
     return;
@@ -71,12 +66,7 @@ PETRA_KERNEL(cuda_max_backward_kernel, const cuda_max_args a) {
   }
 }
 
-petra_status cuda_max_pool_backward_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_max_pool_args *a = (const cuda_max_pool_args *)arguments;
-  const cuda_max_args kernel = {cuda_tile_of((int64_t)a->n * a->h * a->w, a->c), *a};
-  PETRA_LAUNCH_FLAT(lane, cuda_max_backward_kernel, cuda_tile_blocks(&kernel.tile), CUDA_TILE_THREADS, kernel);
-  return cuda_launched("max_pool_backward");
-}
+CUDA_TILE_LAUNCH(max_pool_backward, cuda_max_args, cuda_max_pool_args, (int64_t)a->n * a->h * a->w, a->c)
 
 /* --- average pool: one thread for an image's channel, neighbours on neighbouring channels --- */
 

@@ -31,30 +31,16 @@ PETRA_DEVICE void cuda_draw(const petra_draws *draws, int64_t sample, int64_t st
   }
 }
 
-/* The larger of two sizes; NaN if one is NaN. */
-PETRA_DEVICE float cuda_larger_size(float a, float b) {
-  return a != a || b <= a ? a : b;
-}
-
 /* Returns the scale of a sample: its largest |x|, or NaN if one is not finite; every thread of the block gets it. */
 PETRA_DEVICE float cuda_scale_of(const cuda_quantise_args *a, int64_t first) {
-  PETRA_SHARED float shared[CUDA_GRID_THREADS];
+  PETRA_SHARED double shared[CUDA_GRID_THREADS];
   const int64_t count = a->c * a->plane;
-  float largest = 0;
+  double largest = 0;
   for (int64_t i = PETRA_THREAD; i < count; i += PETRA_THREADS) {
     const float size = fabsf(cuda_element(a->x, a->narrow, first + i));
-    largest = cuda_larger_size(largest, size < INFINITY ? size : NAN);
+    largest = cuda_larger(largest, size < INFINITY ? size : NAN);
   }
-  shared[PETRA_THREAD] = largest;
-  for (int half = PETRA_THREADS / 2; half > 0; half /= 2) {
-    PETRA_SYNC();
-    if (PETRA_THREAD < half)
-      shared[PETRA_THREAD] = cuda_larger_size(shared[PETRA_THREAD], shared[PETRA_THREAD + half]);
-  }
-  PETRA_SYNC();
-  const float scale = shared[0];
-  PETRA_SYNC();
-  return scale;
+  return (float)cuda_block_largest(shared, largest);
 }
 
 /* Writes the codes of elements 8 group .. 8 group + 7 as `bits` bytes; what lies behind the last element is 0. */

@@ -79,12 +79,7 @@ PETRA_KERNEL(cuda_split_kernel, const cuda_split_kernel_args a) {
   }
 }
 
-petra_status cuda_split_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_split_args *a = (const cuda_split_args *)arguments;
-  const cuda_split_kernel_args kernel = {cuda_tile_of(a->pixels, a->c1 + a->c2), *a};
-  PETRA_LAUNCH_FLAT(lane, cuda_split_kernel, cuda_tile_blocks(&kernel.tile), CUDA_TILE_THREADS, kernel);
-  return cuda_launched("split");
-}
+CUDA_TILE_LAUNCH(split, cuda_split_kernel_args, cuda_split_args, a->pixels, a->c1 + a->c2)
 
 /* --- space to depth --- */
 
@@ -93,7 +88,7 @@ typedef struct cuda_depth_args {
   cuda_space_to_depth_args depth;
 } cuda_depth_args;
 
-PETRA_KERNEL(cuda_depth_kernel, const cuda_depth_args a) {
+PETRA_KERNEL(cuda_space_to_depth_kernel, const cuda_depth_args a) {
   const cuda_place place = cuda_tile_place(a.tile);
   if (!place.active)
     return;
@@ -110,13 +105,8 @@ PETRA_KERNEL(cuda_depth_kernel, const cuda_depth_args a) {
   }
 }
 
-petra_status cuda_space_to_depth_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_space_to_depth_args *a = (const cuda_space_to_depth_args *)arguments;
-  const int64_t pixels = (int64_t)a->n * (a->h / 2) * (a->w / 2);
-  const cuda_depth_args kernel = {cuda_tile_of(pixels, 4 * a->c), *a};
-  PETRA_LAUNCH_FLAT(lane, cuda_depth_kernel, cuda_tile_blocks(&kernel.tile), CUDA_TILE_THREADS, kernel);
-  return cuda_launched("space_to_depth");
-}
+CUDA_TILE_LAUNCH(space_to_depth, cuda_depth_args, cuda_space_to_depth_args, (int64_t)a->n *(a->h / 2) * (a->w / 2),
+                 4 * a->c)
 
 /* Images as sequences of patches. */
 
