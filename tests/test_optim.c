@@ -138,7 +138,7 @@ END_TEST
 START_TEST(weight_decay) {
   petra_model model = make_model("revnet", 18, 4, "cifar", 10, 32);
   for (int all = 0; all < 2; all++) {
-    const petra_optim optim = {.weight_decay = 0.25, .decay_norm_and_bias = all};
+    const petra_optim optim = {.keys = {.weight_decay = 0.25, .decay_norm_and_bias = all}};
     for (int b = 0; b < model.block_count; b++)
       for (int i = 0; i < petra_block_parameter_count(&model.blocks[b]); i++) {
         petra_tensor_spec spec;

@@ -251,7 +251,7 @@ typedef struct petra_config {
     char *schedule; /* a file with the order of actions, which replaces the method's program, or "" */
     petra_mitigation mitigation;
   } method;
-  struct {
+  struct petra_optim_keys {
     char *name; /* config/optimiser.h lists which of the keys below it uses */
     double lr;
     petra_lr_scaling lr_scaling;

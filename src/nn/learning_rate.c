@@ -41,12 +41,9 @@ petra_lr petra_lr_from_config(const petra_config *config, int64_t batches_per_ep
   petra_lr lr = {.base = config->optim.lr,
                  .batches = batches_per_epoch,
                  .warmup = config->lr.warmup_epochs * batches_per_epoch,
-                 .schedule = config->lr.schedule,
-                 .milestones = config->lr.milestones,
-                 .factor = config->lr.factor,
-                 .end = config->lr.epochs * batches_per_epoch,
-                 .final = config->lr.final};
-  lr.decay = lr.schedule == PETRA_LR_WSD ? config->lr.decay_epochs * batches_per_epoch : lr.end - lr.warmup;
+                 .config = config,
+                 .end = config->lr.epochs * batches_per_epoch};
+  lr.decay = config->lr.schedule == PETRA_LR_WSD ? config->lr.decay_epochs * batches_per_epoch : lr.end - lr.warmup;
   if (config->optim.lr_scaling == PETRA_LR_GOYAL)
     lr.base *= (double)(config->cluster.replicas * config->data.batch * config->method.accumulate) / 256;
   return lr;
@@ -56,16 +53,17 @@ petra_lr petra_lr_from_config(const petra_config *config, int64_t batches_per_ep
 static double share_at(const petra_lr *lr, int64_t index) {
   const double pi = 3.14159265358979323846;
   const double x = fmin(fmax((double)(index - (lr->end - lr->decay)) / (double)lr->decay, 0), 1);
-  const double left = lr->schedule == PETRA_LR_COSINE ? (1 + cos(pi * x)) / 2 : 1 - sqrt(x);
-  return lr->final + (1 - lr->final) * left;
+  const double left = lr->config->lr.schedule == PETRA_LR_COSINE ? (1 + cos(pi * x)) / 2 : 1 - sqrt(x);
+  return lr->config->lr.final + (1 - lr->config->lr.final) * left;
 }
 
 double petra_lr_at(const petra_lr *lr, int64_t index) {
   double rate = index < lr->warmup ? lr->base * (double)(index + 1) / (double)lr->warmup : lr->base;
-  if (lr->schedule != PETRA_LR_STEP)
+  const petra_int_list *milestones = &lr->config->lr.milestones;
+  if (lr->config->lr.schedule != PETRA_LR_STEP)
     return rate * share_at(lr, index);
-  for (int64_t i = 0; i < lr->milestones.count; i++)
-    if (index / lr->batches >= lr->milestones.values[i])
-      rate *= lr->factor;
+  for (int64_t i = 0; i < milestones->count; i++)
+    if (index / lr->batches >= milestones->values[i])
+      rate *= lr->config->lr.factor;
   return rate;
 }

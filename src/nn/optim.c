@@ -29,27 +29,13 @@ petra_status petra_optim_check(const petra_config *config) {
 }
 
 petra_optim petra_optim_from_config(const petra_config *config) {
-  return (petra_optim){.kind = petra_optimiser_find(config->optim.name),
-                       .momentum = config->optim.momentum,
-                       .weight_decay = config->optim.weight_decay,
-                       .nesterov = config->optim.nesterov,
-                       .decay_norm_and_bias = config->optim.decay_norm_and_bias,
-                       .beta1 = config->optim.beta1,
-                       .beta2 = config->optim.beta2,
-                       .epsilon = config->optim.epsilon,
-                       .momentum_decay = config->optim.momentum_decay,
-                       .muon_scale = config->optim.muon_scale,
-                       .adam_lr_share = config->optim.adam_lr_share,
-                       .rotation_sides = config->optim.rotation_sides,
-                       .rotation_every = config->optim.rotation_every,
-                       .trust_coefficient = config->optim.trust_coefficient,
-                       .clip = config->optim.clip};
+  return (petra_optim){.kind = petra_optimiser_find(config->optim.name), .keys = config->optim};
 }
 
 double petra_optim_decay(const petra_optim *optim, const petra_model *model, const petra_block *block, int index) {
   petra_tensor_spec spec;
   petra_block_parameter(model, block, index, &spec);
-  return spec.decay || optim->decay_norm_and_bias ? optim->weight_decay : 0;
+  return spec.decay || optim->keys.decay_norm_and_bias ? optim->keys.weight_decay : 0;
 }
 
 bool petra_optim_takes_matrix(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec) {
@@ -102,15 +88,15 @@ static petra_status sgd_step(const petra_optim *optim, const petra_compute *comp
                                .gradients = t->gradients,
                                .weight_decay = t->decay,
                                .lr = lr,
-                               .momentum = optim->momentum,
-                               .nesterov = optim->nesterov,
+                               .momentum = optim->keys.momentum,
+                               .nesterov = optim->keys.nesterov,
                                .first = steps == 0};
   return petra_op_sgd_step(compute->backend, &step);
 }
 
 static double nadam_momentum(const petra_optim *optim, int64_t t) {
-  return (t > optim->steps_before ? optim->beta1 : optim->beta1_before) *
-         (1 - 0.5 * pow(0.96, (double)t * optim->momentum_decay));
+  return (t > optim->steps_before ? optim->keys.beta1 : optim->beta1_before) *
+         (1 - 0.5 * pow(0.96, (double)t * optim->keys.momentum_decay));
 }
 
 /* Returns the product of the momenta up to `t`; 0 once its difference from 1 can no longer be seen. */
@@ -127,8 +113,8 @@ static double nadam_product(const petra_optim *optim, int64_t t) {
 /* Returns the product of beta1 over the steps up to `t`. */
 static double adam_product(const petra_optim *optim, int64_t t) {
   const int64_t before = t < optim->steps_before ? t : optim->steps_before;
-  return before > 0 ? pow(optim->beta1_before, (double)before) * pow(optim->beta1, (double)(t - before))
-                    : pow(optim->beta1, (double)t);
+  return before > 0 ? pow(optim->beta1_before, (double)before) * pow(optim->keys.beta1, (double)(t - before))
+                    : pow(optim->keys.beta1, (double)t);
 }
 
 static petra_status adam_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *t,
@@ -140,12 +126,12 @@ static petra_status adam_step(const petra_optim *optim, const petra_compute *com
                           .squares = optim->kind == PETRA_OPTIMISER_LION ? NULL : t->states[1],
                           .gradients = t->gradients,
                           .weight_decay = t->decay,
-                          .beta1 = optim->beta1,
-                          .beta2 = optim->beta2,
-                          .epsilon = optim->epsilon,
+                          .beta1 = optim->keys.beta1,
+                          .beta2 = optim->keys.beta2,
+                          .epsilon = optim->keys.epsilon,
                           .lr = lr,
                           .mean_rate = lr / (1 - adam_product(optim, steps + 1)),
-                          .square_correction = 1 - pow(optim->beta2, number)};
+                          .square_correction = 1 - pow(optim->keys.beta2, number)};
   if (optim->kind == PETRA_OPTIMISER_NADAMW) {
     const double now = nadam_momentum(optim, steps + 1), next = nadam_momentum(optim, steps + 2);
     const double product = nadam_product(optim, steps + 1);
@@ -173,7 +159,7 @@ static petra_status find_ratio(const petra_optim *optim, petra_backend *backend,
   PETRA_TRY(petra_op_dot(backend, t->gradients[i], t->gradients[i], &gradient));
   weight = sqrt(weight);
   gradient = sqrt(gradient);
-  const double rate = optim->trust_coefficient * weight / (gradient + t->decay[i] * weight + optim->epsilon);
+  const double rate = optim->keys.trust_coefficient * weight / (gradient + t->decay[i] * weight + optim->keys.epsilon);
   *out = weight == 0 || gradient == 0 ? 0 : fmin(rate / lr, 1);
   return PETRA_OK;
 }
@@ -236,7 +222,7 @@ static petra_status matrix_step(const petra_optim *optim, const petra_compute *c
     others.states[1][others.count] = t->states[1][i];
     others.decay[others.count++] = t->decay[i];
   }
-  return adam_step(optim, compute, &others, optim->kind == PETRA_OPTIMISER_MUON ? lr * optim->adam_lr_share : lr,
+  return adam_step(optim, compute, &others, optim->kind == PETRA_OPTIMISER_MUON ? lr * optim->keys.adam_lr_share : lr,
                    steps);
 }
 

@@ -52,17 +52,10 @@
 
 typedef struct petra_optim {
   petra_optimiser_kind kind;
-  double momentum, weight_decay;
-  bool nesterov, decay_norm_and_bias;
-  double beta1, beta2, epsilon, momentum_decay; /* b1, b2, eps, psi */
+  /* Of the config, as a mitigation has changed them: beta1, beta2, epsilon and momentum_decay are b1, b2, eps and psi. */
+  struct petra_optim_keys keys;
   double beta1_before;  /* adamw, nadamw: b1 of the first `steps_before` steps, which are factors of b1^t and M_t */
   int64_t steps_before; /* 0: none */
-  petra_muon_scale muon_scale;
-  double adam_lr_share;
-  petra_rotation_sides rotation_sides;
-  int64_t rotation_every;
-  double trust_coefficient;
-  double clip; /* maximum norm of a stage's gradient; 0: no maximum */
 } petra_optim;
 
 /* Returns PETRA_CONFIG, logged, if a key that the chosen optimiser does not have is not at its default. */
@@ -128,15 +121,12 @@ void petra_muon_cost(const petra_tensor_spec *spec, double *flops, double *passe
 
 /* The learning rate as a function of an index: the global tick in lockstep programs, the microbatch in others. */
 typedef struct petra_lr {
-  double base;     /* after scaling */
-  int64_t batches; /* microbatches per epoch */
-  int64_t warmup;  /* indices of the linear warm-up: warmup_epochs * batches */
-  petra_lr_schedule schedule;
-  petra_int_list milestones; /* step: epochs; borrowed from the config */
-  double factor;             /* step */
+  double base;                /* after scaling */
+  int64_t batches;            /* microbatches per epoch */
+  int64_t warmup;             /* indices of the linear warm-up: warmup_epochs * batches */
+  const petra_config *config; /* borrowed */
   /* Cosine, wsd: indices of the whole schedule, and the last of these, in which the rate falls. */
   int64_t end, decay;
-  double final; /* cosine, wsd: share of the rate at the end */
 } petra_lr;
 
 /* Returns PETRA_CONFIG, logged, if keys of `lr` contradict each other or do not belong to its schedule. */

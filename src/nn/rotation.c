@@ -25,7 +25,7 @@ typedef struct rotation {
 } rotation;
 
 bool petra_rotation_has(const petra_optim *optim, int64_t rows, int64_t columns, int side) {
-  return optim->rotation_sides == PETRA_ROTATE_BOTH || side == (rows < columns ? 0 : 1);
+  return optim->keys.rotation_sides == PETRA_ROTATE_BOTH || side == (rows < columns ? 0 : 1);
 }
 
 static size_t length_of(const rotation *r, int side) {
@@ -196,9 +196,9 @@ static petra_status next_basis(rotation *r, int side) {
 static petra_status make_bases(const petra_optim *optim, rotation *r, int64_t t) {
   for (int side = 0; side < 2; side++)
     if (r->sides[side].on)
-      add_products(r, side, optim->beta2);
+      add_products(r, side, optim->keys.beta2);
   for (int side = 0; side < 2; side++) {
-    if (!r->sides[side].on || (t > 1 && t % optim->rotation_every != 0))
+    if (!r->sides[side].on || (t > 1 && t % optim->keys.rotation_every != 0))
       continue;
     PETRA_TRY(t == 1 ? first_basis(&r->sides[side]) : next_basis(r, side));
   }
@@ -233,12 +233,12 @@ static void add_gradient(rotation *r, double keep) {
 
 /* Adam's step in the bases, transformed back: updates w in step `t`. The gradient is overwritten. */
 static void move_weights(const petra_optim *optim, rotation *r, double lr, double decay, int64_t t) {
-  const double correction = 1 - pow(optim->beta2, (double)t), rate = lr / (1 - pow(optim->beta1, (double)t));
-  add_squares(r, rotate(r, &r->gradient.matrix, false), optim->beta2);
-  add_gradient(r, optim->beta1);
+  const double correction = 1 - pow(optim->keys.beta2, (double)t), rate = lr / (1 - pow(optim->keys.beta1, (double)t));
+  add_squares(r, rotate(r, &r->gradient.matrix, false), optim->keys.beta2);
+  add_gradient(r, optim->keys.beta1);
   const gsl_matrix *mean = rotate(r, &r->mean.matrix, false);
   for (size_t i = 0; i < r->rows * r->columns; i++)
-    r->gradient.matrix.data[i] = mean->data[i] / (sqrt(r->square.matrix.data[i] / correction) + optim->epsilon);
+    r->gradient.matrix.data[i] = mean->data[i] / (sqrt(r->square.matrix.data[i] / correction) + optim->keys.epsilon);
   const gsl_matrix *direction = rotate(r, &r->gradient.matrix, true);
   for (size_t i = 0; i < r->rows * r->columns; i++)
     r->weights.matrix.data[i] = (1 - lr * decay) * r->weights.matrix.data[i] - rate * direction->data[i];
@@ -266,7 +266,7 @@ void petra_rotation_cost(const petra_optim *optim, const petra_tensor_spec *spec
   for (int side = 0; side < 2; side++) {
     if (!petra_rotation_has(optim, spec->shape[0], spec->shape[1], side))
       continue;
-    const double n = side == 0 ? rows : columns, square = n * n, seldom = 1.0 / (double)optim->rotation_every;
+    const double n = side == 0 ? rows : columns, square = n * n, seldom = 1.0 / (double)optim->keys.rotation_every;
     /* Counts the average, the transformation into the basis twice and back, and for an iteration a product and the
      * Q-factor, 2 n^3 and 8/3 n^3. */
     *flops += 8 * all * n + 14.0 / 3 * square * n * seldom;

@@ -37,7 +37,7 @@ static double momentum_of(const petra_stage_mitigation *mitigation, double momen
 static double discount_of(const petra_stage_mitigation *mitigation, const petra_optim *optim) {
   if (mitigation->delay == 0 || mitigation->choice.stage_momentum == 0 || optim->kind != PETRA_OPTIMISER_SGD)
     return 1;
-  return (1 - momentum_of(mitigation, optim->momentum)) / (1 - optim->momentum);
+  return (1 - momentum_of(mitigation, optim->keys.momentum)) / (1 - optim->keys.momentum);
 }
 
 static petra_status zeros_like(petra_stage *stage, const petra_tensor *tensor, petra_tensor **out) {
@@ -74,8 +74,8 @@ static petra_status effective_gradients(const block_step *step, petra_tensor_set
 /* Computes w -= lr (a v + b g); the optimiser does the part of the velocity. */
 static petra_status compensated_step(const block_step *step, const petra_tensor_set *gradients, petra_optim optim) {
   double a, b;
-  petra_mitigation_spike(&step->mitigation, optim.momentum, optim.nesterov, &a, &b);
-  optim.nesterov = false;
+  petra_mitigation_spike(&step->mitigation, optim.keys.momentum, optim.keys.nesterov, &a, &b);
+  optim.keys.nesterov = false;
   PETRA_TRY(plain_step(step, gradients, optim, step->lr * a));
   for (int i = 0; i < gradients->count; i++)
     PETRA_TRY(petra_op_axpy(step->stage->compute.backend, -step->lr * b, gradients->tensor[i],
@@ -87,15 +87,15 @@ static petra_status move_parameters(const block_step *step) {
   const petra_stage_mitigation *mitigation = &step->mitigation;
   petra_optim optim = step->stage->options.optim;
   petra_tensor_set gradients;
-  optim.momentum = momentum_of(mitigation, optim.momentum);
-  optim.beta1_before = optim.beta1;
-  optim.beta1 = momentum_of(mitigation, optim.beta1);
-  if (optim.beta1 != optim.beta1_before)
+  optim.keys.momentum = momentum_of(mitigation, optim.keys.momentum);
+  optim.beta1_before = optim.keys.beta1;
+  optim.keys.beta1 = momentum_of(mitigation, optim.keys.beta1);
+  if (optim.keys.beta1 != optim.beta1_before)
     optim.steps_before = mitigation->start;
   if (mitigation->delay == 0 || (!mitigation->choice.spike_compensation && mitigation->choice.gradient_shrinking == 1))
     return plain_step(step, step->gradients, optim, step->lr);
   petra_status status = effective_gradients(step, &gradients);
-  optim.weight_decay = 0; /* it is in the gradients */
+  optim.keys.weight_decay = 0; /* it is in the gradients */
   if (status == PETRA_OK)
     status = mitigation->choice.spike_compensation ? compensated_step(step, &gradients, optim)
                                                    : plain_step(step, &gradients, optim, step->lr);

@@ -58,7 +58,7 @@ static const petra_tensor_set *gradients_of(const petra_stage *stage, int b) {
 /* *out = min(1, c / (|g| + 1e-6)), with |g| over all parameters of the stage (Pascanu et al. 2013; the addend is
  * PyTorch's). NaN if the norm is not a number. */
 static petra_status clip_factor(const petra_stage *stage, double *out) {
-  const double maximum = stage->options.optim.clip;
+  const double maximum = stage->options.optim.keys.clip;
   double squares = 0, square;
   for (int b = 0; b < stage->blocks && maximum > 0; b++)
     for (int i = 0; i < gradients_of(stage, b)->count; i++) {
@@ -76,7 +76,7 @@ static petra_status clip_factor(const petra_stage *stage, double *out) {
 static petra_status step_scaled(petra_stage *stage, int b, double factor, double lr) {
   petra_tensor_set scaled;
   petra_status status = PETRA_OK;
-  if (stage->options.optim.clip == 0)
+  if (stage->options.optim.keys.clip == 0)
     return petra_stage_step(stage, b, gradients_of(stage, b), lr);
   PETRA_TRY(petra_tensor_set_clone(&stage->compute, gradients_of(stage, b), PETRA_MEMORY_WORKSPACE, &scaled));
   for (int i = 0; i < scaled.count && status == PETRA_OK; i++)
