@@ -18,7 +18,6 @@ typedef struct rotated_side {
 
 /* The tensors on the host, and scratch matrices of their shape. */
 typedef struct rotation {
-  double *storage;
   size_t rows, columns;
   gsl_matrix_view weights, gradient, mean, square, work[2];
   rotated_side sides[2]; /* sides of the rows and of the columns */
@@ -38,7 +37,8 @@ static gsl_matrix_view take(double **room, size_t rows, size_t columns) {
   return gsl_matrix_view_array(at, rows, columns);
 }
 
-static petra_status make_rotation(const petra_optim_tensors *tensors, int i, rotation *r) {
+/* *storage: the memory of all matrices. */
+static petra_status make_rotation(const petra_optim_tensors *tensors, int i, double **storage, rotation *r) {
   const petra_tensor *w = tensors->parameters[i];
   *r = (rotation){.rows = (size_t)w->shape[0], .columns = (size_t)w->shape[1]};
   size_t count = 6 * r->rows * r->columns;
@@ -46,8 +46,8 @@ static petra_status make_rotation(const petra_optim_tensors *tensors, int i, rot
     r->sides[side].on = tensors->states[PETRA_ROTATION_AVERAGES + side][i] != NULL;
     count += r->sides[side].on ? 2 * length_of(r, side) * length_of(r, side) : 0;
   }
-  PETRA_TRY(petra_allocate(&r->storage, count, sizeof *r->storage));
-  double *room = r->storage;
+  PETRA_TRY(petra_allocate(storage, count, sizeof **storage));
+  double *room = *storage;
   gsl_matrix_view *const whole[] = {&r->weights, &r->gradient, &r->mean, &r->square, &r->work[0], &r->work[1]};
   for (size_t k = 0; k < sizeof whole / sizeof *whole; k++)
     *whole[k] = take(&room, r->rows, r->columns);
@@ -246,19 +246,15 @@ static void move_weights(const petra_optim *optim, rotation *r, double lr, doubl
 
 petra_status petra_rotation_step(const petra_optim *optim, const petra_compute *compute,
                                  const petra_optim_tensors *tensors, int i, double lr, int64_t steps) {
+  PETRA_FREED double *storage = NULL;
   rotation r;
   if (compute->backend->dry)
     return PETRA_OK;
-  PETRA_TRY(make_rotation(tensors, i, &r));
-  petra_status status = move(compute->backend, tensors, i, &r, false);
-  if (status == PETRA_OK)
-    status = make_bases(optim, &r, steps + 1);
-  if (status == PETRA_OK) {
-    move_weights(optim, &r, lr, tensors->decay[i], steps + 1);
-    status = move(compute->backend, tensors, i, &r, true);
-  }
-  petra_free(r.storage);
-  return status;
+  PETRA_TRY(make_rotation(tensors, i, &storage, &r));
+  PETRA_TRY(move(compute->backend, tensors, i, &r, false));
+  PETRA_TRY(make_bases(optim, &r, steps + 1));
+  move_weights(optim, &r, lr, tensors->decay[i], steps + 1);
+  return move(compute->backend, tensors, i, &r, true);
 }
 
 void petra_rotation_cost(const petra_optim *optim, const petra_tensor_spec *spec, double *flops, double *passes) {

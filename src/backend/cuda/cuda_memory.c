@@ -290,14 +290,6 @@ petra_status cuda_collect_result(petra_backend *backend, int64_t ticket, const v
   return PETRA_OK;
 }
 
-/* Gets device memory for `bytes` bytes that will be downloaded. Every use of it was waited for. */
-static petra_status receive(petra_backend *backend, size_t bytes, void **device) {
-  cuda_backend *cuda = cuda_of(backend);
-  PETRA_TRY(grow(&cuda->transfer->down, bytes));
-  *device = cuda->transfer->down.device;
-  return PETRA_OK;
-}
-
 petra_status cuda_fetch(petra_backend *backend, const void *device, size_t bytes, const void **host) {
   cuda_backend *cuda = cuda_of(backend);
   cuda_transfer *transfer = cuda->transfer;
@@ -373,12 +365,12 @@ petra_status cuda_upload_images(petra_backend *backend, const petra_images *imag
 
 petra_status cuda_download(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type) {
   const size_t bytes = type == PETRA_HOST_U8 ? tensor->bytes : (size_t)tensor->elements * sizeof(float);
-  void *device;
+  pair *down = &cuda_of(backend)->transfer->down;
   const void *pinned;
-  PETRA_TRY(receive(backend, bytes, &device));
+  PETRA_TRY(grow(down, bytes)); /* every use of it was waited for */
   cuda_reads(backend, tensor);
-  PETRA_TRY(reorder(backend, tensor, tensor->data, device, false));
-  PETRA_TRY(cuda_fetch(backend, device, bytes, &pinned));
+  PETRA_TRY(reorder(backend, tensor, tensor->data, down->device, false));
+  PETRA_TRY(cuda_fetch(backend, down->device, bytes, &pinned));
   if (type != PETRA_HOST_F64)
     memcpy(host, pinned, bytes);
   else

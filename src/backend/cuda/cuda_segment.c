@@ -76,21 +76,6 @@ static void order_read(cuda_backend *cuda, const petra_tensor *tensor) {
   storage->reads[cuda->segment->lane] = cuda_present(cuda);
 }
 
-static petra_status append(cuda_backend *cuda, cuda_launch launch, const void *arguments, size_t bytes);
-static void widen(cuda_backend *cuda, const petra_tensor *tensor);
-
-void cuda_reads(petra_backend *backend, const petra_tensor *tensor) {
-  cuda_backend *cuda = cuda_of(backend);
-  if (!tensor)
-    return;
-  if (cuda_storage_of(tensor)->rounded_alone)
-    widen(cuda, tensor);
-  if (tensor != cuda->segment->last_read)
-    cuda->segment->read_bytes += tensor->bytes;
-  cuda->segment->last_read = tensor;
-  order_read(cuda, tensor);
-}
-
 /* After the last write and the reads since. */
 static void order_write(cuda_backend *cuda, const petra_tensor *tensor) {
   cuda_storage *storage = cuda_storage_of(tensor);
@@ -103,27 +88,28 @@ static void order_write(cuda_backend *cuda, const petra_tensor *tensor) {
   storage->write = cuda_present(cuda);
 }
 
-void cuda_writes(petra_backend *backend, const petra_tensor *tensor) {
-  cuda_backend *cuda = cuda_of(backend);
-  if (!tensor)
-    return;
-  cuda->segment->written_bytes += tensor->bytes;
-  order_write(cuda, tensor);
-  cuda_storage_of(tensor)->rounded_valid = cuda_storage_of(tensor)->rounded_alone = false;
-}
-
 static size_t rounded_bytes(const petra_tensor *tensor) {
   return (size_t)tensor->elements * sizeof(uint16_t);
 }
 
-petra_status cuda_make_rounded(petra_backend *backend, const petra_tensor *tensor) {
-  cuda_storage *storage = cuda_storage_of(tensor);
-  void *data;
-  if (cuda_is_narrow(tensor) || storage->rounded)
-    return PETRA_OK;
-  PETRA_TRY(cuda_check(cudaMalloc(&data, rounded_bytes(tensor)), "memory for rounded numbers"));
-  storage->rounded = data;
-  cuda_of(backend)->rounded_bytes += (int64_t)rounded_bytes(tensor);
+/* To the segment in the making, which is not run yet. */
+static petra_status append(cuda_backend *cuda, cuda_launch launch, const void *arguments, size_t bytes) {
+  cuda_segment *segment = cuda->segment;
+  const size_t header = padded(sizeof(cuda_command)), size = header + padded(bytes);
+  cuda_command command;
+  PETRA_TRY(petra_array_reserve(&segment->commands, &segment->capacity, (int64_t)(segment->used + size), 1));
+  unsigned char *at = segment->commands + segment->used;
+  memset(&command, 0, sizeof command);
+  command.launch = launch;
+  command.bytes = bytes;
+  command.read_bytes = segment->read_bytes;
+  command.written_bytes = segment->written_bytes;
+  forget_traffic(segment);
+  memset(at, 0, size);
+  memcpy(at, &command, sizeof command);
+  memcpy(at + header, arguments, bytes);
+  segment->last = segment->used;
+  segment->used += size;
   return PETRA_OK;
 }
 
@@ -146,6 +132,38 @@ static void widen(cuda_backend *cuda, const petra_tensor *tensor) {
   segment->read_bytes = read_bytes;
   segment->written_bytes = written_bytes;
   segment->last_read = last_read;
+}
+
+void cuda_reads(petra_backend *backend, const petra_tensor *tensor) {
+  cuda_backend *cuda = cuda_of(backend);
+  if (!tensor)
+    return;
+  if (cuda_storage_of(tensor)->rounded_alone)
+    widen(cuda, tensor);
+  if (tensor != cuda->segment->last_read)
+    cuda->segment->read_bytes += tensor->bytes;
+  cuda->segment->last_read = tensor;
+  order_read(cuda, tensor);
+}
+
+void cuda_writes(petra_backend *backend, const petra_tensor *tensor) {
+  cuda_backend *cuda = cuda_of(backend);
+  if (!tensor)
+    return;
+  cuda->segment->written_bytes += tensor->bytes;
+  order_write(cuda, tensor);
+  cuda_storage_of(tensor)->rounded_valid = cuda_storage_of(tensor)->rounded_alone = false;
+}
+
+petra_status cuda_make_rounded(petra_backend *backend, const petra_tensor *tensor) {
+  cuda_storage *storage = cuda_storage_of(tensor);
+  void *data;
+  if (cuda_is_narrow(tensor) || storage->rounded)
+    return PETRA_OK;
+  PETRA_TRY(cuda_check(cudaMalloc(&data, rounded_bytes(tensor)), "memory for rounded numbers"));
+  storage->rounded = data;
+  cuda_of(backend)->rounded_bytes += (int64_t)rounded_bytes(tensor);
+  return PETRA_OK;
 }
 
 /* A command that is added before any tensor is named for the command that reads the copy. */
@@ -230,27 +248,6 @@ petra_status cuda_reserve(petra_backend *backend, size_t bytes) {
   cuda->scratch_bytes += (int64_t)size;
   track->lane.scratch = scratch;
   track->lane.scratch_bytes = size;
-  return PETRA_OK;
-}
-
-/* To the segment in the making, which is not run yet. */
-static petra_status append(cuda_backend *cuda, cuda_launch launch, const void *arguments, size_t bytes) {
-  cuda_segment *segment = cuda->segment;
-  const size_t header = padded(sizeof(cuda_command)), size = header + padded(bytes);
-  cuda_command command;
-  PETRA_TRY(petra_array_reserve(&segment->commands, &segment->capacity, (int64_t)(segment->used + size), 1));
-  unsigned char *at = segment->commands + segment->used;
-  memset(&command, 0, sizeof command);
-  command.launch = launch;
-  command.bytes = bytes;
-  command.read_bytes = segment->read_bytes;
-  command.written_bytes = segment->written_bytes;
-  forget_traffic(segment);
-  memset(at, 0, size);
-  memcpy(at, &command, sizeof command);
-  memcpy(at + header, arguments, bytes);
-  segment->last = segment->used;
-  segment->used += size;
   return PETRA_OK;
 }
 

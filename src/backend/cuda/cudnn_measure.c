@@ -429,21 +429,13 @@ static petra_status read_lines(cuda_engine_table *table, bool merge, FILE *file)
   return status;
 }
 
-/* Returns the path up to and including its last slash; "." if it has none. Free with petra_free. */
-static petra_status folder_of(const char *path, char **out) {
-  char *folder;
+/* Before hours of work: a file that is not there has to be possible. */
+static petra_status check_folder(const char *path) {
+  PETRA_FREED char *folder = NULL;
   PETRA_TRY(petra_duplicate_string(&folder, strchr(path, '/') ? path : "."));
   char *slash = strrchr(folder, '/');
   if (slash)
     slash[1] = 0;
-  *out = folder;
-  return PETRA_OK;
-}
-
-/* Before hours of work: a file that is not there has to be possible. */
-static petra_status check_folder(const char *path) {
-  PETRA_FREED char *folder = NULL;
-  PETRA_TRY(folder_of(path, &folder));
   if (access(folder, W_OK | X_OK) == 0)
     return PETRA_OK;
   return petra_fail(PETRA_IO, "device.plans: %s: cannot be written: %s", path, strerror(errno));
@@ -498,12 +490,11 @@ static petra_status print_all(const void *context, FILE *out) {
 
 /* Several processes may write at the same time: each writes a file with another name and renames it. */
 static petra_status write_text(const char *path, const char *text, size_t size) {
-  PETRA_FREED char *folder = NULL, *temporary = NULL;
-  PETRA_TRY(folder_of(path, &folder));
-  const char *slash = strrchr(path, '/');
-  const size_t room = strlen(folder) + strlen(path) + 32;
+  PETRA_FREED char *temporary = NULL;
+  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+  const size_t room = strlen(path) + 32;
   PETRA_TRY(petra_allocate(&temporary, room, 1));
-  snprintf(temporary, room, "%s.%s.%ld.tmp", slash ? folder : "", slash ? slash + 1 : path, (long)getpid());
+  snprintf(temporary, room, "%.*s.%s.%ld.tmp", (int)(name - path), path, name, (long)getpid());
   const int failure = replace(path, temporary, text, size);
   if (failure == 0)
     return PETRA_OK;
