@@ -164,26 +164,20 @@ static petra_status find_ratio(const petra_optim *optim, petra_backend *backend,
   return PETRA_OK;
 }
 
-/* Updates tensor `i`. `scaled`: its gradient and decay, to be multiplied by the ratio. */
-static petra_status lars_step_of(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *t,
-                                 int i, petra_tensor *scaled, double lr, int64_t steps) {
-  const petra_optim_tensors one = {
-      .count = 1, .parameters = {t->parameters[i]}, .gradients = {scaled}, .states = {{t->states[0][i]}}};
-  double ratio;
-  PETRA_TRY(find_ratio(optim, compute->backend, t, i, lr, &ratio));
-  if (ratio == 0)
-    PETRA_TRY(petra_op_copy(compute->backend, t->gradients[i], scaled)); /* without decay, as in the release */
-  else
-    PETRA_TRY(petra_op_scale(compute->backend, ratio, scaled));
-  return sgd_step(optim, compute, &one, lr, steps);
-}
-
-static petra_status lars_step(const petra_optim *optim, const petra_compute *compute,
-                              const petra_optim_tensors *tensors, double lr, int64_t steps) {
-  for (int i = 0; i < tensors->count; i++) {
-    PETRA_RELEASED petra_tensor *scaled = NULL;
-    PETRA_TRY(decayed_gradient(compute, tensors, i, &scaled));
-    PETRA_TRY(lars_step_of(optim, compute, tensors, i, scaled, lr, steps));
+static petra_status lars_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *t,
+                              double lr, int64_t steps) {
+  for (int i = 0; i < t->count; i++) {
+    PETRA_RELEASED petra_tensor *scaled = NULL; /* gradient and decay, times the ratio */
+    double ratio;
+    PETRA_TRY(decayed_gradient(compute, t, i, &scaled));
+    PETRA_TRY(find_ratio(optim, compute->backend, t, i, lr, &ratio));
+    if (ratio == 0)
+      PETRA_TRY(petra_op_copy(compute->backend, t->gradients[i], scaled)); /* without decay, as in the release */
+    else
+      PETRA_TRY(petra_op_scale(compute->backend, ratio, scaled));
+    const petra_optim_tensors one = {
+        .count = 1, .parameters = {t->parameters[i]}, .gradients = {scaled}, .states = {{t->states[0][i]}}};
+    PETRA_TRY(sgd_step(optim, compute, &one, lr, steps));
   }
   return PETRA_OK;
 }
