@@ -72,6 +72,9 @@ PETRA_COMMAND_LIST(PETRA_COMMAND_DECLARE)
  * change of the meaning, of the unit or of the name of a member raises (docs/json.md). */
 enum { PETRA_SCHEMA_METHODS = 1, PETRA_SCHEMA_PLAN = 1, PETRA_SCHEMA_SCHEDULE = 1, PETRA_SCHEMA_SIMULATE = 1 };
 
+/* Declares a local object, which has a value from the beginning: `function` gets its address at the end of its block. */
+#define PETRA_ENDED_BY(function) __attribute__((cleanup(function)))
+
 /* Loads the config of the arguments. Errors: PETRA_USAGE if none was given. */
 petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out);
 
@@ -130,9 +133,11 @@ petra_status petra_requests_simulate(const petra_arguments *arguments);
 
 struct json_t; /* jansson's */
 struct petra_run;
+struct petra_run_options;
+
+/* Runs a simulation and prints warnings about the result. Destroy the run even after a failure. */
+petra_status petra_simulate(const petra_config *config, const struct petra_run_options *options,
+                            struct petra_run **out);
 
 /* Returns the result of a simulation that has run; NULL without memory. */
 struct json_t *petra_simulate_json(const struct petra_run *simulation);
-
-/* Prints warnings about the result. */
-void petra_simulate_warn(const struct petra_run *simulation);

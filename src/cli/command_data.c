@@ -216,7 +216,7 @@ static petra_status run(const petra_arguments *arguments) {
   const data_action *action = NULL;
   const char *names[ACTIONS + 1] = {NULL};
   char near[PETRA_NEAREST_LONGEST + 1];
-  petra_config *config;
+  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
   for (int i = 0; i < ACTIONS; i++) {
     names[i] = actions[i].name;
     if (strcmp(arguments->action, names[i]) == 0)
@@ -229,9 +229,7 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY(petra_config_load(arguments->input, arguments->sets, arguments->set_count, &config));
   if (!action->needs_config)
     config->data.set = PETRA_SET_SHAPES;
-  petra_status status = action->run(arguments, config);
-  petra_config_destroy(config);
-  return status;
+  return action->run(arguments, config);
 }
 
 const petra_command petra_command_data = {

@@ -52,51 +52,42 @@ static petra_status print_json(const petra_config *config, const petra_weights_m
   return petra_json_print_new(object);
 }
 
+static void destroy_set(petra_dataset **set) {
+  petra_dataset_destroy(*set);
+}
+
 static petra_status run(const petra_arguments *arguments) {
-  petra_config *config;
-  petra_plan plan = {0};
-  petra_network network = {0};
-  petra_dataset *set = NULL, *train = NULL;
+  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
+  PETRA_ENDED_BY(petra_plan_fini) petra_plan plan = {0};
+  PETRA_ENDED_BY(petra_network_fini) petra_network network = {0};
+  PETRA_ENDED_BY(destroy_set) petra_dataset *set = NULL, *train = NULL;
   petra_evaluation result;
   petra_weights_moment moment;
-  petra_status status;
   PETRA_TRY(petra_arguments_config(arguments, "evaluate", &config));
-  if (!*config->model.weights) {
-    status = petra_config_fail(
+  if (!*config->model.weights)
+    return petra_config_fail(
         config, "model.weights",
         "petra evaluate needs a weights file; expected for instance --set model.weights=runs/demo/weights.h5");
-    goto done;
-  }
-  if (config->model.new_head) {
-    status = petra_config_fail(
+  if (config->model.new_head)
+    return petra_config_fail(
         config, "model.new_head",
         "true would evaluate a head of random weights; expected false, which reads the head of model.weights");
-    goto done;
+  PETRA_TRY(petra_plan_init(&plan, config));
+  PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_EVAL, &set));
+  PETRA_TRY(petra_plan_check_data(&plan, set));
+  if (config->data.recalibrate > 0) {
+    PETRA_TRY(petra_plan_check_norms(&plan));
+    PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_TRAIN, &train));
+    PETRA_TRY(petra_plan_check_data(&plan, train));
   }
-  PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
-  PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_EVAL, &set), done);
-  PETRA_TRY_GOTO(status, petra_plan_check_data(&plan, set), done);
-  if (config->data.recalibrate > 0)
-    PETRA_TRY_GOTO(status, petra_plan_check_norms(&plan), done);
-  if (config->data.recalibrate > 0)
-    PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_TRAIN, &train), done);
-  if (train)
-    PETRA_TRY_GOTO(status, petra_plan_check_data(&plan, train), done);
-  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, 0, NULL), done);
-  PETRA_TRY_GOTO(status, petra_network_initialise(&network), done);
-  PETRA_TRY_GOTO(status, petra_network_evaluate(&network, set, train, &result), done);
-  PETRA_TRY_GOTO(status, petra_weights_read_moment(config->model.weights, &moment), done);
+  PETRA_TRY(petra_network_open(&network, &plan, NULL, 0, NULL));
+  PETRA_TRY(petra_network_initialise(&network));
+  PETRA_TRY(petra_network_evaluate(&network, set, train, &result));
+  PETRA_TRY(petra_weights_read_moment(config->model.weights, &moment));
   if (arguments->json)
-    status = print_json(config, &moment, &result);
-  else
-    print_text(config, &moment, &result);
-done:
-  petra_dataset_destroy(train);
-  petra_dataset_destroy(set);
-  petra_network_fini(&network);
-  petra_plan_fini(&plan);
-  petra_config_destroy(config);
-  return status;
+    return print_json(config, &moment, &result);
+  print_text(config, &moment, &result);
+  return PETRA_OK;
 }
 
 const petra_command petra_command_evaluate = {

@@ -25,26 +25,19 @@ static petra_status report(const petra_arguments *arguments, const petra_plan *p
 }
 
 static petra_status run(const petra_arguments *arguments) {
-  petra_config *config;
-  petra_plan plan = {0};
-  petra_network network = {0};
-  char *directory = NULL, *path = NULL;
-  petra_status status;
+  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
+  PETRA_ENDED_BY(petra_plan_fini) petra_plan plan = {0};
+  PETRA_ENDED_BY(petra_network_fini) petra_network network = {0};
+  PETRA_FREED char *directory = NULL, *path = NULL;
   PETRA_TRY(petra_arguments_config(arguments, "init", &config));
-  PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
-  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, 0, NULL), done);
-  PETRA_TRY_GOTO(status, petra_network_initialise(&network), done);
-  PETRA_TRY_GOTO(status, petra_folder_of(config, arguments->output, &directory), done);
-  PETRA_TRY_GOTO(status, petra_folder_spare_run(directory, "weights.h5"), done);
-  PETRA_TRY_GOTO(status, petra_join_path(directory, "weights.h5", &path), done);
-  PETRA_TRY_GOTO(status, petra_network_write_weights(&network, NULL, NULL, path), done);
-  status = report(arguments, &plan, path);
-done:
-  PETRA_FREE_ALL(path, directory);
-  petra_network_fini(&network);
-  petra_plan_fini(&plan);
-  petra_config_destroy(config);
-  return status;
+  PETRA_TRY(petra_plan_init(&plan, config));
+  PETRA_TRY(petra_network_open(&network, &plan, NULL, 0, NULL));
+  PETRA_TRY(petra_network_initialise(&network));
+  PETRA_TRY(petra_folder_of(config, arguments->output, &directory));
+  PETRA_TRY(petra_folder_spare_run(directory, "weights.h5"));
+  PETRA_TRY(petra_join_path(directory, "weights.h5", &path));
+  PETRA_TRY(petra_network_write_weights(&network, NULL, NULL, path));
+  return report(arguments, &plan, path);
 }
 
 const petra_command petra_command_init = {

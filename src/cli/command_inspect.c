@@ -34,6 +34,10 @@ typedef struct memory_row {
 /* The order of table 3: inputs and weights kept, inputs, weights, neither. */
 enum { ROWS = 4 };
 
+typedef struct memory_table {
+  memory_row row[ROWS];
+} memory_table;
+
 static petra_status fill_row(const petra_plan *plan, memory_row *row) {
   petra_ledger_bytes sum = {0};
   PETRA_TRY(petra_allocate(&row->stage, (size_t)plan->partition.stages, sizeof *row->stage));
@@ -54,21 +58,20 @@ static petra_status fill_row(const petra_plan *plan, memory_row *row) {
 }
 
 /* Fills the rows. Call free_rows even after a failure. */
-static petra_status fill_rows(const petra_plan *plan, petra_accounting accounting, memory_row rows[ROWS]) {
-  memset(rows, 0, ROWS * sizeof *rows);
-  for (int i = 0; i < ROWS; i++) {
-    rows[i].rule = petra_ledger_rule_of(plan, accounting);
-    rows[i].rule.inputs_kept = i < 2;
-    rows[i].rule.weights_kept = i % 2 == 0;
-    PETRA_TRY(fill_row(plan, &rows[i]));
-    rows[i].saving = 1 - (double)rows[i].total_bytes / (double)rows[0].total_bytes;
+static petra_status fill_rows(const petra_plan *plan, petra_accounting accounting, memory_table *table) {
+  for (memory_row *row = table->row; row < table->row + ROWS; row++) {
+    row->rule = petra_ledger_rule_of(plan, accounting);
+    row->rule.inputs_kept = row < table->row + 2;
+    row->rule.weights_kept = (row - table->row) % 2 == 0;
+    PETRA_TRY(fill_row(plan, row));
+    row->saving = 1 - (double)row->total_bytes / (double)table->row[0].total_bytes;
   }
   return PETRA_OK;
 }
 
-static void free_rows(memory_row rows[ROWS]) {
+static void free_rows(memory_table *table) {
   for (int i = 0; i < ROWS; i++)
-    petra_free(rows[i].stage);
+    petra_free(table->row[i].stage);
 }
 
 static void add_memory_row(petra_rows *table, const memory_row *row, int stages) {
@@ -90,27 +93,24 @@ static void add_memory_row(petra_rows *table, const memory_row *row, int stages)
   petra_row_member(table, "stages_bytes", list);
 }
 
-static petra_status make_memory_rows(const petra_plan *plan, const memory_row *rows, bool json, petra_rows **out) {
+static petra_status make_memory_rows(const petra_plan *plan, const memory_table *memory, bool json, petra_rows **out) {
   PETRA_TRY(petra_rows_create(json, out));
   for (int i = 0; i < ROWS; i++)
-    add_memory_row(*out, &rows[i], plan->partition.stages);
+    add_memory_row(*out, &memory->row[i], plan->partition.stages);
   return PETRA_OK;
 }
 
 /* Returns the member `memory` of `petra inspect --json` (*out is NULL if JSON ran out of memory). */
 static petra_status memory_json(const petra_plan *plan, petra_accounting accounting, json_t **out) {
   const bool tokens = plan->model.input.kind == PETRA_TENSOR_SEQUENCE;
-  memory_row rows[ROWS];
+  PETRA_ENDED_BY(free_rows) memory_table memory = {0};
   petra_rows *list;
-  petra_status status = fill_rows(plan, accounting, rows);
-  if (status == PETRA_OK)
-    status = make_memory_rows(plan, rows, true, &list);
-  if (status == PETRA_OK)
-    *out =
-        json_pack("{s:s, s:i, s:o}", "accounting", petra_accounting_name(accounting), tokens ? "context" : "image_size",
-                  tokens ? plan->model.input.positions : plan->model.input.height, "rows", petra_rows_list(list));
-  free_rows(rows);
-  return status;
+  PETRA_TRY(fill_rows(plan, accounting, &memory));
+  PETRA_TRY(make_memory_rows(plan, &memory, true, &list));
+  *out =
+      json_pack("{s:s, s:i, s:o}", "accounting", petra_accounting_name(accounting), tokens ? "context" : "image_size",
+                tokens ? plan->model.input.positions : plan->model.input.height, "rows", petra_rows_list(list));
+  return PETRA_OK;
 }
 
 /* Row 4 is the memory that is needed in any case; inputs and weights add the excess of row 1. */
@@ -145,29 +145,26 @@ static petra_status print_stages(const petra_plan *plan, const memory_row *rows)
 }
 
 static petra_status memory_print(const petra_plan *plan, petra_accounting accounting) {
-  memory_row rows[ROWS];
+  PETRA_ENDED_BY(free_rows) memory_table memory = {0};
   petra_rows *table;
-  petra_status status;
-  PETRA_TRY_GOTO(status, fill_rows(plan, accounting, rows), done);
+  PETRA_TRY(fill_rows(plan, accounting, &memory));
   const petra_stream_shape *input = &plan->model.input;
   printf("\nmemory in MB, accounting %s, ", petra_accounting_name(accounting));
   if (input->kind == PETRA_TENSOR_SEQUENCE)
     printf("windows of %d tokens:\n\n", input->positions);
   else
     printf("images of %dx%d:\n\n", input->height, input->width);
-  PETRA_TRY_GOTO(status, print_stages(plan, rows), done);
+  PETRA_TRY(print_stages(plan, memory.row));
   printf("\n");
-  PETRA_TRY_GOTO(status, make_memory_rows(plan, rows, false, &table), done);
-  PETRA_TRY_GOTO(status, petra_rows_print(table), done);
+  PETRA_TRY(make_memory_rows(plan, &memory, false, &table));
+  PETRA_TRY(petra_rows_print(table));
   if (has_sequences(plan)) /* no convolutions */
     puts("\nMB: 10^6 bytes, GB: 10^9; input buffer: inputs that wait for their backward, even if the method stores no "
          "inputs");
   else
     puts("\nMB: 10^6 bytes, GB: 10^9; parameters with a bias for each convolution, as in the paper's network; input "
          "buffer: inputs\nthat wait for their backward, even if the method stores no inputs");
-done:
-  free_rows(rows);
-  return status;
+  return PETRA_OK;
 }
 
 static const long largest_image = 4096; /* pixels per side: far above any data set, and counts stay within 63 bits */
@@ -319,35 +316,31 @@ static petra_status check_memory(const petra_plan *plan) {
 
 /* Prints the table of stages and the resources of a run. */
 static petra_status inspect_config(const petra_arguments *arguments) {
-  petra_config *config;
-  petra_plan plan = {0};
+  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
+  PETRA_ENDED_BY(petra_plan_fini) petra_plan plan = {0};
   petra_accounting accounting;
-  petra_status status;
   if (arguments->memory)
     PETRA_TRY(petra_accounting_parse("--memory", arguments->memory, &accounting));
   const petra_accounting *memory = arguments->memory ? &accounting : NULL;
   PETRA_TRY(petra_arguments_config(arguments, "inspect", &config));
-  PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
-  PETRA_TRY_GOTO(status, petra_plan_read_order(&plan), done);
-  PETRA_TRY_GOTO(status, petra_plan_measure_order(&plan), done);
+  PETRA_TRY(petra_plan_init(&plan, config));
+  PETRA_TRY(petra_plan_read_order(&plan));
+  PETRA_TRY(petra_plan_measure_order(&plan));
   if (memory)
-    PETRA_TRY_GOTO(status, check_memory(&plan), done);
+    PETRA_TRY(check_memory(&plan));
   if (arguments->image_size)
-    PETRA_TRY_GOTO(status, resize(&plan, arguments->image_size), done);
+    PETRA_TRY(resize(&plan, arguments->image_size));
   int64_t parameters = 0, flops = 0;
   for (int b = 0; b < plan.model.block_count + plan.model.auxiliary_count; b++) {
     parameters += petra_block_parameters(&plan.model, &plan.model.blocks[b]);
     flops += petra_block_flops(&plan.model.blocks[b]);
   }
-  status = arguments->json ? print_json(&plan, parameters, flops, memory) : print_table(&plan, parameters, flops);
-  if (status == PETRA_OK && memory && !arguments->json)
-    status = memory_print(&plan, *memory);
-  if (status == PETRA_OK && !arguments->json && !arguments->image_size)
-    status = print_estimate(&plan);
-done:
-  petra_plan_fini(&plan);
-  petra_config_destroy(config);
-  return status;
+  if (arguments->json)
+    return print_json(&plan, parameters, flops, memory);
+  PETRA_TRY(print_table(&plan, parameters, flops));
+  if (memory)
+    PETRA_TRY(memory_print(&plan, *memory));
+  return arguments->image_size ? PETRA_OK : print_estimate(&plan);
 }
 
 /* --- the command --- */

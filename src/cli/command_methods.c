@@ -96,27 +96,21 @@ static petra_status print_figures(const petra_config *config, petra_rows *rows, 
 }
 
 static petra_status compare(const petra_arguments *arguments) {
-  petra_config *config;
-  petra_method_figures *figures = NULL;
+  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
+  PETRA_FREED petra_method_figures *figures = NULL;
   petra_rows *rows;
   int32_t devices, stages;
-  petra_status status;
   PETRA_TRY(petra_arguments_config(arguments, "methods", &config));
-  PETRA_TRY_GOTO(status, petra_allocate(&figures, (size_t)petra_method_count(), sizeof *figures), done);
-  PETRA_TRY_GOTO(status, petra_compare_methods(config, figures, &devices, &stages), done);
-  PETRA_TRY_GOTO(status, petra_rows_create(arguments->json, &rows), done);
+  PETRA_TRY(petra_allocate(&figures, (size_t)petra_method_count(), sizeof *figures));
+  PETRA_TRY(petra_compare_methods(config, figures, &devices, &stages));
+  PETRA_TRY(petra_rows_create(arguments->json, &rows));
   for (int i = 0; i < petra_method_count(); i++)
     add_figures(rows, &figures[i]);
   if (arguments->json)
-    status = petra_json_print_new(json_pack("{s:i, s:i, s:i, s:I, s:o}", "schema", PETRA_SCHEMA_METHODS, "devices",
-                                            (int)devices, "stages", (int)stages, "accumulate",
-                                            (json_int_t)config->method.accumulate, "methods", petra_rows_list(rows)));
-  else
-    status = print_figures(config, rows, devices, stages);
-done:
-  petra_free(figures);
-  petra_config_destroy(config);
-  return status;
+    return petra_json_print_new(json_pack("{s:i, s:i, s:i, s:I, s:o}", "schema", PETRA_SCHEMA_METHODS, "devices",
+                                          (int)devices, "stages", (int)stages, "accumulate",
+                                          (json_int_t)config->method.accumulate, "methods", petra_rows_list(rows)));
+  return print_figures(config, rows, devices, stages);
 }
 
 static petra_status run(const petra_arguments *arguments) {

@@ -278,23 +278,22 @@ static petra_status search(planning *p) {
   return p->arguments->json ? print_json(p) : print_table(p);
 }
 
+static void planning_fini(planning *p) {
+  petra_free(p->shown);
+  petra_search_fini(&p->result);
+  petra_candidates_destroy(p->candidates);
+}
+
 static petra_status run(const petra_arguments *arguments) {
-  planning p = {.arguments = arguments};
-  petra_config *config;
+  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
+  PETRA_ENDED_BY(planning_fini) planning p = {.arguments = arguments};
   int32_t devices;
-  petra_status status;
   PETRA_TRY(read_options(&p, &devices));
   PETRA_TRY(petra_arguments_config(arguments, "plan", &config));
   p.config = config;
-  PETRA_TRY_GOTO(status, check(&p), done);
-  PETRA_TRY_GOTO(status, petra_candidates_create(config, devices, &p.candidates), done);
-  status = search(&p);
-done:
-  petra_free(p.shown);
-  petra_search_fini(&p.result);
-  petra_candidates_destroy(p.candidates);
-  petra_config_destroy(config);
-  return status;
+  PETRA_TRY(check(&p));
+  PETRA_TRY(petra_candidates_create(config, devices, &p.candidates));
+  return search(&p);
 }
 
 const petra_command petra_command_plan = {

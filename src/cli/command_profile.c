@@ -39,27 +39,23 @@ static bool writes(const profiling *p) {
 
 /* Determines the path of the profile and checks that it can be written, before minutes are spent on it. */
 static petra_status find_path(profiling *p) {
-  char *directory;
+  PETRA_FREED char *directory = NULL, *parent = NULL;
   struct stat info;
   if (p->arguments->output) {
     PETRA_TRY(petra_duplicate_string(&p->path, p->arguments->output));
   } else {
     PETRA_TRY(petra_folder_of(p->config, NULL, &directory));
-    petra_status status = petra_join_path(directory, "profile.h5", &p->path);
-    petra_free(directory);
-    PETRA_TRY(status);
+    PETRA_TRY(petra_join_path(directory, "profile.h5", &p->path));
   }
   if (stat(p->path, &info) == 0 && !S_ISREG(info.st_mode))
     return petra_fail(PETRA_IO, "%s: cannot write: expected a regular file or a new name", p->path);
-  PETRA_TRY(petra_duplicate_string(&directory, p->path));
-  char *slash = strrchr(directory, '/');
+  PETRA_TRY(petra_duplicate_string(&parent, p->path));
+  char *slash = strrchr(parent, '/');
   if (slash)
-    slash[slash == directory] = 0;
-  petra_status status = access(slash ? directory : ".", W_OK) == 0
-                            ? PETRA_OK
-                            : petra_fail(PETRA_IO, "%s: cannot write: %s", p->path, strerror(errno));
-  petra_free(directory);
-  return status;
+    slash[slash == parent] = 0;
+  return access(slash ? parent : ".", W_OK) == 0
+             ? PETRA_OK
+             : petra_fail(PETRA_IO, "%s: cannot write: %s", p->path, strerror(errno));
 }
 
 static void describe(profiling *p) {
@@ -299,15 +295,13 @@ static petra_status print_all(const void *context, FILE *out) {
 
 /* Before anything is measured: checks that all ranks have come this far, with the same config. */
 static petra_status agree(profiling *p, petra_status status) {
-  char *text = NULL;
+  PETRA_FREED char *text = NULL;
   size_t size;
   if (!p->ranks)
     return status;
   if (status == PETRA_OK)
     status = petra_text_print(print_all, p, "what the ranks compare", &text, &size);
-  status = petra_ranks_agree(p->ranks, status, text);
-  petra_free(text);
-  return status;
+  return petra_ranks_agree(p->ranks, status, text);
 }
 
 static petra_status measure(profiling *p) {

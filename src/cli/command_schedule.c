@@ -165,15 +165,14 @@ static petra_status gantt_print(const petra_schedule *schedule, bool recomputes,
              .rows = schedule->devices * engines,
              .width = 1,
              .line = line_width(out)};
+  PETRA_FREED cell *cells = NULL;
   PETRA_TRY(gantt_check(c.rows, least_units(schedule, engines)));
   PETRA_TRY(run_units(&c, recomputes));
   PETRA_TRY(gantt_check(c.rows, c.units));
-  PETRA_TRY(petra_allocate(&c.cells, (size_t)c.rows * (size_t)(c.units + 1), sizeof *c.cells));
-  petra_status status = run_units(&c, recomputes);
-  if (status == PETRA_OK)
-    status = draw(&c, out);
-  petra_free(c.cells);
-  return status;
+  PETRA_TRY(petra_allocate(&cells, (size_t)c.rows * (size_t)(c.units + 1), sizeof *cells));
+  c.cells = cells;
+  PETRA_TRY(run_units(&c, recomputes));
+  return draw(&c, out);
 }
 
 /* How often a pipeline is filled if the config does not say how many microbatches there are: a chart shows the first
@@ -186,10 +185,16 @@ static bool writes_csv(const petra_arguments *arguments) {
 
 /* The schedule to print. */
 typedef struct printed {
+  petra_schedule_text text; /* of the file */
   petra_schedule *schedule;
   bool recomputes;
   int engines;
 } printed;
+
+static void printed_fini(printed *p) {
+  petra_free(p->text.text);
+  petra_schedule_destroy(p->schedule);
+}
 
 /* The CSV of PyTorch has the order of one flush. */
 static petra_status one_flush(const petra_config *config, petra_plan *plan) {
@@ -204,43 +209,34 @@ static petra_status one_flush(const petra_config *config, petra_plan *plan) {
 }
 
 /* Gets the orders of the config's method. */
-static petra_status from_config(const petra_arguments *arguments, const petra_schedule_text *text, printed *p) {
-  const petra_config_text source = {arguments->input, text->text, text->size};
-  petra_config *config;
-  petra_plan plan;
+static petra_status from_config(const petra_arguments *arguments, printed *p) {
+  const petra_config_text source = {arguments->input, p->text.text, p->text.size};
+  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
+  PETRA_ENDED_BY(petra_plan_fini) petra_plan plan = {0};
   PETRA_TRY(petra_config_load_text(&source, arguments->sets, arguments->set_count, &config));
-  petra_status status = petra_plan_simulated(&plan, config, arguments->gantt ? CHART_FILLINGS : TEXT_FILLINGS);
-  if (status == PETRA_OK && writes_csv(arguments))
-    status = one_flush(config, &plan);
-  if (status == PETRA_OK && arguments->gantt) /* a unit of time for every microbatch, at least */
-    status =
-        gantt_check((int64_t)petra_program_devices(&plan.program) * config->cluster.engines, plan.program.microbatches);
-  if (status == PETRA_OK) {
-    p->recomputes = plan.method.recomputes;
-    p->engines = (int)config->cluster.engines;
-    status = petra_schedule_record(plan.method.program, &plan.program, &p->schedule);
-  }
-  petra_plan_fini(&plan);
-  petra_config_destroy(config);
-  return status;
+  PETRA_TRY(petra_plan_simulated(&plan, config, arguments->gantt ? CHART_FILLINGS : TEXT_FILLINGS));
+  if (writes_csv(arguments))
+    PETRA_TRY(one_flush(config, &plan));
+  p->recomputes = plan.method.recomputes;
+  p->engines = (int)config->cluster.engines;
+  if (arguments->gantt) /* a unit of time for every microbatch, at least */
+    PETRA_TRY(gantt_check((int64_t)petra_program_devices(&plan.program) * p->engines, plan.program.microbatches));
+  return petra_schedule_record(plan.method.program, &plan.program, &p->schedule);
 }
 
 /* Reads and checks a schedule from a file. */
-static petra_status from_schedule(const petra_arguments *arguments, const petra_schedule_text *text, printed *p) {
+static petra_status from_schedule(const petra_arguments *arguments, printed *p) {
   const char *name = petra_schedule_file_name(arguments->input);
   if (arguments->set_count)
     return petra_fail(PETRA_USAGE, "%s: a schedule has no keys for --set", name);
-  petra_schedule *flush;
-  PETRA_TRY(petra_schedule_parse(name, text->text, text->size, &p->schedule));
+  PETRA_TRY(petra_schedule_parse(name, p->text.text, p->text.size, &p->schedule));
   PETRA_TRY(petra_schedule_check(p->schedule, name));
   if (!p->schedule->flush)
     return PETRA_OK;
-  flush = p->schedule; /* a run adds the updates */
-  const petra_program_options options = petra_schedule_options(flush);
+  PETRA_ENDED_BY(printed_fini) printed flush = {.schedule = p->schedule}; /* a run adds the updates */
+  const petra_program_options options = petra_schedule_options(flush.schedule);
   p->schedule = NULL;
-  petra_status status = petra_schedule_record(&flush->program, &options, &p->schedule);
-  petra_schedule_destroy(flush);
-  return status;
+  return petra_schedule_record(&flush.schedule->program, &options, &p->schedule);
 }
 
 /* Refuses an order that ends too early: every figure would be wrong. */
@@ -260,24 +256,18 @@ static void warn_without_backward(const petra_schedule *schedule) {
 }
 
 /* Prints the plan of a training. A program without orders has none for its devices. */
-static petra_status print_plan(const petra_arguments *arguments, const petra_schedule_text *text) {
-  const petra_config_text source = {arguments->input, text->text, text->size};
-  petra_config *config;
-  petra_replay replay;
-  petra_schedule *schedule = NULL;
+static petra_status print_plan(const petra_arguments *arguments, printed *p) {
+  const petra_config_text source = {arguments->input, p->text.text, p->text.size};
+  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
+  PETRA_ENDED_BY(petra_replay_fini) petra_replay replay = {0};
   PETRA_TRY(petra_config_load_text(&source, arguments->sets, arguments->set_count, &config));
-  petra_status status = petra_replay_init(&replay, config);
+  PETRA_TRY(petra_replay_init(&replay, config));
   const petra_program_ops *program = replay.plan.method.program;
-  if (status == PETRA_OK && !program->arrival)
-    status = petra_schedule_record(program, &replay.plan.program, &schedule);
-  if (status == PETRA_OK && schedule)
-    warn_without_backward(schedule);
-  if (status == PETRA_OK)
-    status = petra_plan_print_json(&replay, schedule, stdout);
-  petra_schedule_destroy(schedule);
-  petra_replay_fini(&replay);
-  petra_config_destroy(config);
-  return status;
+  if (!program->arrival) {
+    PETRA_TRY(petra_schedule_record(program, &replay.plan.program, &p->schedule));
+    warn_without_backward(p->schedule);
+  }
+  return petra_plan_print_json(&replay, p->schedule, stdout);
 }
 
 /* Prints a schedule as the options say. */
@@ -291,8 +281,7 @@ static petra_status print_schedule(const petra_arguments *arguments, const print
 }
 
 static petra_status run(const petra_arguments *arguments) {
-  printed p = {.engines = 1};
-  petra_schedule_text text;
+  PETRA_ENDED_BY(printed_fini) printed p = {.engines = 1};
   if (!arguments->input)
     return petra_fail(
         PETRA_USAGE, "petra schedule needs a config or a schedule ('-' for standard input); see petra schedule --help");
@@ -300,17 +289,11 @@ static petra_status run(const petra_arguments *arguments) {
     return petra_fail(PETRA_USAGE, "--format: unknown format '%s'; expected text or torch-csv", arguments->format);
   if ((arguments->format != NULL) + arguments->gantt + arguments->json > 1)
     return petra_fail(PETRA_USAGE, "--format, --gantt and --json: expected one of them");
-  PETRA_TRY(petra_schedule_file_peek(arguments->input, &text));
-  petra_status status;
-  if (arguments->json && !text.is_schedule)
-    status = print_plan(arguments, &text);
-  else
-    status = text.is_schedule ? from_schedule(arguments, &text, &p) : from_config(arguments, &text, &p);
-  petra_free(text.text);
-  if (status == PETRA_OK && p.schedule)
-    status = print_schedule(arguments, &p);
-  petra_schedule_destroy(p.schedule);
-  return status;
+  PETRA_TRY(petra_schedule_file_peek(arguments->input, &p.text));
+  if (arguments->json && !p.text.is_schedule)
+    return print_plan(arguments, &p);
+  PETRA_TRY(p.text.is_schedule ? from_schedule(arguments, &p) : from_config(arguments, &p));
+  return print_schedule(arguments, &p);
 }
 
 const petra_command petra_command_schedule = {

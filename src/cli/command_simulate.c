@@ -236,17 +236,20 @@ static petra_status print_table(const petra_simulated *result) {
   return PETRA_OK;
 }
 
-void petra_simulate_warn(const petra_run *simulation) {
-  const petra_simulated *result = petra_run_simulated(simulation);
+petra_status petra_simulate(const petra_config *config, const petra_run_options *options, petra_run **out) {
+  PETRA_TRY(petra_run_open(config, options, out));
+  PETRA_TRY(petra_run_go(*out));
+  PETRA_TRY(petra_run_close(*out));
+  const petra_simulated *result = petra_run_simulated(*out);
   if (result->runaway >= 0)
     petra_log(PETRA_LOG_WARNING,
               "forward runs ahead of backward: from microbatch %lld on more than %lld are in flight; set method.credit "
               "to bound them",
               (long long)result->runaway, 2 * (2 * (long long)result->plan->stages - 1));
+  return PETRA_OK;
 }
 
 static petra_status report(const petra_arguments *arguments, const petra_run *simulation) {
-  petra_simulate_warn(simulation);
   if (arguments->json)
     return petra_json_print_new(petra_simulate_json(simulation));
   if (arguments->quiet && petra_run_directory(simulation))
@@ -293,9 +296,8 @@ static petra_status run(const petra_arguments *arguments) {
                                      .memory = arguments->memory,
                                      .critical_path = arguments->critical_path};
   static char overwrite[] = "--overwrite";
-  petra_config *config;
+  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
   petra_run *simulation = NULL;
-  petra_status status, ended;
   if (arguments->requests)
     return petra_requests_simulate(arguments);
   if (arguments->fit || arguments->vary)
@@ -307,18 +309,15 @@ static petra_status run(const petra_arguments *arguments) {
     petra_stop_catch();
     petra_stop_say("stopped; a simulation cannot be resumed");
   }
-  PETRA_TRY_GOTO(status, petra_run_open(config, &options, &simulation), done);
-  PETRA_TRY_GOTO(status, petra_run_go(simulation), done);
-  PETRA_TRY_GOTO(status, petra_run_close(simulation), done);
-  status = report(arguments, simulation);
-done:
+  petra_status status = petra_simulate(config, &options, &simulation);
+  if (status == PETRA_OK)
+    status = report(arguments, simulation);
   petra_run_destroy(simulation);
-  ended = petra_python_end();
+  const petra_status ended = petra_python_end();
   if (status == PETRA_CHILD && ended != PETRA_OK)
     status = ended;
   if (status == PETRA_STOPPED)
     petra_stop_report();
-  petra_config_destroy(config);
   return status;
 }
 

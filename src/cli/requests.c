@@ -54,7 +54,8 @@ static petra_status get_flag(const json_t *object, const char *name, bool *out) 
   return !value || json_is_boolean(value) ? PETRA_OK : fail_member(name, "true or false");
 }
 
-/* Gets a list of texts, which are the request's; *out is to be freed. Its count is 0 without the member. */
+/* Gets a list of texts, which are the request's; *out is to be freed, even after a failure. Its count is 0 without the
+ * member. */
 static petra_status get_texts(const json_t *object, const char *name, const char ***out, int *count) {
   const json_t *list = json_object_get(object, name);
   *count = (int)json_array_size(list);
@@ -63,10 +64,8 @@ static petra_status get_texts(const json_t *object, const char *name, const char
   PETRA_TRY(petra_allocate(out, (size_t)*count, sizeof **out));
   for (int i = 0; i < *count; i++) {
     (*out)[i] = json_string_value(json_array_get(list, (size_t)i));
-    if (!(*out)[i]) {
-      petra_free(*out);
+    if (!(*out)[i])
       return fail_member(name, "a list of texts");
-    }
   }
   return PETRA_OK;
 }
@@ -106,17 +105,14 @@ static petra_status get_lines(const json_t *layer, int count, int64_t **out) {
 
 static petra_status apply_settings(petra_config *config, const json_t *layer, bool check) {
   petra_config_sets sets = {0};
-  const char **texts;
-  int64_t *lines;
+  PETRA_FREED const char **texts = NULL;
+  PETRA_FREED int64_t *lines = NULL;
   PETRA_TRY(get_text(layer, "name", &sets.where));
   PETRA_TRY(get_texts(layer, "set", &texts, &sets.count));
+  PETRA_TRY(get_lines(layer, sets.count, &lines));
   sets.sets = texts;
-  petra_status status = get_lines(layer, sets.count, &lines);
   sets.lines = lines;
-  if (status == PETRA_OK)
-    status = check ? petra_config_check_sets(&sets) : petra_config_apply_sets(config, &sets);
-  PETRA_FREE_ALL(lines, texts);
-  return status;
+  return check ? petra_config_check_sets(&sets) : petra_config_apply_sets(config, &sets);
 }
 
 static petra_status apply_part(petra_config *config, const char *path, const char *keys) {
@@ -150,18 +146,16 @@ static petra_status apply_layer(petra_config *config, const json_t *layer) {
   return check ? petra_config_check_yaml(&whole) : petra_config_apply_text(config, &whole, NULL);
 }
 
-/* Reads "config": a list of layers, each of which overrides the ones before it. */
+/* Reads "config": a list of layers, each of which overrides the ones before it. Destroy the config even after a
+ * failure. */
 static petra_status read_config(const json_t *request, petra_config **out) {
   const json_t *layers = json_object_get(request, "config"), *layer;
-  petra_status status = PETRA_OK;
   size_t i;
   if (!json_is_array(layers))
     return fail_member("config", "a list of layers");
   PETRA_TRY(petra_config_create(out));
-  json_array_foreach(layers, i, layer) if (status == PETRA_OK) status = apply_layer(*out, layer);
-  if (status != PETRA_OK)
-    petra_config_destroy(*out);
-  return status;
+  json_array_foreach(layers, i, layer) PETRA_TRY(apply_layer(*out, layer));
+  return PETRA_OK;
 }
 
 /* --- answers of petra inspect --- */
@@ -176,22 +170,25 @@ static json_t *key_json(const petra_config *config, const petra_config *plain, i
 }
 
 /* Prints all values into one text, so that one stream serves them all. */
-static petra_status keys_json(const petra_config *config, const petra_config *plain, const bool *wanted, json_t **out) {
+static petra_status keys_json(const petra_config *config, const petra_config *plain, const bool *wanted,
+                              json_t **answer) {
   char *text = NULL;
   size_t size = 0;
   FILE *stream = open_memstream(&text, &size);
   if (!stream)
     return petra_fail(PETRA_NO_MEMORY, "out of memory for the values of a config");
+  json_t *keys = json_object();
   for (int k = 0; k < petra_config_key_count; k++) {
     const size_t start = size;
     if (!wanted[k])
       continue;
     petra_config_print_value(&petra_config_keys[k], config, stream);
     fflush(stream);
-    petra_json_set(out, petra_config_keys[k].path, key_json(config, plain, k, text + start));
+    petra_json_set(&keys, petra_config_keys[k].path, key_json(config, plain, k, text + start));
   }
   fclose(stream);
   free(text);
+  petra_json_set(answer, "keys", keys);
   return PETRA_OK;
 }
 
@@ -210,19 +207,12 @@ static petra_status read_keys(const json_t *names, bool *wanted) {
 }
 
 static petra_status answer_keys(const petra_config *config, const json_t *names, json_t **answer) {
-  json_t *keys = json_object();
-  petra_config *plain = NULL;
-  bool *wanted = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_allocate(&wanted, (size_t)petra_config_key_count, sizeof *wanted), done);
-  PETRA_TRY_GOTO(status, read_keys(names, wanted), done);
-  PETRA_TRY_GOTO(status, petra_config_plain(config, &plain), done);
-  status = keys_json(config, plain, wanted, &keys);
-done:
-  petra_json_set(answer, "keys", keys);
-  petra_config_destroy(plain);
-  petra_free(wanted);
-  return status;
+  PETRA_CONFIG_DESTROYED petra_config *plain = NULL;
+  PETRA_FREED bool *wanted = NULL;
+  PETRA_TRY(petra_allocate(&wanted, (size_t)petra_config_key_count, sizeof *wanted));
+  PETRA_TRY(read_keys(names, wanted));
+  PETRA_TRY(petra_config_plain(config, &plain));
+  return keys_json(config, plain, wanted, answer);
 }
 
 static petra_status print_formats(const petra_config *config, FILE *out) {
@@ -263,28 +253,22 @@ static petra_status print_words(const void *context, FILE *out) {
 }
 
 static petra_status answer_words(const petra_config *config, const json_t *names, json_t **answer) {
-  json_t *words = json_object();
+  json_auto_t *words = json_object();
   const json_t *name;
   size_t n, size;
-  char *text;
-  petra_status status = PETRA_OK;
   json_array_foreach(names, n, name) {
+    PETRA_FREED char *text = NULL;
     wanted_words w = {config, 0};
     while (w.number < DESCRIPTIONS &&
            strcmp(descriptions[w.number].name, json_is_string(name) ? json_string_value(name) : "") != 0)
       w.number++;
     if (w.number == DESCRIPTIONS)
-      status =
-          fail_member("words", "a list of network, method, formats, data, optimiser, costs, links, numbers, config");
-    else
-      status = petra_text_print(print_words, &w, descriptions[w.number].name, &text, &size);
-    if (status != PETRA_OK)
-      break;
+      return fail_member("words", "a list of network, method, formats, data, optimiser, costs, links, numbers, config");
+    PETRA_TRY(petra_text_print(print_words, &w, descriptions[w.number].name, &text, &size));
     petra_json_set(&words, descriptions[w.number].name, petra_json_string(text));
-    petra_free(text);
   }
-  petra_json_set(answer, "words", words);
-  return status;
+  petra_json_set(answer, "words", json_incref(words));
+  return PETRA_OK;
 }
 
 static void answer_size(const petra_config *config, json_t **answer) {
@@ -312,24 +296,21 @@ static petra_status answer_method(const petra_config *config, json_t **answer) {
 }
 
 static petra_status answer_plan(const petra_config *config, const json_t *request, json_t **answer) {
-  petra_plan plan = {0};
+  PETRA_ENDED_BY(petra_plan_fini) petra_plan plan = {0};
   int64_t batches;
-  petra_status status;
   PETRA_TRY(get_count(request, "batches", &batches));
-  PETRA_TRY_GOTO(status, petra_plan_init_any(&plan, config), done);
-  PETRA_TRY_GOTO(status, petra_plan_read_order(&plan), done);
+  PETRA_TRY(petra_plan_init_any(&plan, config));
+  PETRA_TRY(petra_plan_read_order(&plan));
   petra_json_set(answer, "plan",
                  json_pack("{s:i, s:b, s:I}", "stages", (int)plan.stages, "by_arrival", plan.method.program->arrival,
                            "microbatches", (json_int_t)petra_plan_microbatches(config, batches)));
-done:
-  petra_plan_fini(&plan);
-  return status;
+  return PETRA_OK;
 }
 
 /* Checks what a run of petra train or petra simulate would check before it touches data. */
 static petra_status check_run(const petra_config *config, const char *command) {
   const bool trains = strcmp(command, "train") == 0;
-  petra_plan plan = {.config = config};
+  PETRA_ENDED_BY(petra_plan_fini) petra_plan plan = {.config = config};
   if (!trains && strcmp(command, "simulate") != 0)
     return fail_member("check", "train or simulate");
   if (trains && config->cluster.stages > 0)
@@ -338,27 +319,22 @@ static petra_status check_run(const petra_config *config, const char *command) {
                              (long long)config->cluster.stages);
   if (config->cluster.stages > 0)
     return petra_method_from_config(config, &plan.method);
-  petra_status status = petra_plan_init(&plan, config);
-  if (status == PETRA_OK)
-    status = petra_plan_check_norms(&plan);
-  petra_plan_fini(&plan);
-  return status;
+  PETRA_TRY(petra_plan_init(&plan, config));
+  return petra_plan_check_norms(&plan);
 }
 
 static petra_status answer_numbers(const petra_config *config, const json_t *request, json_t **answer) {
-  json_t *numbers = json_object();
-  const char **keys;
+  json_auto_t *numbers = json_object();
+  PETRA_FREED const char **keys = NULL;
   int count;
-  petra_status status = get_texts(request, "numbers", &keys, &count);
-  for (int i = 0; i < count && status == PETRA_OK; i++) {
+  PETRA_TRY(get_texts(request, "numbers", &keys, &count));
+  for (int i = 0; i < count; i++) {
     double value;
-    status = petra_config_number(config, keys[i], &value);
-    if (status == PETRA_OK)
-      petra_json_set(&numbers, keys[i], petra_json_real(value));
+    PETRA_TRY(petra_config_number(config, keys[i], &value));
+    petra_json_set(&numbers, keys[i], petra_json_real(value));
   }
-  petra_free(keys);
-  petra_json_set(answer, "numbers", numbers);
-  return status;
+  petra_json_set(answer, "numbers", json_incref(numbers));
+  return PETRA_OK;
 }
 
 static petra_status inspect(const petra_config *config, const json_t *request, json_t **answer) {
@@ -396,61 +372,51 @@ static json_t *times_json(const int64_t *values, int64_t index) {
 /* Adds the times of the losses of all microbatches, or of those of the list `of`. */
 static petra_status losses_json(const petra_loss_times *times, const json_t *of, json_t **answer) {
   const int64_t count = of ? (int64_t)json_array_size(of) : times->count;
-  json_t *start_ns = json_array(), *bytes = json_array();
-  petra_status status = PETRA_OK;
-  for (int64_t i = 0; i < count && status == PETRA_OK; i++) {
+  json_auto_t *start_ns = json_array(), *bytes = json_array();
+  for (int64_t i = 0; i < count; i++) {
     const json_int_t m = of ? json_integer_value(json_array_get(of, (size_t)i)) : i;
     if (m < 0 || m >= times->count)
-      status = fail_member("losses_of", "microbatches below 'losses'");
-    else {
-      petra_json_append(&start_ns, times_json(times->start_ns, m));
-      petra_json_append(&bytes, times_json(times->bytes, m));
-    }
+      return fail_member("losses_of", "microbatches below 'losses'");
+    petra_json_append(&start_ns, times_json(times->start_ns, m));
+    petra_json_append(&bytes, times_json(times->bytes, m));
   }
-  petra_json_set(answer, "losses", json_pack("{s:o, s:o}", "start_ns", start_ns, "bytes", bytes));
-  return status;
+  petra_json_set(answer, "losses", json_pack("{s:O, s:O}", "start_ns", start_ns, "bytes", bytes));
+  return PETRA_OK;
 }
 
 static petra_status simulate_losses(const petra_config *config, const json_t *request, json_t **answer) {
   static const char *const known[] = {"batches", "losses", NULL};
   const json_t *training = json_object_get(request, "training");
   petra_loss_request wanted;
-  petra_loss_times times;
+  PETRA_ENDED_BY(petra_loss_times_fini) petra_loss_times times = {0};
   PETRA_TRY(get_count(request, "losses", &wanted.count));
   if (!json_is_object(training))
     return fail_member("training", "the object {\"batches\": N, \"losses\": N}");
   PETRA_TRY(check_members(training, known));
   PETRA_TRY(get_count(training, "batches", &wanted.batches));
   PETRA_TRY(get_count(training, "losses", &wanted.logged));
-  petra_status status = petra_loss_times_simulate(config, &wanted, &times);
-  if (status == PETRA_OK)
-    status = losses_json(&times, json_object_get(request, "losses_of"), answer);
-  petra_loss_times_fini(&times);
-  return status;
+  PETRA_TRY(petra_loss_times_simulate(config, &wanted, &times));
+  return losses_json(&times, json_object_get(request, "losses_of"), answer);
+}
+
+static void destroy_run(petra_run **run) {
+  petra_run_destroy(*run);
 }
 
 static petra_status simulate(const petra_config *config, const json_t *request, json_t **answer) {
   petra_run_options options = {.kind = PETRA_RUN_SIMULATE};
-  petra_run *simulation = NULL;
-  json_t *result = NULL;
-  petra_status status;
+  PETRA_ENDED_BY(destroy_run) petra_run *simulation = NULL;
   if (json_object_get(request, "losses"))
     return simulate_losses(config, request, answer);
   PETRA_TRY(get_text(request, "memory", &options.memory));
   PETRA_TRY(get_flag(request, "times_alone", &options.times_alone));
   PETRA_TRY(get_flag(request, "critical_path", &options.critical_path));
   PETRA_TRY(petra_config_warn_idle(config));
-  PETRA_TRY_GOTO(status, petra_run_open(config, &options, &simulation), done);
-  PETRA_TRY_GOTO(status, petra_run_go(simulation), done);
-  PETRA_TRY_GOTO(status, petra_run_close(simulation), done);
-  petra_simulate_warn(simulation);
-  result = petra_simulate_json(simulation);
-  if (!*answer || !result || json_object_update(*answer, result) != 0)
-    status = petra_fail(PETRA_NO_MEMORY, "out of memory for the result of a simulation");
-done:
-  json_decref(result);
-  petra_run_destroy(simulation);
-  return status;
+  PETRA_TRY(petra_simulate(config, &options, &simulation));
+  json_auto_t *result = petra_simulate_json(simulation);
+  return *answer && result && json_object_update(*answer, result) == 0
+             ? PETRA_OK
+             : petra_fail(PETRA_NO_MEMORY, "out of memory for the result of a simulation");
 }
 
 /* --- the loop --- */
@@ -483,12 +449,10 @@ static petra_status fail_request(const json_t *request, const json_error_t *erro
 }
 
 static petra_status answer_request(const questions *q, const json_t *request, json_t **answer) {
-  petra_config *config;
+  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
   PETRA_TRY(check_members(request, q->members));
   PETRA_TRY(read_config(request, &config));
-  const petra_status status = q->answer(config, request, answer);
-  petra_config_destroy(config);
-  return status;
+  return q->answer(config, request, answer);
 }
 
 static petra_status answer_line(const questions *q, const char *line, size_t length) {
@@ -502,9 +466,7 @@ static petra_status answer_line(const questions *q, const char *line, size_t len
   json_decref(request);
   if (status != PETRA_OK) {
     json_decref(answer);
-    answer = json_object();
-    petra_json_set(&answer, "error", petra_json_string(s.error));
-    petra_json_set(&answer, "status", json_integer(petra_status_exit_code(status)));
+    answer = json_pack("{s:o, s:i}", "error", petra_json_string(s.error), "status", petra_status_exit_code(status));
   }
   petra_json_set(&answer, "warnings", s.warnings);
   PETRA_TRY(petra_json_put_new(answer, stdout));

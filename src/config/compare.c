@@ -73,14 +73,12 @@ static petra_status print_setting(const void *context, FILE *out) {
 petra_status petra_config_report_settings(const petra_config *from, const petra_config *to,
                                           petra_status (*report)(void *context, const char *setting), void *context) {
   for (const petra_config_key *key = petra_config_keys; key < petra_config_keys + petra_config_key_count; key++) {
-    char *text;
+    PETRA_FREED char *text = NULL;
     size_t size;
     if (petra_config_same_value(key, from, to))
       continue;
     PETRA_TRY(petra_text_print(print_setting, &(setting){key, to}, "a setting", &text, &size));
-    const petra_status status = report(context, text);
-    petra_free(text);
-    PETRA_TRY(status);
+    PETRA_TRY(report(context, text));
   }
   return PETRA_OK;
 }
@@ -93,7 +91,7 @@ petra_status petra_config_plain(const petra_config *config, petra_config **out) 
 
 petra_status petra_config_print_changes(const petra_config *config, const char *prefix, const char *const *listed,
                                         const char *before, FILE *out) {
-  petra_config *plain;
+  PETRA_CONFIG_DESTROYED petra_config *plain = NULL;
   PETRA_TRY(petra_config_plain(config, &plain));
   for (int i = 0; i < petra_config_key_count; i++) {
     const petra_config_key *key = &petra_config_keys[i];
@@ -104,16 +102,14 @@ petra_status petra_config_print_changes(const petra_config *config, const char *
     petra_config_print_value(key, config, out);
     before = ", ";
   }
-  petra_config_destroy(plain);
   return PETRA_OK;
 }
 
 petra_status petra_config_compare_text(const char *path, const char *text, const petra_config *b,
                                        petra_config_role last, bool *differs, petra_config_difference *difference) {
-  petra_config *a;
+  PETRA_CONFIG_DESTROYED petra_config *a = NULL;
   PETRA_TRY(petra_config_load_text(&(petra_config_text){path, text, strlen(text)}, NULL, 0, &a));
   *differs = petra_config_differs(a, b, last, difference);
-  petra_config_destroy(a);
   return PETRA_OK;
 }
 

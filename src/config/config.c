@@ -12,6 +12,9 @@
 
 enum { PATH_BYTES = 160 };
 
+/* Before a local document, which has a value from the beginning: deletes it at the end of its block. */
+#define DELETED __attribute__((cleanup(yaml_document_delete)))
+
 static petra_config_scalar scalar_of(const yaml_node_t *node) {
   return (petra_config_scalar){.text = (const char *)node->data.scalar.value,
                                .length = node->data.scalar.length,
@@ -20,24 +23,18 @@ static petra_config_scalar scalar_of(const yaml_node_t *node) {
 }
 
 static petra_status load_list(const petra_config_loader *in, const petra_config_key *key, const yaml_node_t *node) {
-  petra_config_scalar *items = NULL;
-  petra_status status = PETRA_OK;
+  PETRA_FREED petra_config_scalar *items = NULL;
   size_t count = (size_t)(node->data.sequence.items.top - node->data.sequence.items.start);
   PETRA_TRY(petra_allocate(&items, count, sizeof *items));
   for (size_t i = 0; i < count; i++) {
     const yaml_node_t *item = yaml_document_get_node(in->document, node->data.sequence.items.start[i]);
-    if (item->type != YAML_SCALAR_NODE) {
-      status = petra_config_fail_value(in->origin, petra_config_line(item), key,
-                                       item->type == YAML_MAPPING_NODE ? "an item is itself a mapping"
-                                                                       : "an item is itself a list");
-      goto done;
-    }
+    if (item->type != YAML_SCALAR_NODE)
+      return petra_config_fail_value(in->origin, petra_config_line(item), key,
+                                     item->type == YAML_MAPPING_NODE ? "an item is itself a mapping"
+                                                                     : "an item is itself a list");
     items[i] = scalar_of(item);
   }
-  status = petra_config_store_list(in->config, key, in->origin, items, count);
-done:
-  petra_free(items);
-  return status;
+  return petra_config_store_list(in->config, key, in->origin, items, count);
 }
 
 /* Loads the value of the key with this index. */
@@ -130,16 +127,14 @@ static petra_status check_ends(const petra_config_origin *origin, int index, con
 }
 
 static petra_status load_value(petra_config *config, const petra_config_origin *origin, int index, const char *text) {
-  yaml_document_t document;
+  DELETED yaml_document_t document = {0};
   PETRA_TRY(petra_config_document_load(origin, text, strlen(text), &document));
   const petra_config_loader in = {config, origin, &document};
   const yaml_node_t *root = yaml_document_get_root_node(&document);
-  petra_status status = is_empty(root) ? petra_config_fail_value(origin, 1, &petra_config_keys[index], "no value")
-                                       : check_ends(origin, index, text, root);
-  if (status == PETRA_OK)
-    status = apply_key(&in, index, root);
-  yaml_document_delete(&document);
-  return status;
+  if (is_empty(root))
+    return petra_config_fail_value(origin, 1, &petra_config_keys[index], "no value");
+  PETRA_TRY(check_ends(origin, index, text, root));
+  return apply_key(&in, index, root);
 }
 
 /* Copies the label of key `from` to key `to`, whose value comes from the same place. */
@@ -243,11 +238,10 @@ static petra_status end_layer(petra_config *config) {
 
 /* Loads a whole config from the root of a document: its base, if it names one, then its own keys. This is one layer. */
 static petra_status apply_root(const petra_config_loader *in, const petra_config_file *file, const yaml_node_t *root) {
-  char *base;
+  PETRA_FREED char *base = NULL;
   PETRA_TRY(petra_config_find_base(in, file, root, &base));
-  petra_status status = base ? petra_config_apply_text(in->config, &(petra_config_text){.path = base}, file) : PETRA_OK;
-  petra_free(base);
-  PETRA_TRY(status);
+  if (base)
+    PETRA_TRY(petra_config_apply_text(in->config, &(petra_config_text){.path = base}, file));
   PETRA_TRY(apply_section(in, "", root, petra_config_line(root)));
   return end_layer(in->config);
 }
@@ -257,27 +251,23 @@ petra_status petra_config_apply_text(petra_config *config, const petra_config_te
   const petra_config_file file = {text->path, from};
   const bool is_stdin = strcmp(text->path, "-") == 0;
   const petra_config_origin origin = {.file = is_stdin ? "standard input" : text->path};
-  yaml_document_t document;
-  char *read = NULL;
+  DELETED yaml_document_t document = {0};
+  PETRA_FREED char *read = NULL;
   size_t size = text->size;
-  petra_status status;
   if (!text->text)
     PETRA_TRY(petra_config_read(text->path, &origin, &read, &size));
   for (int i = 0; !from && i < petra_config_key_count; i++) /* line 0: keys that are in no file keep their defaults */
     if (!config->labels[i])
-      PETRA_TRY_GOTO(status, petra_config_remember(config, i, &origin, 0), done);
-  PETRA_TRY_GOTO(status, petra_config_document_load(&origin, read ? read : text->text, size, &document), done);
+      PETRA_TRY(petra_config_remember(config, i, &origin, 0));
+  PETRA_TRY(petra_config_document_load(&origin, read ? read : text->text, size, &document));
   const petra_config_loader in = {config, &origin, &document};
   const yaml_node_t *root = yaml_document_get_root_node(&document);
   if (!is_empty(root))
-    status = apply_root(&in, &file, root);
-  else if (!config->takes && strcmp(origin.file, "standard input") != 0) /* petra COMMAND - </dev/null requests it */
-    status = petra_fail(
-        PETRA_CONFIG, "%s: contains no key; expected a config, or - with an empty input for the defaults", origin.file);
-  yaml_document_delete(&document);
-done:
-  petra_free(read);
-  return status;
+    return apply_root(&in, &file, root);
+  if (config->takes || strcmp(origin.file, "standard input") == 0) /* petra COMMAND - </dev/null requests it */
+    return PETRA_OK;
+  return petra_fail(PETRA_CONFIG, "%s: contains no key; expected a config, or - with an empty input for the defaults",
+                    origin.file);
 }
 
 static petra_status load_defaults(petra_config *config) {
@@ -345,56 +335,47 @@ petra_status petra_config_apply_sets(petra_config *config, const petra_config_se
 }
 
 petra_status petra_config_check_sets(const petra_config_sets *sets) {
-  petra_config *config;
+  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
   PETRA_TRY(petra_config_create(&config));
-  petra_status status = apply_all(config, sets);
-  petra_config_destroy(config);
-  return status;
+  return apply_all(config, sets);
 }
 
 petra_status petra_config_check_yaml(const petra_config_text *text) {
   const petra_config_origin origin = {.file = strcmp(text->path, "-") == 0 ? "standard input" : text->path};
-  yaml_document_t document;
-  PETRA_TRY(petra_config_document_load(&origin, text->text, text->size, &document));
-  yaml_document_delete(&document);
+  DELETED yaml_document_t document = {0};
+  return petra_config_document_load(&origin, text->text, text->size, &document);
+}
+
+static petra_status hand_on(petra_config **config, petra_config **out) {
+  *out = *config;
+  *config = NULL;
   return PETRA_OK;
 }
 
 /* All zeros, which are never a config in use. */
 static petra_status create_empty(petra_config **out) {
-  petra_config *config = NULL;
-  petra_status status = PETRA_OK;
+  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
   PETRA_TRY(petra_allocate(&config, 1, sizeof *config));
-  PETRA_TRY_GOTO(status, petra_allocate(&config->labels, (size_t)petra_config_key_count, sizeof *config->labels), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&config->fresh, (size_t)petra_config_key_count, sizeof *config->fresh), fail);
-  *out = config;
-  return PETRA_OK;
-fail:
-  petra_config_destroy(config);
-  return status;
+  PETRA_TRY(petra_allocate(&config->labels, (size_t)petra_config_key_count, sizeof *config->labels));
+  PETRA_TRY(petra_allocate(&config->fresh, (size_t)petra_config_key_count, sizeof *config->fresh));
+  return hand_on(&config, out);
 }
 
 petra_status petra_config_create(petra_config **out) {
-  petra_config *config;
+  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
   PETRA_TRY(create_empty(&config));
-  petra_status status = load_defaults(config);
-  if (status == PETRA_OK)
-    *out = config;
-  else
-    petra_config_destroy(config);
-  return status;
+  PETRA_TRY(load_defaults(config));
+  return hand_on(&config, out);
 }
 
 petra_status petra_config_changed(const petra_config *config, const char *path, bool *out) {
   const int index = petra_config_key_find(path);
   const petra_config_key *key = &petra_config_keys[index];
-  petra_config *plain;
+  PETRA_CONFIG_DESTROYED petra_config *plain = NULL;
   PETRA_TRY(create_empty(&plain));
-  petra_status status = load_value(plain, &(petra_config_origin){.file = "default"}, index, key->default_value);
-  if (status == PETRA_OK)
-    *out = !petra_config_same_value(key, config, plain);
-  petra_config_destroy(plain);
-  return status;
+  PETRA_TRY(load_value(plain, &(petra_config_origin){.file = "default"}, index, key->default_value));
+  *out = !petra_config_same_value(key, config, plain);
+  return PETRA_OK;
 }
 
 petra_status petra_config_load(const char *path, const char *const *sets, int set_count, petra_config **out) {
@@ -404,17 +385,12 @@ petra_status petra_config_load(const char *path, const char *const *sets, int se
 petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
                                     petra_config **out) {
   const petra_config_sets settings = {.sets = sets, .count = set_count};
-  petra_config *config = NULL;
-  petra_status status = PETRA_OK;
+  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
   PETRA_TRY(petra_config_create(&config));
   if (text->path)
-    PETRA_TRY_GOTO(status, petra_config_apply_text(config, text, NULL), fail);
-  PETRA_TRY_GOTO(status, petra_config_apply_sets(config, &settings), fail);
-  *out = config;
-  return PETRA_OK;
-fail:
-  petra_config_destroy(config);
-  return status;
+    PETRA_TRY(petra_config_apply_text(config, text, NULL));
+  PETRA_TRY(petra_config_apply_sets(config, &settings));
+  return hand_on(&config, out);
 }
 
 const void *petra_config_memory(const petra_config_key *key, const petra_config *config, size_t *bytes) {
@@ -453,7 +429,7 @@ static petra_status own_value(petra_config *config, const petra_config_key *key)
 }
 
 petra_status petra_config_copy(const petra_config *config, petra_config **out) {
-  petra_config *copy;
+  PETRA_CONFIG_DESTROYED petra_config *copy = NULL;
   PETRA_TRY(create_empty(&copy));
   char **labels = copy->labels;
   bool *fresh = copy->fresh;
@@ -467,11 +443,7 @@ petra_status petra_config_copy(const petra_config *config, petra_config **out) {
     if (status == PETRA_OK && config->labels[i])
       status = petra_duplicate_string(&labels[i], config->labels[i]);
   }
-  if (status == PETRA_OK)
-    *out = copy;
-  else
-    petra_config_destroy(copy);
-  return status;
+  return status == PETRA_OK ? hand_on(&copy, out) : status;
 }
 
 static bool takes_all(const char *key) {
@@ -511,18 +483,15 @@ static petra_status check_part(const petra_config *alone, const char *path, bool
 /* Checks all keys of the file by loading it alone, too. */
 petra_status petra_config_apply_part(petra_config *config, const char *path, bool (*takes)(const char *key)) {
   const petra_config_text text = {.path = path};
-  petra_config *alone;
+  PETRA_CONFIG_DESTROYED petra_config *alone = NULL;
   config->takes = takes;
   petra_status status = petra_config_apply_text(config, &text, &(petra_config_file){.path = path});
   config->takes = NULL;
   PETRA_TRY(status);
   PETRA_TRY(petra_config_create(&alone));
   alone->takes = takes_all;
-  status = petra_config_apply_text(alone, &text, NULL);
-  if (status == PETRA_OK)
-    status = check_part(alone, path, takes);
-  petra_config_destroy(alone);
-  return status;
+  PETRA_TRY(petra_config_apply_text(alone, &text, NULL));
+  return check_part(alone, path, takes);
 }
 
 void petra_config_destroy(petra_config *config) {
@@ -536,6 +505,10 @@ void petra_config_destroy(petra_config *config) {
     petra_free(config->labels[i]);
   petra_free(config->labels);
   PETRA_FREE_ALL(config->fresh, config);
+}
+
+void petra_config_destroy_local(petra_config **config) {
+  petra_config_destroy(*config);
 }
 
 /* Bandwidths are from the standard or the data sheet, in each direction, not what a program achieves. No vendor

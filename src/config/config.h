@@ -393,6 +393,11 @@ petra_status petra_config_copy(const petra_config *config, petra_config **out);
 
 void petra_config_destroy(petra_config *config);
 
+/* Declares a local config, which has a value from the beginning and is destroyed at the end of its block. NULL hands it
+ * on. */
+#define PETRA_CONFIG_DESTROYED __attribute__((cleanup(petra_config_destroy_local)))
+void petra_config_destroy_local(petra_config **config);
+
 /* Logs "FILE:LINE: key: message" for a value that is wrong only in combination. FILE:LINE is where the key was set
  * ("default" if it was not set). Returns PETRA_CONFIG. */
 petra_status petra_config_fail(const petra_config *config, const char *key, const char *format, ...)

@@ -190,7 +190,8 @@ typedef struct petra_config_loader {
   struct yaml_document_s *document;
 } petra_config_loader;
 
-/* Sets *out to the path of the file that `root` names as its base, to be freed, or to NULL if it names none. Errors:
- * PETRA_IO if that file cannot be read, PETRA_CONFIG if it is `file` or one of the files that led to it. */
+/* Sets *out to the path of the file that `root` names as its base, to be freed (also after an error), or to NULL if it
+ * names none. Errors: PETRA_IO if that file cannot be read, PETRA_CONFIG if it is `file` or one of the files that led to
+ * it. */
 petra_status petra_config_find_base(const petra_config_loader *in, const petra_config_file *file,
                                     const struct yaml_node_s *root, char **out);

@@ -21,7 +21,7 @@ static petra_status fail_read(const petra_config_origin *origin, int error) {
 
 petra_status petra_config_read(const char *path, const petra_config_origin *origin, char **text, size_t *length) {
   FILE *stream = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
-  char *buffer = NULL;
+  PETRA_FREED char *buffer = NULL;
   if (!stream)
     return fail_read(origin, errno);
   petra_status status = petra_allocate_raw(&buffer, MAX_BYTES + 2, 1);
@@ -31,12 +31,10 @@ petra_status petra_config_read(const char *path, const petra_config_origin *orig
     status = fail_read(origin, errno);
   if (stream != stdin)
     fclose(stream);
-  if (status != PETRA_OK) {
-    petra_free(buffer);
-    return status;
-  }
+  PETRA_TRY(status);
   buffer[*length] = 0;
   *text = buffer;
+  buffer = NULL;
   return PETRA_OK;
 }
 
@@ -49,6 +47,9 @@ static petra_status fail_unquoted(const petra_config_origin *origin, int line, c
 static int line_of(yaml_mark_t mark) {
   return (int)mark.line + 1;
 }
+
+/* Before a local parser, which start_parser starts: deletes it at the end of its block. */
+#define DELETED __attribute__((cleanup(yaml_parser_delete)))
 
 static petra_status start_parser(yaml_parser_t *parser, const char *text, size_t length) {
   if (!yaml_parser_initialize(parser))
@@ -136,23 +137,17 @@ static petra_status check_characters(const petra_config_origin *origin, const ch
 }
 
 static petra_status check_events(const petra_config_origin *origin, const char *text, size_t length) {
-  yaml_parser_t parser;
+  DELETED yaml_parser_t parser;
   int documents = 0, depth = 0;
-  bool at_end = false;
   PETRA_TRY(start_parser(&parser, text, length));
-  petra_status status = PETRA_OK;
-  while (status == PETRA_OK && !at_end) {
-    yaml_event_t event;
-    if (!yaml_parser_parse(&parser, &event)) {
-      status = fail_syntax(origin, &parser, text, length);
-      break;
-    }
-    status = check_event(origin, &event, &documents, &depth);
+  for (bool at_end = false; !at_end;) {
+    __attribute__((cleanup(yaml_event_delete))) yaml_event_t event;
+    if (!yaml_parser_parse(&parser, &event))
+      return fail_syntax(origin, &parser, text, length);
+    PETRA_TRY(check_event(origin, &event, &documents, &depth));
     at_end = event.type == YAML_STREAM_END_EVENT;
-    yaml_event_delete(&event);
   }
-  yaml_parser_delete(&parser);
-  return status;
+  return PETRA_OK;
 }
 
 /* --- a setting of the command line, no part of which may be lost --- */
@@ -209,36 +204,29 @@ static petra_status check_token(const petra_config_origin *origin, const yaml_to
 
 /* Checks that every character of the setting is blank or part of a token that counts. */
 static petra_status check_setting(const petra_config_origin *origin, const char *text, size_t length) {
-  yaml_parser_t parser;
-  petra_status status = PETRA_OK;
+  DELETED yaml_parser_t parser;
   place at = {0, 0};
-  bool at_end = false;
   PETRA_TRY(start_parser(&parser, text, length));
-  while (status == PETRA_OK && !at_end) {
-    yaml_token_t token;
-    if (!yaml_parser_scan(&parser, &token)) {
-      if (parser.error == YAML_MEMORY_ERROR || parser.error == YAML_NO_ERROR)
-        status = petra_fail(PETRA_NO_MEMORY, "out of memory while reading --set %s", origin->set);
-      break; /* check_events says what else is wrong */
-    }
+  for (bool at_end = false; !at_end;) {
+    __attribute__((cleanup(yaml_token_delete))) yaml_token_t token;
+    const bool found = yaml_parser_scan(&parser, &token);
+    if (!found && (parser.error == YAML_MEMORY_ERROR || parser.error == YAML_NO_ERROR))
+      return petra_fail(PETRA_NO_MEMORY, "out of memory while reading --set %s", origin->set);
+    if (!found) /* check_events says what is wrong */
+      return PETRA_OK;
     const size_t end = at.byte;
     move_to(&at, text, length, token.start_mark.index);
     const size_t start = at.byte;
     move_to(&at, text, length, token.end_mark.index);
     at_end = token.type == YAML_STREAM_END_TOKEN;
-    status = check_gap(origin, text + end, start - end);
-    if (status == PETRA_OK)
-      status = check_token(origin, &token, text + start, at.byte - start);
-    yaml_token_delete(&token);
+    PETRA_TRY(check_gap(origin, text + end, start - end));
+    PETRA_TRY(check_token(origin, &token, text + start, at.byte - start));
   }
-  yaml_parser_delete(&parser);
-  return status;
+  return PETRA_OK;
 }
 
 petra_status petra_config_document_load(const petra_config_origin *origin, const char *text, size_t length,
                                         struct yaml_document_s *out) {
-  yaml_parser_t parser;
-  petra_status status = PETRA_OK;
   if (length > MAX_BYTES)
     return petra_fail(PETRA_CONFIG, "%s: longer than %d bytes; expected a config file in YAML",
                       origin->file ? origin->file : "--set", MAX_BYTES);
@@ -248,11 +236,9 @@ petra_status petra_config_document_load(const petra_config_origin *origin, const
   if (origin->set)
     PETRA_TRY(check_setting(origin, text, length));
   PETRA_TRY(check_events(origin, text, length));
+  DELETED yaml_parser_t parser;
   PETRA_TRY(start_parser(&parser, text, length));
-  if (!yaml_parser_load(&parser, out))
-    status = fail_syntax(origin, &parser, text, length);
-  yaml_parser_delete(&parser);
-  return status;
+  return yaml_parser_load(&parser, out) ? PETRA_OK : fail_syntax(origin, &parser, text, length);
 }
 
 int petra_config_line(const yaml_node_t *node) {
@@ -369,10 +355,5 @@ petra_status petra_config_find_base(const petra_config_loader *in, const petra_c
     return petra_config_fail_at(in->origin, line, key,
                                 "standard input; expected the file of a config, which can be read again");
   PETRA_TRY(join(file->path, name, out));
-  petra_status status = check_file(in, file, line, *out);
-  if (status != PETRA_OK) {
-    petra_free(*out);
-    *out = NULL;
-  }
-  return status;
+  return check_file(in, file, line, *out);
 }

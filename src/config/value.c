@@ -331,19 +331,16 @@ static petra_status store_numbers(const petra_config_key *key, const petra_confi
   const bool real = key->type == PETRA_KEY_REAL_LIST;
   petra_int_list *integers = member;
   petra_real_list *reals = member;
-  void *values = NULL;
+  PETRA_FREED void *values = NULL;
   PETRA_TRY(petra_allocate(&values, count, real ? sizeof(double) : sizeof(int64_t)));
-  petra_status status = parse_numbers(key, origin, items, count, values);
-  if (status != PETRA_OK) {
-    petra_free(values);
-  } else if (real) {
-    petra_free(reals->values);
+  PETRA_TRY(parse_numbers(key, origin, items, count, values));
+  void *old = real ? (void *)reals->values : integers->values;
+  if (real)
     *reals = (petra_real_list){values, (int64_t)count};
-  } else {
-    petra_free(integers->values);
+  else
     *integers = (petra_int_list){.values = values, .count = (int64_t)count};
-  }
-  return status;
+  values = old;
+  return PETRA_OK;
 }
 
 static petra_status store_flags(const petra_config_key *key, const petra_config_origin *origin,
