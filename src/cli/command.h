@@ -27,9 +27,9 @@ typedef struct petra_arguments {
   const char *image_size; /* --image-size; NULL if not given */
   const char *requests;   /* --requests; NULL if not given */
   bool critical_path, resume, overwrite;
-  char *const *words;   /* the name of the subcommand and all that follows, ended by NULL */
-  char *command_line;   /* the whole command line, for the log */
-  char *resume_command; /* the same with --resume */
+  char *const *words;         /* the name of the subcommand and all that follows, ended by NULL */
+  const char *command_line;   /* the whole command line, for the log */
+  const char *resume_command; /* the same with --resume */
 } petra_arguments;
 
 /* An option of a subcommand. */
@@ -75,11 +75,8 @@ enum { PETRA_SCHEMA_METHODS = 1, PETRA_SCHEMA_PLAN = 1, PETRA_SCHEMA_SCHEDULE = 
 /* Declares a local object, which has a value from the beginning: `function` gets its address at the end of its block. */
 #define PETRA_ENDED_BY(function) __attribute__((cleanup(function)))
 
-/* Loads the config of the arguments. Errors: PETRA_USAGE if none was given. */
+/* Loads the config of the arguments. Errors: PETRA_USAGE if none was given. Destroy the config even after a failure. */
 petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out);
-
-/* Reads the value of an option that is an integer. Errors: PETRA_USAGE. */
-petra_status petra_arguments_integer(const char *option, const char *text, long least, long maximum, int *out);
 
 /* Runs a subcommand that is written in Python in place of this process: `arguments` are its name and what follows, ended
  * by NULL. It returns only if that fails: PETRA_IO, if the script or Python is missing. */
@@ -109,18 +106,6 @@ void petra_completion_print_keys(void);
 /* Prints the devices and links that a config may name, with the sources of their figures, as tables with `|` between
  * columns; `markdown`: under a heading of docs/config.md. */
 void petra_presets_print(bool markdown, FILE *out);
-
-/* --- petra schedule --json: command_schedule_json.c --- */
-
-struct petra_replay;
-struct petra_schedule;
-
-/* Prints the plan of a training (docs/plan-format.md). `schedule` has the orders of its devices; NULL: the program has
- * none, and a device does its actions in the order in which they start. */
-petra_status petra_plan_print_json(const struct petra_replay *replay, const struct petra_schedule *schedule, FILE *out);
-
-/* Prints the same members of a schedule without a config, as far as it has them. */
-petra_status petra_schedule_print_json(const struct petra_schedule *schedule, FILE *out);
 
 /* --- petra inspect --requests and petra simulate --requests: requests.c --- */
 

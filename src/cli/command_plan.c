@@ -62,6 +62,16 @@ static petra_status read_bytes(const char *text, int64_t *out) {
                     text);
 }
 
+static petra_status read_integer(const char *option, const char *text, long least, long maximum, int *out) {
+  char *end = NULL;
+  errno = 0;
+  long value = strtol(text, &end, 10);
+  if (end == text || *end || errno || value < least || value > maximum || strspn(text, "0123456789") != strlen(text))
+    return petra_fail(PETRA_USAGE, "%s: '%s'; expected an integer, %ld .. %ld", option, text, least, maximum);
+  *out = (int)value;
+  return PETRA_OK;
+}
+
 static petra_status read_options(planning *p, int32_t *devices) {
   const petra_arguments *a = p->arguments;
   int number = 0;
@@ -70,9 +80,9 @@ static petra_status read_options(planning *p, int32_t *devices) {
   if (a->memory)
     PETRA_TRY(read_bytes(a->memory, &p->options.memory_bytes));
   if (a->devices)
-    PETRA_TRY(petra_arguments_integer("--devices", a->devices, 1, 100000, devices));
+    PETRA_TRY(read_integer("--devices", a->devices, 1, 100000, devices));
   if (a->lag_at_most) {
-    PETRA_TRY(petra_arguments_integer("--lag-at-most", a->lag_at_most, 0, 1000000, &number));
+    PETRA_TRY(read_integer("--lag-at-most", a->lag_at_most, 0, 1000000, &number));
     p->options.lag_max = number;
   }
   return PETRA_OK;

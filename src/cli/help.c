@@ -2,7 +2,6 @@
 /* The help of a subcommand and its completion from the same table; and the named devices, links and optimisers. */
 #include "cli/command.h"
 
-#include "config/config.h"
 #include "config/optimiser.h"
 #include "schedule/method.h"
 #include "sim/cost.h"

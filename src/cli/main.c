@@ -9,7 +9,6 @@
 #include "group/ranks.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <gsl/gsl_errno.h>
@@ -262,27 +261,12 @@ static petra_status check_outputs(const petra_command *command, const petra_argu
   return arguments->trace ? fit_to_replace("trace", arguments->trace, arguments) : PETRA_OK;
 }
 
-petra_status petra_arguments_integer(const char *option, const char *text, long least, long maximum, int *out) {
-  char *end = NULL;
-  errno = 0;
-  long value = strtol(text, &end, 10);
-  if (end == text || *end || errno || value < least || value > maximum || strspn(text, "0123456789") != strlen(text))
-    return petra_fail(PETRA_USAGE, "%s: '%s'; expected an integer, %ld .. %ld", option, text, least, maximum);
-  *out = (int)value;
-  return PETRA_OK;
-}
-
 petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out) {
   if (!arguments->input)
     return petra_fail(PETRA_USAGE, "petra %s needs a config file ('-' for standard input); see petra %s --help",
                       command, command);
   PETRA_TRY(petra_config_load(arguments->input, arguments->sets, arguments->set_count, out));
-  petra_status status = strcmp(command, "profile") == 0 ? PETRA_OK : petra_config_warn_idle(*out); /* fits all costs */
-  if (status == PETRA_OK)
-    return PETRA_OK;
-  petra_config_destroy(*out);
-  *out = NULL;
-  return status;
+  return strcmp(command, "profile") == 0 ? PETRA_OK : petra_config_warn_idle(*out); /* it fits all costs */
 }
 
 /* Refuses a command that would write and supports only one process. */
@@ -297,24 +281,20 @@ static petra_status check_launch(const petra_command *command, const petra_argum
 }
 
 static petra_status run_command(const petra_command *command, int argc, char **argv) {
-  petra_arguments arguments = {.words = argv + 1};
+  PETRA_FREED char *command_line = NULL, *resume_command = NULL;
   bool stop = false;
-  petra_status status = join_command_line(argc, argv, false, &arguments.command_line);
-  if (status == PETRA_OK)
-    status = join_command_line(argc, argv, true, &arguments.resume_command);
-  if (status == PETRA_OK) /* getopt starts after the subcommand, and moves arguments */
-    status = read_options(command, argc - 1, argv + 1, &arguments, &stop);
-  if (status == PETRA_OK && !stop)
-    status = check_outputs(command, &arguments);
-  if (status == PETRA_OK && !stop)
-    status = check_launch(command, &arguments);
-  if (status == PETRA_OK && !stop) {
-    if (arguments.quiet)
-      petra_log_set_level(PETRA_LOG_ERROR);
-    status = command->run(&arguments);
-  }
-  PETRA_FREE_ALL(arguments.resume_command, arguments.command_line);
-  return status;
+  PETRA_TRY(join_command_line(argc, argv, false, &command_line));
+  PETRA_TRY(join_command_line(argc, argv, true, &resume_command));
+  petra_arguments arguments = {.words = argv + 1, .command_line = command_line, .resume_command = resume_command};
+  /* getopt starts after the subcommand, and moves arguments */
+  PETRA_TRY(read_options(command, argc - 1, argv + 1, &arguments, &stop));
+  if (stop)
+    return PETRA_OK;
+  PETRA_TRY(check_outputs(command, &arguments));
+  PETRA_TRY(check_launch(command, &arguments));
+  if (arguments.quiet)
+    petra_log_set_level(PETRA_LOG_ERROR);
+  return command->run(&arguments);
 }
 
 /* Reports a missing subcommand; `name`: what was found instead; NULL: nothing. */

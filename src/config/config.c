@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/config.h"
+#include "config/config_private.h"
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "config/optimiser.h"
-#include "config/config_private.h"
 
 #include <string.h>
 #include <yaml.h>
@@ -55,9 +55,45 @@ static petra_status apply_key(const petra_config_loader *in, int index, const ya
   return petra_config_remember(in->config, index, in->origin, line);
 }
 
+static const char *last_name(const char *path) {
+  const char *dot = strrchr(path, '.');
+  return dot ? dot + 1 : path;
+}
+
+/* Returns twice the number of mistakes. A wrong section counts as a little more than one spelling mistake. */
+static int path_distance(const char *a, const char *b) {
+  const int whole = 2 * petra_edit_distance(a, b), last = 2 * petra_edit_distance(last_name(a), last_name(b)) + 3;
+  return whole < last ? whole : last;
+}
+
+/* Finds the key or section that a misspelled path most likely means and copies it to `out`; returns false if none is
+ * similar. */
+static bool find_nearest(const char *path, char *out, size_t size) {
+  if (strlen(path) > PETRA_NEAREST_LONGEST || *last_name(path) == 0)
+    return false;
+  int best = 2 * (2 + (int)strlen(last_name(path)) / 4); /* the first distance that is too large */
+  bool found = false;
+  for (int i = 0; i < petra_config_key_count; i++) {
+    char candidate[PETRA_NEAREST_LONGEST + 1];
+    snprintf(candidate, sizeof candidate, "%s", petra_config_keys[i].path);
+    for (;;) { /* the key, then the sections that contain it */
+      int distance = path_distance(path, candidate);
+      if (distance < best) {
+        best = distance, found = true;
+        snprintf(out, size, "%s", candidate);
+      }
+      char *dot = strrchr(candidate, '.');
+      if (!dot)
+        break;
+      *dot = 0;
+    }
+  }
+  return found;
+}
+
 static petra_status fail_unknown(const petra_config_origin *origin, int line, const char *section, const char *path) {
   char near[PATH_BYTES], names[PETRA_CONFIG_TEXT];
-  bool found = petra_config_nearest(path, near, sizeof near);
+  bool found = find_nearest(path, near, sizeof near);
   return petra_config_fail_at(origin, line, path, "unknown key; expected one of %s%s%s%s%s",
                               petra_config_children(section, names, sizeof names),
                               origin->file && !origin->set && !*section ? " (or base)" : "",
@@ -205,12 +241,6 @@ static petra_status apply_preset(petra_config *config, int preset, const petra_l
   return PETRA_OK;
 }
 
-static petra_status end_layer_link(petra_config *config) {
-  const int preset = petra_config_key_find("cluster.link.preset");
-  return apply_preset(config, preset, petra_link_preset_of((int)config->cluster.link.preset),
-                      &config->cluster.link.latency_s, &config->cluster.link.bandwidth_Bps);
-}
-
 /* A layer that sets only the latency or the bandwidth means a link of these figures. */
 static petra_status end_layer_node_link(petra_config *config) {
   const int preset = petra_config_key_find("cluster.node_link.preset"), latency = preset + 1, bandwidth = preset + 2;
@@ -228,7 +258,9 @@ static petra_status end_layer_node_link(petra_config *config) {
  * does not set take the values of the preset. If it sets another optimiser than before, the same applies to the
  * optimiser's keys (config/optimiser.h); without a learning rate this is PETRA_CONFIG. */
 static petra_status end_layer(petra_config *config) {
-  PETRA_TRY(end_layer_link(config));
+  PETRA_TRY(apply_preset(config, petra_config_key_find("cluster.link.preset"),
+                         petra_link_preset_of((int)config->cluster.link.preset), &config->cluster.link.latency_s,
+                         &config->cluster.link.bandwidth_Bps));
   PETRA_TRY(end_layer_node_link(config));
   PETRA_TRY(apply_optimiser(config));
   PETRA_TRY(end_layer_augment(config));

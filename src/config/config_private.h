@@ -129,10 +129,6 @@ petra_status petra_config_store_list(petra_config *config, const petra_config_ke
 /* Records where a key was set. */
 petra_status petra_config_remember(petra_config *config, int key, const petra_config_origin *origin, int line);
 
-/* Finds the key or section that a misspelled path most likely means and copies it to `out`; returns false if none is
- * similar. */
-bool petra_config_nearest(const char *path, char *out, size_t size);
-
 /* --- documents --- */
 
 /* Loads the file of a config as a YAML document within the limits that petra sets (one document in UTF-8, of

@@ -46,49 +46,6 @@ petra_spread petra_profile_spread(double *samples, size_t count);
  * samples from all ranks, one rank after the other. */
 petra_status petra_profile_pool(petra_ranks *ranks, const double *samples, size_t rows, size_t row, double *pooled);
 
-/* --- the stages that are measured (profile_pipeline.c) --- */
-
-/* Seconds for the stage's last microbatch. */
-typedef struct petra_profile_times {
-  double forward, backward, update; /* durations of actions; of the last stage `backward` is F and B together */
-} petra_profile_times;
-
-/* A set of stages that microbatches go through. */
-typedef struct petra_profile_pipeline {
-  /* Set these, which are borrowed, before petra_profile_pipeline_init. */
-  const petra_plan *plan;
-  petra_backend *backend;
-  bool
-      graph; /* stages keep their graphs; else reversible blocks are inverted, and others recomputed from their input */
-  /* Every stage works on another microbatch, as in a training with delays: its inputs were computed a tick ago and
-   * have left the same caches as in a run; else a microbatch goes all the way up and down in a tick. */
-  bool flows;
-  int accumulate;
-  const double *values; /* samples for every microbatch, in logical order */
-  const int32_t *labels;
-
-  petra_profile_times *times; /* of the last tick, by stage, from 0 */
-  /* The forward part alone of the last stage's action, which the tick does together with B: of all its blocks, and of
-   * those below the head, for the tick's microbatch; 0 until the pipeline is full. Measured only without graphs,
-   * because a second pass finds its tensors in the cache. */
-  double head_s, body_s;
-
-  /* Private. */
-  int last; /* stages, from 0 */
-  struct petra_profile_place *places;
-  petra_block_graph *graphs; /* per block of the last stage */
-} petra_profile_pipeline;
-
-/* Creates the stages with initial parameters. The learning rate is 0. */
-petra_status petra_profile_pipeline_init(petra_profile_pipeline *pipeline);
-void petra_profile_pipeline_fini(petra_profile_pipeline *pipeline);
-
-/* Returns the ticks from the first one until every stage has work. */
-int petra_profile_pipeline_filling(const petra_profile_pipeline *pipeline);
-
-/* Does one F, B and U of each stage that has work; `accumulate` F and B before each U. */
-petra_status petra_profile_pipeline_tick(petra_profile_pipeline *pipeline);
-
 /* --- the fit (profile_fit.c) --- */
 
 /* The peak is the peak of one core of a processor; a device may have hundreds. */

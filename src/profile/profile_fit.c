@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 
-#include <gsl/gsl_math.h>
 #include <gsl/gsl_multimin.h>
 #include <math.h>
 #include <string.h>
@@ -98,7 +97,7 @@ static double evaluate(const gsl_vector *x, void *context) {
   s->left--;
   if (s->status == PETRA_OK)
     s->status = misfit(s->f, gsl_vector_const_ptr(x, 0), &value);
-  return s->status == PETRA_OK ? value : GSL_NAN;
+  return s->status == PETRA_OK ? value : NAN;
 }
 
 static petra_status descend(descent *s, gsl_multimin_fminimizer *minimiser, gsl_vector *x, double step) {

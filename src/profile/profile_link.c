@@ -281,15 +281,13 @@ static petra_status time_carrying(measurement *m, const load *l) {
 }
 
 static petra_status measure_carrying(measurement *m) {
-  load l;
+  PETRA_RELEASED petra_tensor *tensor = NULL;
   PETRA_TRY(
-      petra_tensor_create(m->backend, PETRA_TENSOR_ACTIVATION, LOAD_SHAPE, NULL, PETRA_MEMORY_WORKSPACE, &l.tensor));
+      petra_tensor_create(m->backend, PETRA_TENSOR_ACTIVATION, LOAD_SHAPE, NULL, PETRA_MEMORY_WORKSPACE, &tensor));
+  load l = {.tensor = tensor};
   m->other = NULL; /* each on its own */
-  petra_status status = choose_load(m, &l);
-  if (status == PETRA_OK)
-    status = time_carrying(m, &l);
-  petra_tensor_release(&l.tensor);
-  return status;
+  PETRA_TRY(choose_load(m, &l));
+  return time_carrying(m, &l);
 }
 
 /* --- all ranks --- */
@@ -328,23 +326,22 @@ static petra_status measure(measurement *m) {
 
 petra_status petra_profile_measure_link(const petra_plan *plan, petra_backend *backend, petra_ranks *ranks,
                                         petra_profile *out) {
+  PETRA_FREED double *samples = NULL, *pooled = NULL;
   measurement m = {.ranks = ranks,
                    .backend = backend,
                    .repetitions = (int)plan->config->profile.repetitions,
                    .warmup = plan->config->profile.warmup < 3 ? (int)plan->config->profile.warmup : 3};
-  petra_status status;
   choose_sizes(&m, plan);
-  const size_t samples = (size_t)KINDS * (size_t)m.sizes * (size_t)m.repetitions;
-  PETRA_TRY_GOTO(status, petra_allocate(&m.samples, samples, sizeof *m.samples), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&m.pooled, samples * (size_t)ranks->count, sizeof *m.pooled), done);
-  for (size_t i = 0; i < samples; i++)
-    m.samples[i] = NAN;
-  PETRA_TRY_GOTO(status, measure(&m), done);
-  PETRA_TRY_GOTO(
-      status, petra_profile_pool(ranks, m.samples, (size_t)(KINDS * m.sizes), (size_t)m.repetitions, m.pooled), done);
+  const size_t count = (size_t)KINDS * (size_t)m.sizes * (size_t)m.repetitions;
+  PETRA_TRY(petra_allocate(&samples, count, sizeof *samples));
+  PETRA_TRY(petra_allocate(&pooled, count * (size_t)ranks->count, sizeof *pooled));
+  for (size_t i = 0; i < count; i++)
+    samples[i] = NAN;
+  m.samples = samples;
+  m.pooled = pooled;
+  PETRA_TRY(measure(&m));
+  PETRA_TRY(petra_profile_pool(ranks, samples, (size_t)(KINDS * m.sizes), (size_t)m.repetitions, pooled));
   if (ranks->rank == 0)
     summarise(&m, out);
-done:
-  PETRA_FREE_ALL(m.pooled, m.samples);
-  return status;
+  return PETRA_OK;
 }

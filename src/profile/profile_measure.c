@@ -12,6 +12,222 @@
 #include <string.h>
 #include <math.h>
 
+/* --- the stages that are measured --- */
+
+/* A stage, its waiting messages, and the numbers of its next microbatches. */
+typedef struct place {
+  petra_stage *stage;
+  petra_message up, down; /* from the stage below, from the one above; empty: none */
+  int64_t forward, backward;
+} place;
+
+/* Seconds for the stage's last microbatch. */
+typedef struct stage_times {
+  double forward, backward, update; /* durations of actions; of the last stage `backward` is F and B together */
+} stage_times;
+
+/* A set of stages that microbatches go through. */
+typedef struct pipeline {
+  /* Set these, which are borrowed, before pipeline_init. */
+  const petra_plan *plan;
+  petra_backend *backend;
+  bool graph; /* stages keep their graphs; else blocks are inverted if they are reversible, or else recomputed */
+  /* Every stage works on another microbatch, as in a training with delays: its inputs were computed a tick ago and
+   * have left the same caches as in a run; else a microbatch goes all the way up and down in a tick. */
+  bool flows;
+  int accumulate;
+  const double *values; /* samples for every microbatch, in logical order */
+  const int32_t *labels;
+
+  stage_times *times; /* of the last tick, by stage, from 0 */
+  /* The forward part alone of the last stage's action, which the tick does together with B: of all its blocks, and of
+   * those below the head, for the tick's microbatch; 0 until the pipeline is full. Measured only without graphs,
+   * because a second pass finds its tensors in the cache. */
+  double head_s, body_s;
+  int last; /* stages, from 0 */
+  place *places;
+  petra_block_graph *graphs; /* per block of the last stage */
+} pipeline;
+
+/* Returns the time when the device has done its work; a failure shows with the next operation. */
+static double clock_s(const pipeline *p) {
+  (void)petra_backend_synchronize(p->backend);
+  return petra_clock_s();
+}
+
+static bool waits(const petra_message *message) {
+  return message->streams.tensor[0] || message->gradients.tensor[0];
+}
+
+/* The first stage reads as in a run. */
+static petra_status upload_samples(pipeline *p, petra_message *out) {
+  int32_t shape[4];
+  petra_tensor *samples;
+  const petra_block *first = &p->plan->model.blocks[0];
+  petra_block_input_shape(first, (int32_t)p->plan->config->data.batch, shape);
+  PETRA_TRY(petra_tensor_create(p->backend, first->shape_in.kind, shape, NULL, PETRA_MEMORY_MESSAGES, &samples));
+  *out = (petra_message){{{samples, NULL}}, {{NULL, NULL}}};
+  return petra_op_upload(p->backend, samples, p->values, PETRA_HOST_F64);
+}
+
+static petra_status forward(pipeline *p, int j) {
+  place *here = &p->places[j];
+  const double start_s = clock_s(p);
+  if (j == 0)
+    PETRA_TRY(upload_samples(p, &here->up));
+  if (!waits(&here->up))
+    return PETRA_OK;
+  PETRA_TRY(petra_stage_receive(here->stage, true, &here->up));
+  PETRA_TRY(petra_stage_forward(here->stage, here->forward, &here->up, NULL, 0, &p->places[j + 1].up, NULL));
+  PETRA_TRY(petra_stage_send(here->stage, true, here->forward++, &p->places[j + 1].up));
+  p->times[j].forward = clock_s(p) - start_s;
+  petra_message_release(&here->up);
+  return PETRA_OK;
+}
+
+/* Runs the blocks one by one. */
+static petra_status time_head(pipeline *p, const petra_message *in) {
+  const petra_plan *plan = p->plan;
+  const petra_compute compute = {.backend = p->backend};
+  petra_stage *stage = p->places[p->last].stage;
+  petra_streams streams = petra_streams_retain(&in->streams), next;
+  petra_loss loss;
+  const petra_target target = {p->labels, &loss};
+  petra_status status = PETRA_OK;
+  int head = plan->model.block_count - 1;
+  double start_s = clock_s(p);
+  p->body_s = 0;
+  for (int b = plan->partition.first[p->last]; b <= head; b++) {
+    const petra_block *block = &plan->model.blocks[b];
+    petra_tensor *parameters[PETRA_BLOCK_TENSORS];
+    for (int i = 0; i < petra_block_parameter_count(block); i++)
+      parameters[i] = petra_stage_tensor(stage, b, false, i);
+    if (b == head)
+      p->body_s = clock_s(p) - start_s;
+    PETRA_TRY_GOTO(status, petra_block_forward(&compute, block, parameters, &streams, &target, &p->graphs[b], &next),
+                   done);
+    petra_streams_release(&streams);
+    streams = next;
+  }
+  p->head_s = clock_s(p) - start_s;
+done:
+  for (int b = 0; b <= head; b++)
+    petra_block_graph_release(&p->graphs[b]);
+  petra_streams_release(&streams);
+  return status;
+}
+
+static petra_status update(pipeline *p, int j) {
+  if (p->places[j].backward % p->accumulate != 0)
+    return PETRA_OK;
+  const double start_s = clock_s(p);
+  PETRA_TRY(petra_stage_update(p->places[j].stage, 0));
+  p->times[j].update = clock_s(p) - start_s;
+  return PETRA_OK;
+}
+
+/* Its message waits at the stage below. */
+static petra_status go_down(pipeline *p, int j, petra_message *in, double start_s, petra_message *out) {
+  const petra_status status = petra_stage_send(p->places[j].stage, false, p->places[j].backward, out);
+  p->times[j].backward = clock_s(p) - start_s;
+  p->places[j].backward++;
+  petra_message_release(in);
+  if (j > 0)
+    p->places[j - 1].down = *out;
+  else
+    petra_message_release(out);
+  return status != PETRA_OK ? status : update(p, j);
+}
+
+static petra_status loss(pipeline *p) {
+  place *here = &p->places[p->last];
+  petra_message out = {0};
+  petra_loss loss;
+  if (p->last == 0)
+    PETRA_TRY(upload_samples(p, &here->up));
+  if (!waits(&here->up))
+    return PETRA_OK;
+  const double received_s = clock_s(p);
+  PETRA_TRY(petra_stage_receive(here->stage, true, &here->up));
+  const double receiving_s = clock_s(p) - received_s;
+  if (!p->graph)
+    PETRA_TRY(time_head(p, &here->up));
+  const double start_s = clock_s(p) - receiving_s;
+  PETRA_TRY(petra_stage_loss(here->stage, here->forward++, &here->up, p->labels, &out, &loss));
+  return go_down(p, p->last, &here->up, start_s, &out);
+}
+
+static petra_status backward(pipeline *p, int j) {
+  place *here = &p->places[j];
+  petra_message out = {0};
+  if (!waits(&here->down))
+    return PETRA_OK;
+  const double start_s = clock_s(p);
+  PETRA_TRY(petra_stage_receive(here->stage, false, &here->down));
+  PETRA_TRY(petra_stage_backward(here->stage, here->backward, &here->down, &out));
+  return go_down(p, j, &here->down, start_s, &out);
+}
+
+/* Does one F, B and U of each stage that has work; `accumulate` F and B before each U. Runs the actions of a microbatch
+ * in their order: up, the loss, down. In the opposite order each action takes what the one before it left in the last
+ * tick. */
+static petra_status pipeline_tick(pipeline *p) {
+  for (int i = 0; i <= 2 * p->last; i++) {
+    const int k = p->flows ? 2 * p->last - i : i;
+    PETRA_TRY(k < p->last ? forward(p, k) : k == p->last ? loss(p) : backward(p, 2 * p->last - k));
+  }
+  return PETRA_OK;
+}
+
+/* Returns the ticks from the first one until every stage has work. */
+static int pipeline_filling(const pipeline *p) {
+  return p->flows ? 2 * p->last : 0;
+}
+
+static petra_status create_stage(pipeline *p, int j) {
+  const petra_plan *plan = p->plan;
+  const petra_stage_options options = {.model = &plan->model,
+                                       .number = j + 1,
+                                       .first = plan->partition.first[j],
+                                       .end = plan->partition.first[j + 1],
+                                       .backend = p->backend,
+                                       .rule = {.forward_weights = PETRA_WEIGHTS_LATEST,
+                                                .backward_weights = PETRA_WEIGHTS_LATEST,
+                                                .invert_weights = PETRA_WEIGHTS_LATEST,
+                                                .keep = p->graph ? PETRA_KEEP_GRAPH : PETRA_KEEP_NOTHING,
+                                                .invert = !p->graph && plan->model.reversible,
+                                                .accumulate = p->accumulate},
+                                       .formats = petra_network_formats(plan->config, 0),
+                                       .optim = petra_optim_from_config(plan->config)};
+  PETRA_TRY(petra_stage_create(&options, &p->places[j].stage));
+  return petra_stage_initialise(p->places[j].stage, (uint64_t)plan->config->run.seed);
+}
+
+/* Creates the stages with initial parameters. The learning rate is 0. */
+static petra_status pipeline_init(pipeline *p) {
+  const size_t stages = (size_t)p->plan->partition.stages;
+  p->last = p->plan->partition.stages - 1;
+  PETRA_TRY(petra_allocate(&p->places, stages, sizeof *p->places));
+  PETRA_TRY(petra_allocate(&p->times, stages, sizeof *p->times));
+  PETRA_TRY(petra_allocate(&p->graphs, (size_t)p->plan->model.block_count, sizeof *p->graphs));
+  for (int j = 0; j <= p->last; j++)
+    PETRA_TRY(create_stage(p, j));
+  return PETRA_OK;
+}
+
+static void pipeline_fini(pipeline *p) {
+  for (int j = 0; p->places && j <= p->last; j++) {
+    petra_message_release(&p->places[j].up);
+    petra_message_release(&p->places[j].down);
+    petra_stage_empty(p->places[j].stage); /* empties all of them first (stage/stage.h) */
+  }
+  for (int j = 0; p->places && j <= p->last; j++)
+    petra_stage_destroy(p->places[j].stage);
+  PETRA_FREE_ALL(p->places, p->times, p->graphs);
+}
+
+/* --- the measurement --- */
+
 /* The two sets of stages. */
 enum { WITHOUT_GRAPH, WITH_GRAPH, SETS };
 
@@ -19,7 +235,7 @@ typedef struct measurement {
   const petra_plan *plan;
   petra_backend *backend;
   int stages, repetitions, accumulate;
-  petra_profile_pipeline set[SETS];
+  pipeline set[SETS];
   double *values;
   int32_t *labels;
   double *samples; /* [stage][part][repetition] */
@@ -56,21 +272,21 @@ static int own_set(const measurement *m) {
 static petra_status create_set(measurement *m, int set) {
   const petra_plan *plan = m->plan;
   const bool delays = petra_method_distance(&plan->method, plan->stages, 1) != 0;
-  m->set[set] = (petra_profile_pipeline){.plan = plan,
-                                         .backend = m->backend,
-                                         .graph = set == WITH_GRAPH,
-                                         .flows = set == own_set(m) && delays,
-                                         .accumulate = m->accumulate,
-                                         .values = m->values,
-                                         .labels = m->labels};
-  return petra_profile_pipeline_init(&m->set[set]);
+  m->set[set] = (pipeline){.plan = plan,
+                           .backend = m->backend,
+                           .graph = set == WITH_GRAPH,
+                           .flows = set == own_set(m) && delays,
+                           .accumulate = m->accumulate,
+                           .values = m->values,
+                           .labels = m->labels};
+  return pipeline_init(&m->set[set]);
 }
 
 /* Computes the time of each part from the two sets. */
 static void record(measurement *m, int repetition) {
   const int last = m->stages - 1;
-  const petra_profile_times *without = m->set[WITHOUT_GRAPH].times, *with = m->set[WITH_GRAPH].times,
-                            *own = m->set[own_set(m)].times;
+  const stage_times *without = m->set[WITHOUT_GRAPH].times, *with = m->set[WITH_GRAPH].times,
+                    *own = m->set[own_set(m)].times;
   const double head_s = m->set[WITHOUT_GRAPH].head_s, body_s = m->set[WITHOUT_GRAPH].body_s;
   for (int j = 0; j <= last; j++) {
     const double forward = j < last ? own[j].forward : head_s;
@@ -88,10 +304,11 @@ typedef struct operand {
   int32_t shape[4];
 } operand;
 
-static petra_status create_operands(petra_backend *backend, const operand *operands, int count, petra_tensor **out) {
-  for (int i = 0; i < count; i++) {
-    PETRA_TRY(petra_tensor_create(backend, operands[i].kind, operands[i].shape, NULL, PETRA_MEMORY_WORKSPACE, &out[i]));
-    PETRA_TRY(petra_op_fill(backend, out[i], 0.5));
+static petra_status create_operands(petra_backend *backend, const operand *operands, petra_tensor_set *out) {
+  for (int i = 0; i < out->count; i++) {
+    petra_tensor **tensor = &out->tensor[i];
+    PETRA_TRY(petra_tensor_create(backend, operands[i].kind, operands[i].shape, NULL, PETRA_MEMORY_WORKSPACE, tensor));
+    PETRA_TRY(petra_op_fill(backend, *tensor, 0.5));
   }
   return PETRA_OK;
 }
@@ -102,15 +319,12 @@ static petra_status time_unit(petra_backend *backend, int32_t batch, const petra
                               {inner, {batch, unit->out, unit->height_out, unit->width_out}},
                               {PETRA_TENSOR_FILTER, {unit->out, unit->in, unit->kernel, unit->kernel}}};
   enum { X, DY, DW, COUNT };
-  petra_tensor *t[COUNT] = {NULL};
-  petra_status status = create_operands(backend, operands, COUNT, t);
-  if (status == PETRA_OK) {
-    double start_s = petra_clock_s();
-    status = petra_op_conv_backward_filter(backend, &unit->geometry, t[X], t[DY], t[DW]);
-    *seconds += petra_clock_s() - start_s;
-  }
-  for (int i = 0; i < COUNT; i++)
-    petra_tensor_release(&t[i]);
+  PETRA_RELEASED_SET petra_tensor_set set = {.count = COUNT};
+  petra_tensor *const *t = set.tensor;
+  PETRA_TRY(create_operands(backend, operands, &set));
+  const double start_s = petra_clock_s();
+  const petra_status status = petra_op_conv_backward_filter(backend, &unit->geometry, t[X], t[DY], t[DW]);
+  *seconds += petra_clock_s() - start_s;
   return status;
 }
 
@@ -131,15 +345,12 @@ static petra_status time_layer(petra_backend *backend, int32_t batch, const petr
     operands[i].shape[2] = operands[i].shape[1];
     operands[i].shape[1] = layer->rows;
   }
-  petra_tensor *t[COUNT] = {NULL};
-  petra_status status = create_operands(backend, operands, COUNT, t);
-  if (status == PETRA_OK) {
-    double start_s = petra_clock_s();
-    status = petra_op_linear_backward_weights(backend, t[X], t[DY], t[DW], layer->bias ? t[DB] : NULL);
-    *seconds += petra_clock_s() - start_s;
-  }
-  for (int i = 0; i < COUNT; i++)
-    petra_tensor_release(&t[i]);
+  PETRA_RELEASED_SET petra_tensor_set set = {.count = COUNT};
+  petra_tensor *const *t = set.tensor;
+  PETRA_TRY(create_operands(backend, operands, &set));
+  const double start_s = petra_clock_s();
+  const petra_status status = petra_op_linear_backward_weights(backend, t[X], t[DY], t[DW], layer->bias ? t[DB] : NULL);
+  *seconds += petra_clock_s() - start_s;
   return status;
 }
 
@@ -166,12 +377,12 @@ static petra_status repeat(measurement *m, bool quiet) {
   petra_status status = PETRA_OK;
   petra_progress_init(&progress, stderr, quiet ? PETRA_PROGRESS_QUIET : PETRA_PROGRESS_AUTO);
   for (int set = 0; set < SETS; set++)
-    for (int t = petra_profile_pipeline_filling(&m->set[set]); t > 0; t--)
-      PETRA_TRY_GOTO(status, petra_profile_pipeline_tick(&m->set[set]), done);
+    for (int t = pipeline_filling(&m->set[set]); t > 0; t--)
+      PETRA_TRY_GOTO(status, pipeline_tick(&m->set[set]), done);
   for (int64_t r = -warmup; r < m->repetitions; r++) {
     for (int set = 0; set < SETS; set++)
       for (int i = 0; i < m->accumulate; i++)
-        PETRA_TRY_GOTO(status, petra_profile_pipeline_tick(&m->set[set]), done);
+        PETRA_TRY_GOTO(status, pipeline_tick(&m->set[set]), done);
     if (r >= 0)
       record(m, (int)r);
     for (int j = 0; j < m->stages; j++) {
@@ -250,17 +461,16 @@ petra_status petra_profile_pool(petra_ranks *ranks, const double *samples, size_
 /* At rank 0: `m` has the samples of all ranks, as if they were one. */
 static petra_status gather(measurement *m, petra_ranks *ranks) {
   const size_t rows = (size_t)m->stages * PETRA_PROFILE_PARTS, row = (size_t)m->repetitions;
-  double *pooled;
+  PETRA_FREED double *pooled = NULL;
   PETRA_TRY(petra_allocate(&pooled, rows * row * (size_t)ranks->count, sizeof *pooled));
-  const petra_status status = petra_profile_pool(ranks, m->samples, rows, row, pooled);
-  if (status == PETRA_OK && ranks->rank == 0) {
-    petra_free(m->samples);
-    m->samples = pooled;
-    m->repetitions *= ranks->count;
-  } else {
-    petra_free(pooled);
-  }
-  return status;
+  PETRA_TRY(petra_profile_pool(ranks, m->samples, rows, row, pooled));
+  if (ranks->rank != 0)
+    return PETRA_OK;
+  double *own = m->samples;
+  m->samples = pooled;
+  m->repetitions *= ranks->count;
+  pooled = own;
+  return PETRA_OK;
 }
 
 petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backend, petra_ranks *ranks, bool quiet,
@@ -282,7 +492,7 @@ petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backen
   summarise(&m, out);
 done:
   for (int set = 0; set < SETS; set++)
-    petra_profile_pipeline_fini(&m.set[set]);
+    pipeline_fini(&m.set[set]);
   PETRA_FREE_ALL(m.values, m.labels, m.samples);
   return status;
 }
