@@ -24,7 +24,6 @@ typedef struct planning {
   petra_candidates *candidates;
   petra_search_options options;
   petra_search_result result;
-  bool *shown; /* for each point: its row is printed */
 } planning;
 
 /* --- options --- */
@@ -180,24 +179,24 @@ static petra_status print_json(const planning *p) {
 }
 
 /* Chooses the rows to print: not those for which a printed row of the same method is faster, has no larger lag and needs
- * at most a tenth more memory. Sets p->shown; returns the number of other rows. */
-static int64_t choose_rows(planning *p) {
+ * at most a tenth more memory. Sets shown[i] if row i is printed; returns the number of other rows. */
+static int64_t choose_rows(const planning *p, bool *shown) {
   const petra_point *point = p->result.points.point;
   int64_t others = 0;
   for (int64_t i = 0; i < p->result.points.count; i++) {
-    p->shown[i] = true;
-    for (int64_t j = 0; j < i && !p->arguments->all && p->shown[i]; j++)
-      p->shown[i] = !p->shown[j] || strcmp(point[j].candidate.method.name, point[i].candidate.method.name) != 0 ||
-                    point[j].found.lag_max > point[i].found.lag_max ||
-                    (double)point[j].found.peak_bytes > 1.1 * (double)point[i].found.peak_bytes;
-    others += !p->shown[i];
+    shown[i] = true;
+    for (int64_t j = 0; j < i && !p->arguments->all && shown[i]; j++)
+      shown[i] = !shown[j] || strcmp(point[j].candidate.method.name, point[i].candidate.method.name) != 0 ||
+                 point[j].found.lag_max > point[i].found.lag_max ||
+                 (double)point[j].found.peak_bytes > 1.1 * (double)point[i].found.peak_bytes;
+    others += !shown[i];
   }
   return others;
 }
 
-static petra_status print_settings(const planning *p) {
+static petra_status print_settings(const planning *p, const bool *shown) {
   for (int i = 1; i <= p->result.points.count; i++) {
-    if (!p->shown[i - 1])
+    if (!shown[i - 1])
       continue;
     printf("%3d ", i);
     PETRA_TRY(petra_candidate_settings(p->candidates, &p->result.points.point[i - 1].candidate, print_setting, NULL));
@@ -206,11 +205,12 @@ static petra_status print_settings(const planning *p) {
   return PETRA_OK;
 }
 
-static petra_status print_table(planning *p) {
+static petra_status print_table(const planning *p) {
+  PETRA_FREED bool *shown = NULL;
   const petra_config *config = p->config;
   const int64_t samples = config->data.batch * config->method.accumulate * config->cluster.replicas;
-  PETRA_TRY(petra_allocate(&p->shown, (size_t)p->result.points.count, sizeof *p->shown));
-  const int64_t others = choose_rows(p);
+  PETRA_TRY(petra_allocate(&shown, (size_t)p->result.points.count, sizeof *shown));
+  const int64_t others = choose_rows(p, shown);
   petra_rows *rows;
   fputs("network  ", stdout);
   petra_describe_network(config, stdout);
@@ -224,7 +224,7 @@ static petra_status print_table(planning *p) {
   petra_describe_links(config, false, stdout);
   printf("\nsearch   %lld candidates simulated, %lld excluded by bounds\n\n", (long long)p->result.simulated,
          (long long)p->result.excluded);
-  PETRA_TRY(make_rows(p, p->shown, &rows));
+  PETRA_TRY(make_rows(p, shown, &rows));
   PETRA_TRY(petra_rows_print(rows));
   printf("\nNo other candidate that was considered is as fast as a row with as little memory and lag.\n");
   if (others > 0)
@@ -237,7 +237,7 @@ static petra_status print_table(planning *p) {
          "peak MB: maximum memory of a device in 10^6 bytes; lag max: maximum number of updates of a stage between F "
          "and B\n"
          "\nSettings of each row, for petra simulate and petra train:\n");
-  return print_settings(p);
+  return print_settings(p, shown);
 }
 
 /* --- the search --- */
@@ -289,7 +289,6 @@ static petra_status search(planning *p) {
 }
 
 static void planning_fini(planning *p) {
-  petra_free(p->shown);
   petra_search_fini(&p->result);
   petra_candidates_destroy(p->candidates);
 }

@@ -17,15 +17,13 @@ struct petra_rows {
 };
 
 petra_status petra_rows_create(bool json, petra_rows **out) {
-  petra_rows *rows;
+  PETRA_FREED petra_rows *rows = NULL;
   PETRA_TRY(petra_allocate(&rows, 1, sizeof *rows));
-  petra_status status = json ? PETRA_OK : petra_table_create(&rows->table);
-  if (status != PETRA_OK) {
-    petra_free(rows);
-    return status;
-  }
+  if (!json)
+    PETRA_TRY(petra_table_create(&rows->table));
   rows->list = json ? json_array() : NULL;
   *out = rows;
+  rows = NULL;
   return PETRA_OK;
 }
 

@@ -303,8 +303,7 @@ char *petra_config_expected(const petra_config_key *key, char *out, size_t size)
                                                  : "a string");
     break;
   case PETRA_KEY_INTEGER:
-    if (!key->choices)
-      append(out, size, "an integer, %" PRId64 " .. %" PRId64, key->min, key->max);
+    append(out, size, "an integer, %" PRId64 " .. %" PRId64, key->min, key->max);
     break;
   case PETRA_KEY_REAL:
     append(out, size, "a number, ");
