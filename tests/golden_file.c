@@ -97,12 +97,12 @@ static petra_status read_all(hid_t file, const char *path, golden_file *out) {
 petra_status golden_file_read(const char *path, golden_file *out) {
   petra_hdf5_file file = {.path = path};
   memset(out, 0, sizeof *out);
-  petra_hdf5_begin(&file.errors);
+  petra_hdf5_errors *errors = petra_hdf5_begin(&file.errors);
   petra_status status = petra_hdf5_open(&file);
   if (status == PETRA_OK) {
     status = read_all(file.id, path, out);
     H5Fclose(file.id);
   }
-  petra_hdf5_end();
+  petra_hdf5_end(&errors);
   return status;
 }

@@ -75,6 +75,13 @@ void petra_free_local(void *pointer) {
   petra_free(memory);
 }
 
+void *petra_take(void *pointer) {
+  void *memory, *none = NULL;
+  memcpy(&memory, pointer, sizeof memory);
+  memcpy(pointer, &none, sizeof none);
+  return memory;
+}
+
 petra_status petra_duplicate_string(char **out, const char *text) {
   size_t length = strlen(text) + 1;
   PETRA_TRY(petra_allocate_raw(out, length, 1));

@@ -53,39 +53,32 @@ static void path_of(const petra_archive *base, const char *name, char path[ITEM_
 
 static petra_status enter(petra_archive *base, const char *name) {
   checkpoint *c = (checkpoint *)base;
-  petra_status status = PETRA_OK;
   char path[ITEM_BYTES];
-  hid_t group = -1;
   path_of(base, name, path);
-  petra_hdf5_begin(&c->file.errors);
+  PETRA_HDF5_ENDED petra_hdf5_errors *errors = petra_hdf5_begin(&c->file.errors);
+  PETRA_HDF5_CLOSED hid_t group = -1;
   if (H5Lexists(c->file.id, path, H5P_DEFAULT) > 0)
     group = H5Gopen2(c->file.id, path, H5P_DEFAULT);
   else if (!base->reading)
     group = petra_hdf5_create_group(c->file.id, path);
-  if (group < 0)
-    status = base->reading ? petra_archive_refuse(base, name, "is missing") : fail_write(c);
-  else
-    H5Gclose(group);
-  petra_hdf5_end();
-  return status;
+  if (group >= 0)
+    return PETRA_OK;
+  return base->reading ? petra_archive_refuse(base, name, "is missing") : fail_write(c);
 }
 
 static petra_status read_values(const checkpoint *c, const char *name, const petra_hdf5_set *item, void *values) {
-  petra_status status = PETRA_OK;
   int64_t found[PETRA_HDF5_RANK];
-  hid_t set = -1;
+  PETRA_HDF5_CLOSED hid_t set = -1;
   PETRA_TRY(petra_hdf5_open_set(c->path, c->file.id, item->name, true, &set));
   if (set < 0)
     return petra_archive_refuse(&c->base, name, "is missing");
-  hid_t type = H5Dget_type(set);
+  PETRA_HDF5_CLOSED hid_t type = H5Dget_type(set);
   if (!petra_hdf5_extent(set, H5Tget_class(item->type), item->rank, found) || H5Tequal(type, item->type) <= 0 ||
       memcmp(found, item->extent, (size_t)item->rank * sizeof *found) != 0 || !petra_hdf5_can_hold(set))
-    status = petra_archive_refuse(&c->base, name, "has another type or size than this run's");
-  else if (values && H5Dread(set, item->memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
-    status = petra_fail(PETRA_IO, "%s: item %s cannot be read: %s", c->path, name, petra_hdf5_reason(&c->file.errors));
-  H5Tclose(type);
-  H5Dclose(set);
-  return status;
+    return petra_archive_refuse(&c->base, name, "has another type or size than this run's");
+  if (values && H5Dread(set, item->memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
+    return petra_fail(PETRA_IO, "%s: item %s cannot be read: %s", c->path, name, petra_hdf5_reason(&c->file.errors));
+  return PETRA_OK;
 }
 
 static petra_status values(petra_archive *base, const char *name, petra_archive_type type, int rank,
@@ -97,33 +90,27 @@ static petra_status values(petra_archive *base, const char *name, petra_archive_
   checkpoint *c = (checkpoint *)base;
   char path[ITEM_BYTES];
   petra_hdf5_set item = {.name = path, .type = types[type][0], .memory = types[type][1], .rank = rank, .values = host};
-  petra_status status = PETRA_OK;
   size_t bytes = sizeof(double);
   path_of(base, name, path);
   for (int d = 0; d < rank; d++)
     bytes *= (size_t)(item.extent[d] = extent[d]);
   if (!base->reading)
     PETRA_TRY(petra_reserve(c->temporary ? 0 : bytes)); /* increment of an image */
-  petra_hdf5_begin(&c->file.errors);
+  PETRA_HDF5_ENDED petra_hdf5_errors *errors = petra_hdf5_begin(&c->file.errors);
   if (base->reading)
-    status = read_values(c, name, &item, host);
-  else if (!petra_hdf5_put_set(c->file.id, &item))
-    status = fail_write(c);
-  petra_hdf5_end();
-  return status;
+    return read_values(c, name, &item, host);
+  return petra_hdf5_put_set(c->file.id, &item) ? PETRA_OK : fail_write(c);
 }
 
 static petra_status allocate(const char *path, bool reading, checkpoint **out) {
   static const petra_archive_ops ops = {.enter = enter, .values = values};
+  PETRA_FREED char *copy = NULL;
   checkpoint *c;
+  PETRA_TRY(petra_duplicate_string(&copy, path));
   PETRA_TRY(petra_allocate(&c, 1, sizeof *c));
   c->base = (petra_archive){.ops = &ops, .reading = reading};
   c->file.id = -1;
-  petra_status status = petra_duplicate_string(&c->path, path);
-  if (status != PETRA_OK) {
-    petra_checkpoint_destroy(&c->base);
-    return status;
-  }
+  c->path = petra_take(&copy);
   c->base.path = c->file.path = c->path;
   *out = c;
   return PETRA_OK;
@@ -141,29 +128,23 @@ petra_status petra_checkpoint_create(const char *path, bool part, const char *co
   checkpoint *c;
   PETRA_TRY(petra_reserve(0));
   PETRA_TRY(allocate(path, false, &c));
-  petra_status status = part ? part_temporary(path, &c->temporary) : PETRA_OK;
-  if (status == PETRA_OK) {
-    if (part)
-      c->base.path = c->file.path = c->temporary;
-    petra_hdf5_begin(&c->file.errors);
-    c->file.id = part ? petra_hdf5_create_file(c->temporary) : petra_hdf5_image_create();
-    if (c->file.id < 0 || !put_head(c, config))
-      status = fail_write(c);
-    petra_hdf5_end();
+  PETRA_DESTROYED(petra_checkpoint_destroy) petra_archive *archive = &c->base;
+  if (part) {
+    PETRA_TRY(part_temporary(path, &c->temporary));
+    c->base.path = c->file.path = c->temporary;
   }
-  if (status != PETRA_OK)
-    petra_checkpoint_destroy(&c->base);
-  else
-    *out = &c->base;
-  return status;
+  PETRA_HDF5_ENDED petra_hdf5_errors *errors = petra_hdf5_begin(&c->file.errors);
+  c->file.id = part ? petra_hdf5_create_file(c->temporary) : petra_hdf5_image_create();
+  if (c->file.id < 0 || !put_head(c, config))
+    return fail_write(c);
+  *out = petra_take(&archive);
+  return PETRA_OK;
 }
 
 petra_status petra_checkpoint_write(petra_archive *base) {
   checkpoint *c = (checkpoint *)base;
-  petra_hdf5_begin(&c->file.errors);
-  petra_status status = petra_hdf5_image_put(&c->file);
-  petra_hdf5_end();
-  return status;
+  PETRA_HDF5_ENDED petra_hdf5_errors *errors = petra_hdf5_begin(&c->file.errors);
+  return petra_hdf5_image_put(&c->file);
 }
 
 /* Seals the file, which HDF5 has closed. */
@@ -186,12 +167,9 @@ static petra_status name_part(checkpoint *c, uint64_t digest) {
 
 petra_status petra_checkpoint_write_part(petra_archive *base, uint64_t *digest) {
   checkpoint *c = (checkpoint *)base;
-  petra_status status = PETRA_OK;
-  petra_hdf5_begin(&c->file.errors);
+  PETRA_HDF5_ENDED petra_hdf5_errors *errors = petra_hdf5_begin(&c->file.errors);
   if (H5Fflush(c->file.id, H5F_SCOPE_LOCAL) < 0 || H5Fclose(c->file.id) < 0)
-    status = fail_write(c);
-  petra_hdf5_end();
-  PETRA_TRY(status);
+    return fail_write(c);
   c->file.id = -1;
   PETRA_TRY(seal_part(c));
   PETRA_TRY(petra_seal_get_digest(c->temporary, digest));
@@ -215,16 +193,12 @@ petra_status petra_checkpoint_open(const char *path, petra_archive **out) {
     return petra_fail(PETRA_DATA, "%s: not a checkpoint, or one that an earlier version of petra wrote: it has no seal",
                       path);
   PETRA_TRY(allocate(path, true, &c));
-  petra_hdf5_begin(&c->file.errors);
-  petra_status status = petra_hdf5_open(&c->file);
-  if (status == PETRA_OK)
-    status = check_file(c);
-  petra_hdf5_end();
-  if (status != PETRA_OK)
-    petra_checkpoint_destroy(&c->base);
-  else
-    *out = &c->base;
-  return status;
+  PETRA_DESTROYED(petra_checkpoint_destroy) petra_archive *archive = &c->base;
+  PETRA_HDF5_ENDED petra_hdf5_errors *errors = petra_hdf5_begin(&c->file.errors);
+  PETRA_TRY(petra_hdf5_open(&c->file));
+  PETRA_TRY(check_file(c));
+  *out = petra_take(&archive);
+  return PETRA_OK;
 }
 
 const char *petra_checkpoint_config(const petra_archive *archive) {
@@ -235,10 +209,10 @@ void petra_checkpoint_destroy(petra_archive *base) {
   checkpoint *c = (checkpoint *)base;
   if (!c)
     return;
-  petra_hdf5_begin(&c->file.errors);
+  petra_hdf5_errors *errors = petra_hdf5_begin(&c->file.errors);
   if (c->file.id >= 0 && !(c->lost && c->temporary)) /* otherwise HDF5 would try to write again */
     H5Fclose(c->file.id);
-  petra_hdf5_end();
+  petra_hdf5_end(&errors);
   if (c->temporary)
     unlink(c->temporary);
   PETRA_FREE_ALL(c->temporary, c->config, c->path, c);
@@ -247,17 +221,17 @@ void petra_checkpoint_destroy(petra_archive *base) {
 /* --- parts --- */
 
 petra_status petra_checkpoint_open_part(const char *stem, uint64_t digest, petra_archive **out) {
+  PETRA_DESTROYED(petra_checkpoint_destroy) petra_archive *archive = NULL;
   char path[PATH_BYTES];
   uint64_t found;
   part_path(stem, digest, path);
-  PETRA_TRY(petra_checkpoint_open(path, out));
-  petra_status status = petra_seal_get_digest(path, &found);
-  if (status == PETRA_OK && found != digest)
-    status = petra_fail(PETRA_DATA, "%s: its digest is %016" PRIx64 "; expected the file that petra gave this name",
-                        path, found);
-  if (status != PETRA_OK)
-    petra_checkpoint_destroy(*out);
-  return status;
+  PETRA_TRY(petra_checkpoint_open(path, &archive));
+  PETRA_TRY(petra_seal_get_digest(path, &found));
+  if (found != digest)
+    return petra_fail(PETRA_DATA, "%s: its digest is %016" PRIx64 "; expected the file that petra gave this name", path,
+                      found);
+  *out = petra_take(&archive);
+  return PETRA_OK;
 }
 
 static bool is_named(const char *path, char *const *stems, const uint64_t *digests, int count) {

@@ -83,16 +83,13 @@ static void remove_others(const walk *w) {
 
 static petra_status write_part(walk *w, int part, const petra_checkpoint_header *header) {
   const petra_checkpoint_state *state = w->state;
-  petra_archive *archive;
+  PETRA_DESTROYED(petra_checkpoint_destroy) petra_archive *archive = NULL;
   uint64_t digest;
   PETRA_TRY(petra_checkpoint_create(state->files->stem[part], true, state->config, &archive));
-  petra_status status = archive_part(w, archive, part, header);
-  if (status == PETRA_OK)
-    status = petra_checkpoint_write_part(archive, &digest);
-  if (status == PETRA_OK)
-    w->digests[part] = (int64_t)digest;
-  petra_checkpoint_destroy(archive);
-  return status;
+  PETRA_TRY(archive_part(w, archive, part, header));
+  PETRA_TRY(petra_checkpoint_write_part(archive, &digest));
+  w->digests[part] = (int64_t)digest;
+  return PETRA_OK;
 }
 
 static petra_status write_parts(walk *w, const petra_checkpoint_header *header) {
@@ -122,20 +119,17 @@ static petra_status fill(walk *w, petra_archive *archive, petra_checkpoint_heade
 /* Writes checkpoint.h5 when all parts are there; then removes the parts of earlier checkpoints. */
 static petra_status write_last(walk *w, petra_checkpoint_header *header, int64_t *measured_ns) {
   const petra_checkpoint_files *files = w->state->files;
-  petra_archive *archive;
+  PETRA_DESTROYED(petra_checkpoint_destroy) petra_archive *archive = NULL;
   for (int part = 0; part < w->common; part++)
     if (w->digests[part] == 0)
       return petra_fail(PETRA_INTERNAL, "%s: the part of stage %d of replica %d is missing", files->path,
                         part % w->stages + 1, part / w->stages);
   header->clock_ns = w->state->run.clock_ns(w->state->run.context); /* all have ended the actions of the checkpoint */
   PETRA_TRY(petra_checkpoint_create(files->path, false, w->state->config, &archive));
-  petra_status status = fill(w, archive, header, measured_ns);
-  if (status == PETRA_OK)
-    status = petra_checkpoint_write(archive);
-  petra_checkpoint_destroy(archive);
-  if (status == PETRA_OK)
-    remove_others(w);
-  return status;
+  PETRA_TRY(fill(w, archive, header, measured_ns));
+  PETRA_TRY(petra_checkpoint_write(archive));
+  remove_others(w);
+  return PETRA_OK;
 }
 
 petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_checkpoint_header *header,
@@ -161,11 +155,9 @@ petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_ch
 /* --- reading --- */
 
 static petra_status read_part(walk *w, int part, const petra_checkpoint_header *header) {
-  petra_archive *archive;
+  PETRA_DESTROYED(petra_checkpoint_destroy) petra_archive *archive = NULL;
   PETRA_TRY(petra_checkpoint_open_part(w->state->files->stem[part], (uint64_t)w->digests[part], &archive));
-  petra_status status = archive_part(w, archive, part, header);
-  petra_checkpoint_destroy(archive);
-  return status;
+  return archive_part(w, archive, part, header);
 }
 
 static petra_status read_all(walk *w, const petra_checkpoint_header *header, petra_archive *archive) {

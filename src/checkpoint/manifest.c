@@ -48,17 +48,14 @@ petra_status petra_checkpoint_compare(const char *path, const char *found, const
 }
 
 petra_status petra_checkpoint_find(const char *path, const petra_config *config, petra_archive **out) {
-  petra_archive *archive;
+  PETRA_DESTROYED(petra_checkpoint_destroy) petra_archive *archive = NULL;
   *out = NULL;
   if (access(path, F_OK) != 0)
     return PETRA_OK;
   PETRA_TRY(petra_checkpoint_open(path, &archive));
-  petra_status status = petra_checkpoint_compare(path, petra_checkpoint_config(archive), config);
-  if (status != PETRA_OK)
-    petra_checkpoint_destroy(archive);
-  else
-    *out = archive;
-  return status;
+  PETRA_TRY(petra_checkpoint_compare(path, petra_checkpoint_config(archive), config));
+  *out = petra_take(&archive);
+  return PETRA_OK;
 }
 
 /* Messages under way in one kind of run have no place in the other. */
@@ -147,15 +144,11 @@ petra_status petra_checkpoint_check_data(const petra_archive *archive, const pet
 }
 
 petra_status petra_checkpoint_read_log(petra_archive *archive, const petra_checkpoint_header *header, char **log) {
-  char *image;
+  PETRA_FREED char *image = NULL;
   PETRA_TRY(petra_archive_require(archive, "log", PETRA_ARCHIVE_U8, header->log_bytes));
   PETRA_TRY(petra_allocate_raw(&image, (size_t)header->log_bytes, 1));
-  petra_status status = petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, header->log_bytes, image);
-  if (status == PETRA_OK)
-    status = petra_seal_check_image("the log in the checkpoint", image, (size_t)header->log_bytes);
-  if (status != PETRA_OK)
-    petra_free(image);
-  else
-    *log = image;
-  return status;
+  PETRA_TRY(petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, header->log_bytes, image));
+  PETRA_TRY(petra_seal_check_image("the log in the checkpoint", image, (size_t)header->log_bytes));
+  *log = petra_take(&image);
+  return PETRA_OK;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "base/archive.h"
+#include "base/mem.h"
 #include "config/config.h"
 #include "setup/plan.h"
 
@@ -90,3 +91,4 @@ const char *petra_checkpoint_config(const petra_archive *archive);
 
 /* Closes a checkpoint or a part. NULL is allowed. */
 void petra_checkpoint_destroy(petra_archive *archive);
+PETRA_DESTROYS(petra_checkpoint_destroy, petra_archive)

@@ -64,32 +64,26 @@ static petra_status pad_names(petra_data_file *self, const petra_data_file_about
 
 static bool put_class_names(hid_t file, const petra_data_file_about *about, const petra_data_file *self) {
   static const char *const dimension = "class";
+  PETRA_HDF5_CLOSED hid_t type = H5Tcopy(H5T_C_S1);
   const petra_hdf5_set set = {.name = "class_names",
-                              .type = H5Tcopy(H5T_C_S1),
+                              .type = type,
                               .rank = 1,
                               .extent = {about->classes},
                               .values = self->names,
                               .units = "1",
                               .dimensions = &dimension};
-  bool done = H5Tset_size(set.type, self->name_bytes) >= 0 && H5Tset_cset(set.type, H5T_CSET_UTF8) >= 0 &&
-              petra_hdf5_put_set(file, &set);
-  H5Tclose(set.type);
-  return done;
+  return H5Tset_size(type, self->name_bytes) >= 0 && H5Tset_cset(type, H5T_CSET_UTF8) >= 0 &&
+         petra_hdf5_put_set(file, &set);
 }
 
 /* A data set in one piece, whose space is taken immediately and not filled; its position in the file, or
  * HADDR_UNDEF. */
 static haddr_t lay_out_set(hid_t group, const petra_hdf5_set *what) {
-  hid_t list = petra_hdf5_untimed(H5P_DATASET_CREATE);
-  if (H5Pset_layout(list, H5D_CONTIGUOUS) < 0 || H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) < 0 ||
-      H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) < 0) {
-    H5Pclose(list);
-    list = -1;
-  }
-  hid_t set = petra_hdf5_create_set(group, what, false, list);
-  haddr_t offset = set < 0 ? HADDR_UNDEF : H5Dget_offset(set);
-  H5Dclose(set);
-  return offset;
+  PETRA_HDF5_CLOSED hid_t list = petra_hdf5_untimed(H5P_DATASET_CREATE), set = -1;
+  if (H5Pset_layout(list, H5D_CONTIGUOUS) >= 0 && H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) >= 0 &&
+      H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) >= 0)
+    set = petra_hdf5_create_set(group, what, false, list);
+  return set < 0 ? HADDR_UNDEF : H5Dget_offset(set);
 }
 
 static bool lay_out_images(hid_t group, int split, const petra_data_file_about *about, petra_data_file *self) {
@@ -122,11 +116,9 @@ static bool lay_out_tokens(hid_t group, int split, petra_data_file *self) {
 }
 
 static bool lay_out_split(hid_t file, int split, const petra_data_file_about *about, petra_data_file *self) {
-  hid_t group = petra_hdf5_create_group(file, split_names[split]);
-  bool done = group >= 0 &&
-              (about->vocabulary > 0 ? lay_out_tokens(group, split, self) : lay_out_images(group, split, about, self));
-  H5Gclose(group);
-  return done;
+  PETRA_HDF5_CLOSED hid_t group = petra_hdf5_create_group(file, split_names[split]);
+  return group >= 0 &&
+         (about->vocabulary > 0 ? lay_out_tokens(group, split, self) : lay_out_images(group, split, about, self));
 }
 
 static bool lay_out(hid_t file, const petra_data_file_about *about, petra_data_file *self) {
@@ -138,21 +130,17 @@ static bool lay_out(hid_t file, const petra_data_file_about *about, petra_data_f
 
 /* Creates the temporary file with everything in it but records and labels. */
 static petra_status create_layout(petra_data_file *self, const petra_data_file_about *about) {
-  petra_hdf5_errors errors;
+  petra_hdf5_errors kept;
   PETRA_TRY(petra_reserve(0));
-  petra_hdf5_begin(&errors);
-  petra_status status = PETRA_OK;
-  hid_t access = petra_hdf5_access(), creation = petra_hdf5_untimed(H5P_FILE_CREATE);
+  PETRA_HDF5_ENDED petra_hdf5_errors *errors = petra_hdf5_begin(&kept);
+  PETRA_HDF5_CLOSED hid_t access = petra_hdf5_access(), creation = petra_hdf5_untimed(H5P_FILE_CREATE);
   hid_t file = access < 0 || creation < 0 || H5Pset_userblock(creation, PETRA_SEAL_BYTES) < 0
                    ? -1
                    : H5Fcreate(self->temporary, H5F_ACC_TRUNC, creation, access);
   /* After a failed write it is not closed: HDF5 would try to write again. */
   if (file < 0 || !lay_out(file, about, self) || H5Fflush(file, H5F_SCOPE_LOCAL) < 0 || H5Fclose(file) < 0)
-    status = petra_hdf5_fail_write(self->path, &errors);
-  H5Pclose(access);
-  H5Pclose(creation);
-  petra_hdf5_end();
-  return status;
+    return petra_hdf5_fail_write(self->path, errors);
+  return PETRA_OK;
 }
 
 /* --- contents, by plain writes --- */
@@ -200,28 +188,26 @@ void petra_data_file_destroy(petra_data_file *file) {
   PETRA_FREE_ALL(file->names, file->temporary, file->path, file);
 }
 
+PETRA_DESTROYS(petra_data_file_destroy, petra_data_file)
+
 petra_status petra_data_file_create(const char *path, const petra_data_file_about *about, petra_data_file **out) {
-  petra_data_file *self = NULL;
-  petra_status status;
+  PETRA_DESTROYED(petra_data_file_destroy) petra_data_file *self = NULL;
   PETRA_TRY(petra_file_check_replaceable(path));
   PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
   self->fd = -1;
   self->record_bytes = about->vocabulary > 0 ? TOKEN_BYTES : (int64_t)3 * about->height * about->width;
   self->records[PETRA_DATA_FILE_TRAIN] = about->train;
   self->records[PETRA_DATA_FILE_EVAL] = about->eval;
-  PETRA_TRY_GOTO(status, petra_duplicate_string(&self->path, path), fail);
+  PETRA_TRY(petra_duplicate_string(&self->path, path));
   if (about->class_name)
-    PETRA_TRY_GOTO(status, pad_names(self, about), fail);
-  PETRA_TRY_GOTO(status, petra_file_temporary_name(path, &self->temporary), fail);
-  PETRA_TRY_GOTO(status, create_layout(self, about), fail);
+    PETRA_TRY(pad_names(self, about));
+  PETRA_TRY(petra_file_temporary_name(path, &self->temporary));
+  PETRA_TRY(create_layout(self, about));
   self->fd = open(self->temporary, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   if (self->fd < 0)
-    PETRA_TRY_GOTO(status, petra_fail(PETRA_IO, "%s: cannot write: %s", path, strerror(errno)), fail);
-  *out = self;
+    return petra_fail(PETRA_IO, "%s: cannot write: %s", path, strerror(errno));
+  *out = petra_take(&self);
   return PETRA_OK;
-fail:
-  petra_data_file_destroy(self);
-  return status;
 }
 
 /* Seals the file; the records, in their order in the file, are separate parts. */
@@ -240,10 +226,9 @@ static int seal(const petra_data_file *file) {
   return petra_seal_finish(file->fd, parts, count);
 }
 
-petra_status petra_data_file_close(petra_data_file *file) {
-  int failure = seal(file);
-  petra_status status = failure ? petra_fail(PETRA_IO, "%s: cannot write: %s", file->path, strerror(failure))
-                                : petra_file_replace(file->path, file->temporary);
-  petra_data_file_destroy(file);
-  return status;
+petra_status petra_data_file_close(petra_data_file *opened) {
+  PETRA_DESTROYED(petra_data_file_destroy) petra_data_file *file = opened;
+  const int failure = seal(file);
+  return failure ? petra_fail(PETRA_IO, "%s: cannot write: %s", file->path, strerror(failure))
+                 : petra_file_replace(file->path, file->temporary);
 }

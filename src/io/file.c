@@ -86,7 +86,7 @@ petra_status petra_file_check_replaceable(const char *path) {
 }
 
 petra_status petra_file_write_atomically(const char *path, const void *bytes, size_t size) {
-  char *temporary = NULL;
+  PETRA_FREED char *temporary = NULL;
   PETRA_TRY(petra_file_check_replaceable(path));
   PETRA_TRY(petra_file_temporary_name(path, &temporary));
   int failure = write_synced(temporary, bytes, size);
@@ -94,12 +94,11 @@ petra_status petra_file_write_atomically(const char *path, const void *bytes, si
                                 : petra_file_replace(path, temporary);
   if (status != PETRA_OK)
     unlink(temporary);
-  petra_free(temporary);
   return status;
 }
 
 petra_status petra_file_hold(const char *path, off_t size) {
-  char *name;
+  PETRA_FREED char *name = NULL;
   PETRA_TRY(petra_file_temporary_name(path, &name));
   const int fd = open_temporary(name);
   int failure = fd < 0 || fallocate(fd, 0, 0, size) != 0 ? errno : 0;
@@ -107,7 +106,6 @@ petra_status petra_file_hold(const char *path, off_t size) {
     close(fd);
   if (failure && fd >= 0)
     unlink(name);
-  petra_free(name);
   return !failure || failure == EOPNOTSUPP || failure == ENOSYS
              ? PETRA_OK
              : petra_fail(PETRA_IO, "%s: cannot reserve its %lld bytes: %s; expected room for it before the run begins",
@@ -115,11 +113,9 @@ petra_status petra_file_hold(const char *path, off_t size) {
 }
 
 void petra_file_release(const char *path) {
-  char *name;
-  if (petra_file_temporary_name(path, &name) != PETRA_OK)
-    return;
-  unlink(name);
-  petra_free(name);
+  PETRA_FREED char *name = NULL;
+  if (petra_file_temporary_name(path, &name) == PETRA_OK)
+    unlink(name);
 }
 
 int petra_file_reserve(int fd, off_t size) {

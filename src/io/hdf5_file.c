@@ -40,13 +40,15 @@ static herr_t keep_reason(hid_t stack, void *context) {
   return 0;
 }
 
-void petra_hdf5_begin(petra_hdf5_errors *errors) {
+petra_hdf5_errors *petra_hdf5_begin(petra_hdf5_errors *errors) {
   H5dont_atexit(); /* has its effect before the first other call only; later ones do no harm */
   errors->reason[0] = 0;
   H5Eset_auto2(H5E_DEFAULT, keep_reason, errors);
+  return errors;
 }
 
-void petra_hdf5_end(void) {
+void petra_hdf5_end(petra_hdf5_errors **errors) {
+  (void)errors;
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
 
@@ -74,13 +76,11 @@ int64_t petra_hdf5_access(void) {
 
 /* Creates a file; in memory if `in_memory`. */
 static hid_t create_file(const char *path, bool in_memory) {
-  hid_t access = petra_hdf5_access(), creation = H5Pcreate(H5P_FILE_CREATE), file = -1;
-  if (H5Pset_istore_k(creation, 128) >= 0 && H5Pset_userblock(creation, PETRA_SEAL_BYTES) >= 0 && access >= 0 &&
-      (!in_memory || H5Pset_fapl_core(access, IMAGE_INCREMENT_BYTES, 0) >= 0))
-    file = H5Fcreate(path, H5F_ACC_TRUNC, creation, access);
-  H5Pclose(access);
-  H5Pclose(creation);
-  return file;
+  PETRA_HDF5_CLOSED hid_t access = petra_hdf5_access(), creation = H5Pcreate(H5P_FILE_CREATE);
+  if (H5Pset_istore_k(creation, 128) < 0 || H5Pset_userblock(creation, PETRA_SEAL_BYTES) < 0 || access < 0 ||
+      (in_memory && H5Pset_fapl_core(access, IMAGE_INCREMENT_BYTES, 0) < 0))
+    return -1;
+  return H5Fcreate(path, H5F_ACC_TRUNC, creation, access);
 }
 
 int64_t petra_hdf5_create_file(const char *path) {
@@ -129,13 +129,10 @@ typedef struct reading {
 static petra_status read_file(void *context) {
   const reading *r = context;
   petra_hdf5_file file = {.path = r->path};
-  petra_hdf5_begin(&file.errors);
-  petra_status status = petra_hdf5_open(&file);
-  if (status == PETRA_OK) {
-    status = r->read(r->context, &file);
-    H5Fclose(file.id);
-  }
-  petra_hdf5_end();
+  PETRA_HDF5_ENDED petra_hdf5_errors *errors = petra_hdf5_begin(&file.errors);
+  PETRA_TRY(petra_hdf5_open(&file));
+  const petra_status status = r->read(r->context, &file);
+  H5Fclose(file.id);
   return status;
 }
 
@@ -147,27 +144,21 @@ petra_status petra_hdf5_read(const char *path, petra_hdf5_reader read, void *con
 bool petra_hdf5_can_hold(int64_t set) {
   enum { DEFLATE_MAX = 1032 }; /* deflate makes that many bytes of one, at most */
   hsize_t extent[H5S_MAX_RANK], file_bytes = 0;
-  hid_t space = H5Dget_space(set), type = H5Dget_type(set), list = H5Dget_create_plist(set);
-  hid_t file = H5Iget_file_id(set);
+  PETRA_HDF5_CLOSED hid_t space = H5Dget_space(set), type = H5Dget_type(set), list = H5Dget_create_plist(set);
+  PETRA_HDF5_CLOSED hid_t file = H5Iget_file_id(set);
   int rank = H5Sget_simple_extent_dims(space, extent, NULL);
   uint64_t bytes = H5Tget_size(type), stored = H5Dget_storage_size(set), maximum = 0;
   bool fits = rank >= 0 && bytes > 0 && H5Fget_filesize(file, &file_bytes) >= 0 && stored <= file_bytes &&
               !__builtin_mul_overflow(stored, H5Pget_nfilters(list) > 0 ? DEFLATE_MAX : 1, &maximum);
   for (int d = 0; d < rank && fits; d++)
     fits = !__builtin_mul_overflow(bytes, (uint64_t)extent[d], &bytes);
-  H5Fclose(file);
-  H5Pclose(list);
-  H5Tclose(type);
-  H5Sclose(space);
   return fits && bytes <= maximum;
 }
 
 bool petra_hdf5_extent(int64_t set, int expected, int rank, int64_t *extent) {
   hsize_t found[H5S_MAX_RANK];
-  hid_t space = H5Dget_space(set), type = H5Dget_type(set);
+  PETRA_HDF5_CLOSED hid_t space = H5Dget_space(set), type = H5Dget_type(set);
   bool fits = (int)H5Tget_class(type) == expected && H5Sget_simple_extent_dims(space, found, NULL) == rank;
-  H5Tclose(type);
-  H5Sclose(space);
   for (int d = 0; d < rank && fits; d++)
     extent[d] = (int64_t)found[d];
   return fits;
@@ -179,22 +170,17 @@ bool petra_hdf5_extent(int64_t set, int expected, int rank, int64_t *extent) {
 static int put_attribute(int64_t object, const char *name, hid_t file_type, hid_t memory_type, int count,
                          const void *value) {
   hsize_t extent = (hsize_t)count;
-  hid_t space = H5Screate_simple(count < 0 ? 0 : 1, &extent, NULL);
+  PETRA_HDF5_CLOSED hid_t space = H5Screate_simple(count < 0 ? 0 : 1, &extent, NULL);
   hid_t attribute = H5Acreate2(object, name, file_type, space, H5P_DEFAULT, H5P_DEFAULT);
-  int result = attribute < 0 ? -1 : H5Awrite(attribute, memory_type, value);
-  if (H5Aclose(attribute) < 0)
-    result = -1;
-  H5Sclose(space);
-  return result;
+  const int result = attribute < 0 ? -1 : H5Awrite(attribute, memory_type, value);
+  return H5Aclose(attribute) < 0 ? -1 : result;
 }
 
 int petra_hdf5_put_texts(int64_t object, const char *name, const char *const *texts, int count) {
-  hid_t type = H5Tcopy(H5T_C_S1);
-  int result = -1;
-  if (H5Tset_size(type, H5T_VARIABLE) >= 0 && H5Tset_cset(type, H5T_CSET_UTF8) >= 0)
-    result = put_attribute(object, name, type, type, count, texts);
-  H5Tclose(type);
-  return result;
+  PETRA_HDF5_CLOSED hid_t type = H5Tcopy(H5T_C_S1);
+  if (H5Tset_size(type, H5T_VARIABLE) < 0 || H5Tset_cset(type, H5T_CSET_UTF8) < 0)
+    return -1;
+  return put_attribute(object, name, type, type, count, texts);
 }
 
 int petra_hdf5_put_text(int64_t object, const char *name, const char *text) {
@@ -226,67 +212,52 @@ int petra_hdf5_put_u64(int64_t object, const char *name, uint64_t value) {
 
 enum { TEXT_MOST_BYTES = 1 << 24 };
 
-/* Opens a scalar attribute of this class; negative if there is none. */
-static hid_t open_scalar(int64_t object, const char *name, H5T_class_t expected, hid_t *type) {
-  if (H5Aexists(object, name) <= 0)
-    return -1;
-  hid_t attribute = H5Aopen(object, name, H5P_DEFAULT), space = H5Aget_space(attribute);
-  *type = H5Aget_type(attribute);
-  bool fits = H5Sget_simple_extent_npoints(space) == 1 && H5Tget_class(*type) == expected;
-  H5Sclose(space);
-  if (fits)
-    return attribute;
-  H5Tclose(*type);
-  H5Aclose(attribute);
-  return -1;
+/* Opens a scalar attribute and its type, which is a string or an integer. The caller closes both. */
+static petra_status open_scalar(const petra_hdf5_file *file, const char *name, H5T_class_t expected, hid_t *attribute,
+                                hid_t *type) {
+  if (H5Aexists(file->id, name) > 0) {
+    *attribute = H5Aopen(file->id, name, H5P_DEFAULT);
+    *type = H5Aget_type(*attribute);
+    PETRA_HDF5_CLOSED hid_t space = H5Aget_space(*attribute);
+    if (H5Sget_simple_extent_npoints(space) == 1 && H5Tget_class(*type) == expected)
+      return PETRA_OK;
+  }
+  return petra_fail(PETRA_DATA, "%s: no attribute %s of type %s; expected a file of this kind that petra wrote",
+                    file->path, name, expected == H5T_STRING ? "string" : "integer");
 }
 
-/* Reads a string attribute, of fixed or of variable length, into a copy of ours. */
-static petra_status read_string(hid_t attribute, hid_t type, const char *path, const char *name, char **out) {
+static petra_status read_scalar(const petra_hdf5_file *file, const char *name, hid_t attribute, hid_t type, void *out) {
+  return H5Aread(attribute, type, out) >= 0
+             ? PETRA_OK
+             : petra_fail(PETRA_DATA, "%s: attribute %s cannot be read", file->path, name);
+}
+
+/* Reads a string, of fixed or of variable length, into a copy of ours. */
+petra_status petra_hdf5_get_text(const petra_hdf5_file *file, const char *name, char **out) {
+  PETRA_HDF5_CLOSED hid_t attribute = -1, type = -1;
+  PETRA_FREED char *text = NULL;
+  char *of_hdf5 = NULL;
+  PETRA_TRY(open_scalar(file, name, H5T_STRING, &attribute, &type));
   if (H5Tis_variable_str(type) > 0) {
-    char *text = NULL;
-    if (H5Aread(attribute, type, &text) < 0)
-      return petra_fail(PETRA_DATA, "%s: attribute %s cannot be read", path, name);
-    petra_status status = petra_duplicate_string(out, text ? text : "");
-    H5free_memory(text);
+    PETRA_TRY(read_scalar(file, name, attribute, type, &of_hdf5));
+    petra_status status = petra_duplicate_string(out, of_hdf5 ? of_hdf5 : "");
+    H5free_memory(of_hdf5);
     return status;
   }
-  size_t size = H5Tget_size(type);
-  char *text = NULL;
+  const size_t size = H5Tget_size(type);
   if (size > TEXT_MOST_BYTES)
-    return petra_fail(PETRA_DATA, "%s: attribute %s of %zu bytes; expected at most %d", path, name, size,
+    return petra_fail(PETRA_DATA, "%s: attribute %s of %zu bytes; expected at most %d", file->path, name, size,
                       TEXT_MOST_BYTES);
   PETRA_TRY(petra_allocate(&text, size + 1, 1));
-  if (H5Aread(attribute, type, text) < 0) {
-    petra_free(text);
-    return petra_fail(PETRA_DATA, "%s: attribute %s cannot be read", path, name);
-  }
-  *out = text;
+  PETRA_TRY(read_scalar(file, name, attribute, type, text));
+  *out = petra_take(&text);
   return PETRA_OK;
 }
 
-petra_status petra_hdf5_get_text(const petra_hdf5_file *file, const char *name, char **out) {
-  hid_t type = -1;
-  hid_t attribute = open_scalar(file->id, name, H5T_STRING, &type);
-  if (attribute < 0)
-    return petra_fail(PETRA_DATA, "%s: no attribute %s of type string; expected a file of this kind that petra wrote",
-                      file->path, name);
-  petra_status status = read_string(attribute, type, file->path, name, out);
-  H5Tclose(type);
-  H5Aclose(attribute);
-  return status;
-}
-
 petra_status petra_hdf5_get_i32(const petra_hdf5_file *file, const char *name, int32_t *out) {
-  hid_t type = -1;
-  hid_t attribute = open_scalar(file->id, name, H5T_INTEGER, &type);
-  if (attribute < 0)
-    return petra_fail(PETRA_DATA, "%s: no attribute %s of type integer; expected a file of this kind that petra wrote",
-                      file->path, name);
-  int result = H5Aread(attribute, H5T_NATIVE_INT32, out);
-  H5Tclose(type);
-  H5Aclose(attribute);
-  return result < 0 ? petra_fail(PETRA_DATA, "%s: attribute %s cannot be read", file->path, name) : PETRA_OK;
+  PETRA_HDF5_CLOSED hid_t attribute = -1, type = -1;
+  PETRA_TRY(open_scalar(file, name, H5T_INTEGER, &attribute, &type));
+  return read_scalar(file, name, attribute, H5T_NATIVE_INT32, out);
 }
 
 /* --- data sets and groups --- */
@@ -304,13 +275,11 @@ int64_t petra_hdf5_create_set(int64_t folder, const petra_hdf5_set *s, bool grow
   for (int d = 0; d < s->rank; d++)
     extent[d] = maximum[d] = (hsize_t)s->extent[d];
   maximum[0] = H5S_UNLIMITED;
-  hid_t links = H5Pcreate(H5P_LINK_CREATE), space = H5Screate_simple(s->rank, extent, growing ? maximum : NULL),
-        set = -1;
+  PETRA_HDF5_CLOSED hid_t links = H5Pcreate(H5P_LINK_CREATE),
+                          space = H5Screate_simple(s->rank, extent, growing ? maximum : NULL);
+  hid_t set = -1;
   if (properties >= 0 && H5Pset_create_intermediate_group(links, 1) >= 0)
     set = H5Dcreate2(folder, s->name, s->type, space, links, properties, H5P_DEFAULT);
-  H5Pclose(properties);
-  H5Sclose(space);
-  H5Pclose(links);
   if (set < 0 || (s->units && petra_hdf5_put_text(set, "units", s->units) < 0) ||
       (s->dimensions && petra_hdf5_put_texts(set, "DIMENSION_LABELS", s->dimensions, s->rank) < 0) ||
       (s->legend && petra_hdf5_put_texts(set, s->legend, s->texts, s->text_count) < 0)) {
@@ -321,11 +290,10 @@ int64_t petra_hdf5_create_set(int64_t folder, const petra_hdf5_set *s, bool grow
 }
 
 int64_t petra_hdf5_write_set(int64_t folder, const petra_hdf5_set *set) {
-  hid_t id = petra_hdf5_create_set(folder, set, false, petra_hdf5_untimed(H5P_DATASET_CREATE));
-  hid_t memory = set->memory ? H5Tcopy(set->memory) : H5Tget_native_type(set->type, H5T_DIR_ASCEND);
-  bool done = id >= 0 && H5Dwrite(id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, set->values) >= 0;
-  H5Tclose(memory);
-  if (done)
+  PETRA_HDF5_CLOSED hid_t list = petra_hdf5_untimed(H5P_DATASET_CREATE);
+  PETRA_HDF5_CLOSED hid_t memory = set->memory ? H5Tcopy(set->memory) : H5Tget_native_type(set->type, H5T_DIR_ASCEND);
+  hid_t id = petra_hdf5_create_set(folder, set, false, list);
+  if (id >= 0 && H5Dwrite(id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, set->values) >= 0)
     return id;
   H5Dclose(id);
   return -1;
@@ -336,9 +304,8 @@ bool petra_hdf5_put_set(int64_t folder, const petra_hdf5_set *set) {
   return id >= 0 && H5Dclose(id) >= 0;
 }
 
-/* The properties of a data set that grows by rows of rank and extent of `s`. */
-static hid_t growing_properties(const petra_hdf5_set *s, int chunk_rows, bool compressed) {
-  hid_t list = petra_hdf5_untimed(H5P_DATASET_CREATE);
+/* Sets the properties of a data set that grows by rows of rank and extent of `s`. */
+static bool set_growing(hid_t list, const petra_hdf5_set *s, int chunk_rows, bool compressed) {
   hsize_t chunk[PETRA_HDF5_RANK] = {(hsize_t)chunk_rows};
   const double no_real = NAN;
   const int32_t no_integer = -1;
@@ -351,16 +318,14 @@ static hid_t growing_properties(const petra_hdf5_set *s, int chunk_rows, bool co
     done = done && H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) >= 0;
   else if (H5Zfilter_avail(H5Z_FILTER_DEFLATE) > 0)
     done = done && H5Pset_shuffle(list) >= 0 && H5Pset_deflate(list, 4) >= 0;
-  if (done)
-    return list;
-  H5Pclose(list);
-  return -1;
+  return done;
 }
 
 /* One row is allocated and taken back: HDF5 makes the index of the chunks with the first chunk, and a reader is not to
  * find a data set whose index is still on its way. */
 int64_t petra_hdf5_create_growing(int64_t folder, const petra_hdf5_set *s, int chunk_rows, bool compressed) {
-  hid_t set = petra_hdf5_create_set(folder, s, true, growing_properties(s, chunk_rows, compressed));
+  PETRA_HDF5_CLOSED hid_t list = petra_hdf5_untimed(H5P_DATASET_CREATE);
+  hid_t set = set_growing(list, s, chunk_rows, compressed) ? petra_hdf5_create_set(folder, s, true, list) : -1;
   hsize_t none[PETRA_HDF5_RANK] = {0};
   for (int d = 1; d < s->rank; d++)
     none[d] = (hsize_t)s->extent[d];
@@ -375,19 +340,14 @@ bool petra_hdf5_write_rows(int64_t set, int64_t memory, int64_t first, int rank,
   hsize_t start[PETRA_HDF5_RANK] = {(hsize_t)first}, count[PETRA_HDF5_RANK];
   for (int d = 0; d < rank; d++)
     count[d] = (hsize_t)extent[d];
-  hid_t here = H5Screate_simple(rank, count, NULL), there = H5Dget_space(set);
-  bool done = here >= 0 && H5Sselect_hyperslab(there, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
-              H5Dwrite(set, memory, here, there, H5P_DEFAULT, values) >= 0;
-  H5Sclose(here);
-  H5Sclose(there);
-  return done;
+  PETRA_HDF5_CLOSED hid_t here = H5Screate_simple(rank, count, NULL), there = H5Dget_space(set);
+  return here >= 0 && H5Sselect_hyperslab(there, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
+         H5Dwrite(set, memory, here, there, H5P_DEFAULT, values) >= 0;
 }
 
 int64_t petra_hdf5_create_group(int64_t folder, const char *name) {
-  hid_t properties = petra_hdf5_untimed(H5P_GROUP_CREATE);
-  hid_t group = properties < 0 ? -1 : H5Gcreate2(folder, name, H5P_DEFAULT, properties, H5P_DEFAULT);
-  H5Pclose(properties);
-  return group;
+  PETRA_HDF5_CLOSED hid_t properties = petra_hdf5_untimed(H5P_GROUP_CREATE);
+  return properties < 0 ? -1 : H5Gcreate2(folder, name, H5P_DEFAULT, properties, H5P_DEFAULT);
 }
 
 bool petra_hdf5_put_group(int64_t folder, const char *name) {
@@ -400,15 +360,13 @@ petra_status petra_hdf5_image_copy(int64_t file, const char *path, const petra_h
   ssize_t bytes = H5Fget_file_image(file, NULL, 0);
   if (bytes < 0)
     return petra_hdf5_fail_write(path, errors);
-  char *image = NULL;
+  PETRA_FREED char *image = NULL;
   PETRA_TRY(petra_allocate_raw(&image, PETRA_SEAL_BYTES + (size_t)bytes, 1));
-  if (H5Fget_file_image(file, image + PETRA_SEAL_BYTES, (size_t)bytes) != bytes) { /* without the user block */
-    petra_free(image);
+  if (H5Fget_file_image(file, image + PETRA_SEAL_BYTES, (size_t)bytes) != bytes) /* without the user block */
     return petra_hdf5_fail_write(path, errors);
-  }
-  *out = image;
   *size = PETRA_SEAL_BYTES + (size_t)bytes;
   petra_seal_image(image, *size);
+  *out = petra_take(&image);
   return PETRA_OK;
 }
 
@@ -426,12 +384,11 @@ petra_status petra_hdf5_image_write(const char *path,
                                     const void *what, size_t bytes) {
   petra_hdf5_file file = {.path = path};
   PETRA_TRY(petra_reserve(bytes));
-  petra_hdf5_begin(&file.errors);
-  file.id = petra_hdf5_image_create();
-  petra_status status = file.id >= 0 ? write(&file, what) : petra_hdf5_fail_write(path, &file.errors);
-  if (status == PETRA_OK)
-    status = petra_hdf5_image_put(&file);
-  H5Fclose(file.id); /* it is in memory: nothing is written */
-  petra_hdf5_end();
-  return status;
+  PETRA_HDF5_ENDED petra_hdf5_errors *errors = petra_hdf5_begin(&file.errors);
+  PETRA_HDF5_CLOSED hid_t image = petra_hdf5_image_create(); /* in memory: closing it writes nothing */
+  file.id = image;
+  if (image < 0)
+    return petra_hdf5_fail_write(path, errors);
+  PETRA_TRY(write(&file, what));
+  return petra_hdf5_image_put(&file);
 }

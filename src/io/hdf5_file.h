@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every file of this folder that uses HDF5 needs. Private to src/io. HDF5's identifiers (hid_t) appear
- * here as int64_t, so that its headers stay in .c files. */
+/* What every file needs that uses HDF5. HDF5's identifiers (hid_t) appear here as int64_t, so that its headers stay in
+ * .c files. */
 #pragma once
 
 #include "base/hdf5.h"
@@ -17,9 +17,11 @@ typedef struct petra_hdf5_errors {
 
 /* Every public function that calls HDF5 does so between these two. `begin` makes sure that HDF5 registers no
  * handler for the end of the process (it would write to files that were given up), prints nothing, and that
- * the reason of the first failure is kept in *errors. */
-void petra_hdf5_begin(petra_hdf5_errors *errors);
-void petra_hdf5_end(void);
+ * the reason of the first failure is kept in *errors, which it returns. The macro before a local pointer calls `end` at
+ * the end of its block: PETRA_HDF5_ENDED petra_hdf5_errors *errors = petra_hdf5_begin(&local). */
+petra_hdf5_errors *petra_hdf5_begin(petra_hdf5_errors *errors);
+void petra_hdf5_end(petra_hdf5_errors **errors);
+#define PETRA_HDF5_ENDED __attribute__((cleanup(petra_hdf5_end)))
 
 /* The reason: the operating system's words if the operating system refused ("No space left on device"),
  * else HDF5's innermost message. */
@@ -92,8 +94,8 @@ typedef struct petra_hdf5_set {
   int text_count;
 } petra_hdf5_set;
 
-/* Creates the data set without values; if `growing`, it can grow along its first dimension. Always closes `properties`, which may be negative if the call that created it
- * failed. Returns a negative number on failure, like the next two functions. */
+/* Creates the data set without values; if `growing`, it can grow along its first dimension. Negative `properties`, of a
+ * call that failed, are a failure. Returns a negative number on failure, like the next two functions. */
 int64_t petra_hdf5_create_set(int64_t folder, const petra_hdf5_set *set, bool growing, int64_t properties);
 
 /* Creates it with its values. */
@@ -131,8 +133,7 @@ petra_status petra_hdf5_get_text(const petra_hdf5_file *file, const char *name, 
 petra_status petra_hdf5_get_i32(const petra_hdf5_file *file, const char *name, int32_t *out);
 
 /* HDF5 files that are built in memory and then written completely (io/file.h), so that a good file is never replaced by
- * an incomplete one. Private to src/io; HDF5's identifiers (hid_t) appear here as int64_t. All but the last are to be
- * called between petra_hdf5_begin and petra_hdf5_end. */
+ * an incomplete one. All but the last are to be called between petra_hdf5_begin and petra_hdf5_end. */
 
 /* An HDF5 file in memory, which nothing writes to the disk; negative on failure. The caller closes it. */
 int64_t petra_hdf5_image_create(void);

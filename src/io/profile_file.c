@@ -135,8 +135,12 @@ void petra_profile_destroy(petra_profile *profile) {
 typedef struct writing {
   const petra_profile *profile;
   const petra_profile_about *about;
-  void *values; /* room for the values of a data set, of 8 bytes */
 } writing;
+
+/* Makes room for the values of any data set, of 8 bytes. */
+static petra_status allocate_values(int32_t stages, void **out) {
+  return petra_allocate(out, SPREAD * (size_t)stages + (SPREAD + 1) * PETRA_PROFILE_MESSAGES, sizeof(double));
+}
 
 static bool put_texts(hid_t file, const petra_profile *profile, const petra_profile_about *about) {
   const char *const facts[][2] = {{"petra_version", PACKAGE_VERSION}, {"git_commit", petra_version_git_commit()},
@@ -197,43 +201,36 @@ static bool put_column(hid_t file, const column *c, const table *t, const char *
   return petra_hdf5_put_set(file, &set);
 }
 
-static bool put_table(hid_t file, const table *t, const void *rows, int64_t count, const writing *w) {
+static bool put_table(hid_t file, const table *t, const void *rows, int64_t count, bool has_alone, void *values) {
   bool done = true;
   for (int c = 0; c < t->count && done; c++)
-    done = (is_alone(&t->columns[c]) && !w->profile->has_alone) ||
-           put_column(file, &t->columns[c], t, rows, count, w->values);
+    done = (is_alone(&t->columns[c]) && !has_alone) || put_column(file, &t->columns[c], t, rows, count, values);
   return done;
 }
 
-static bool put_stages(hid_t file, const writing *w) {
+static bool put_stages(hid_t file, const petra_profile *p, void *values) {
   return petra_hdf5_put_group(file, "stages") && petra_hdf5_put_group(file, "spread") &&
-         put_table(file, &of_stages, w->profile->stage, w->profile->stages, w);
+         put_table(file, &of_stages, p->stage, p->stages, p->has_alone, values);
 }
 
-static bool put_link(hid_t file, const writing *w) {
-  return petra_hdf5_put_i32(file, "ranks", w->profile->ranks) >= 0 &&
-         petra_hdf5_put_i32(file, "hosts", w->profile->hosts) >= 0 && petra_hdf5_put_group(file, "link") &&
-         put_table(file, &of_messages, w->profile->message, w->profile->messages, w);
+static bool put_link(hid_t file, const petra_profile *p, void *values) {
+  return petra_hdf5_put_i32(file, "ranks", p->ranks) >= 0 && petra_hdf5_put_i32(file, "hosts", p->hosts) >= 0 &&
+         petra_hdf5_put_group(file, "link") &&
+         put_table(file, &of_messages, p->message, p->messages, p->has_alone, values);
 }
 
 static petra_status put_all(const petra_hdf5_file *image, const void *what) {
   const writing *w = what;
+  PETRA_FREED void *values = NULL;
+  PETRA_TRY(allocate_values(w->profile->stages, &values));
   const bool done = put_numbers(image->id, w->profile, w->about) && put_texts(image->id, w->profile, w->about) &&
-                    put_stages(image->id, w) && (w->profile->messages == 0 || put_link(image->id, w));
+                    put_stages(image->id, w->profile, values) &&
+                    (w->profile->messages == 0 || put_link(image->id, w->profile, values));
   return done ? PETRA_OK : petra_hdf5_fail_write(image->path, &image->errors);
 }
 
-/* Room for the values of any data set. */
-static petra_status allocate_values(int32_t stages, void **out) {
-  return petra_allocate(out, SPREAD * (size_t)stages + (SPREAD + 1) * PETRA_PROFILE_MESSAGES, sizeof(double));
-}
-
 petra_status petra_profile_write(const char *path, const petra_profile *profile, const petra_profile_about *about) {
-  writing w = {profile, about, NULL};
-  PETRA_TRY(allocate_values(profile->stages, &w.values));
-  petra_status status = petra_hdf5_image_write(path, put_all, &w, 0);
-  petra_free(w.values);
-  return status;
+  return petra_hdf5_image_write(path, put_all, &(writing){profile, about}, 0);
 }
 
 /* --- reading --- */
@@ -268,7 +265,7 @@ static petra_status read_attributes(const reader *r) {
   return PETRA_OK;
 }
 
-/* Opens a data set of as many numbers a row as the column has. */
+/* Opens a data set, which the caller closes, of as many numbers a row as the column has. */
 static petra_status open_column(const reader *r, const column *c, const table *t, hid_t *out, int64_t *count) {
   const int expected = c->type == F64 ? H5T_FLOAT : H5T_INTEGER;
   char path[64];
@@ -278,26 +275,21 @@ static petra_status open_column(const reader *r, const column *c, const table *t
   if (!group || H5Lexists(r->file->id, path, H5P_DEFAULT) <= 0)
     return petra_fail(PETRA_DATA, "%s: no %s %s; expected a cost profile, as `petra profile` writes it", r->file->path,
                       group ? "data set" : "group", group ? path : c->group);
-  hid_t set = -1;
-  PETRA_TRY(petra_hdf5_open_set(r->file->path, r->file->id, path, true, &set));
-  if (set < 0)
+  PETRA_TRY(petra_hdf5_open_set(r->file->path, r->file->id, path, true, out));
+  if (*out < 0)
     return petra_fail(PETRA_DATA, "%s: %s is not a data set", r->file->path, path);
-  if (!petra_hdf5_extent(set, expected, c->width > 1 ? 2 : 1, extent) || extent[1] != c->width) {
-    H5Dclose(set);
+  if (!petra_hdf5_extent(*out, expected, c->width > 1 ? 2 : 1, extent) || extent[1] != c->width)
     return petra_fail(PETRA_DATA, "%s: %s has another shape or type; expected a list of %s, %d per %s", r->file->path,
                       path, expected == H5T_INTEGER ? "integers" : "floating point numbers", c->width, t->dimension);
-  }
   *count = extent[0];
-  *out = set;
   return PETRA_OK;
 }
 
 /* How many rows the table has. */
 static petra_status read_count(const reader *r, const table *t, int64_t *count) {
   const column *first = t->columns;
-  hid_t set = -1;
+  PETRA_HDF5_CLOSED hid_t set = -1;
   PETRA_TRY(open_column(r, first, t, &set, count));
-  H5Dclose(set);
   return *count >= 1 && *count <= t->maximum
              ? PETRA_OK
              : petra_fail(PETRA_DATA, "%s: %s/%s has %lld rows; expected 1 .. %lld, one a %s", r->file->path,
@@ -331,24 +323,20 @@ static petra_status check_values(const reader *r, const column *c, const table *
 
 static petra_status read_column(const reader *r, const column *c, const table *t, void *rows, int64_t count) {
   const column *first = t->columns;
-  hid_t set = -1;
+  PETRA_HDF5_CLOSED hid_t set = -1;
   int64_t found = 0;
   PETRA_TRY(open_column(r, c, t, &set, &found));
-  petra_status status = PETRA_OK;
   if (found != count)
-    status = petra_fail(PETRA_DATA, "%s: %s/%s has %lld values; expected %lld, as many as %s/%s", r->file->path,
-                        c->group, c->name, (long long)found, (long long)count, first->group, first->name);
-  else if (H5Dread(set, c->type == F64 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                   r->values) < 0)
-    status = petra_fail(PETRA_DATA, "%s: %s/%s cannot be read: %s", r->file->path, c->group, c->name,
-                        petra_hdf5_reason(&r->file->errors));
-  H5Dclose(set);
-  if (status == PETRA_OK)
-    status = check_values(r, c, t, count);
-  for (int64_t row = 0; row < count && status == PETRA_OK; row++)
+    return petra_fail(PETRA_DATA, "%s: %s/%s has %lld values; expected %lld, as many as %s/%s", r->file->path, c->group,
+                      c->name, (long long)found, (long long)count, first->group, first->name);
+  if (H5Dread(set, c->type == F64 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, r->values) < 0)
+    return petra_fail(PETRA_DATA, "%s: %s/%s cannot be read: %s", r->file->path, c->group, c->name,
+                      petra_hdf5_reason(&r->file->errors));
+  PETRA_TRY(check_values(r, c, t, count));
+  for (int64_t row = 0; row < count; row++)
     memcpy((char *)rows + (size_t)row * t->stride + c->offset, (char *)r->values + (size_t)row * bytes_of(c),
            bytes_of(c));
-  return status;
+  return PETRA_OK;
 }
 
 static bool has(const reader *r, const char *group, const char *name) {
@@ -423,20 +411,19 @@ static petra_status read_all(void *context, const petra_hdf5_file *file) {
   PETRA_TRY(read_attributes(r));
   PETRA_TRY(read_count(r, &of_stages, &count));
   r->profile->stages = (int32_t)count;
+  PETRA_FREED void *values = NULL;
   PETRA_TRY(petra_allocate(&r->profile->stage, (size_t)count, sizeof *r->profile->stage));
-  PETRA_TRY(allocate_values((int32_t)count, &r->values));
-  petra_status status = read_stages(r);
-  petra_free(r->values);
-  return status;
+  PETRA_TRY(allocate_values((int32_t)count, &values));
+  r->values = values;
+  return read_stages(r);
 }
 
+PETRA_DESTROYS(petra_profile_destroy, petra_profile)
+
 petra_status petra_profile_read(const char *path, petra_profile **out) {
-  petra_profile *profile;
+  PETRA_DESTROYED(petra_profile_destroy) petra_profile *profile = NULL;
   PETRA_TRY(petra_allocate(&profile, 1, sizeof *profile));
-  petra_status status = petra_hdf5_read(path, read_all, &(reader){.profile = profile});
-  if (status == PETRA_OK)
-    *out = profile;
-  else
-    petra_profile_destroy(profile);
-  return status;
+  PETRA_TRY(petra_hdf5_read(path, read_all, &(reader){.profile = profile}));
+  *out = petra_take(&profile);
+  return PETRA_OK;
 }

@@ -42,9 +42,8 @@ typedef struct order {
   int64_t count;
 } order;
 
-/* Closing the file closes the column. */
 static petra_status read_column(const petra_hdf5_file *file, const char *name, int64_t **values, int64_t *count) {
-  hid_t set = -1;
+  PETRA_HDF5_CLOSED hid_t set = -1;
   PETRA_TRY(petra_hdf5_open_set(file->path, file->id, name, false, &set));
   if (set < 0)
     return petra_fail(PETRA_DATA, "%s: not the log of a run: no data set %s", file->path, name);
@@ -62,23 +61,20 @@ static petra_status read_column(const petra_hdf5_file *file, const char *name, i
 /* The shortest column counts: rows of the others may be on their way. */
 static petra_status read_order(void *context, const petra_hdf5_file *file) {
   static const char *const names[] = {"trace/actions/stage", "trace/actions/kind", "trace/actions/microbatch"};
-  enum { COLUMNS = sizeof names / sizeof *names };
   order *o = context;
-  int64_t *values[COLUMNS] = {0}, count;
-  petra_status status;
+  PETRA_FREED int64_t *stage = NULL, *kind = NULL, *microbatch = NULL;
+  int64_t **const values[] = {&stage, &kind, &microbatch};
+  int64_t count;
   PETRA_TRY(check_schema(file));
   o->count = INT64_MAX;
-  for (int c = 0; c < COLUMNS; c++) {
-    PETRA_TRY_GOTO(status, read_column(file, names[c], &values[c], &count), done);
+  for (int c = 0; c < 3; c++) {
+    PETRA_TRY(read_column(file, names[c], values[c], &count));
     o->count = count < o->count ? count : o->count;
   }
-  PETRA_TRY_GOTO(status, petra_allocate_raw(&o->rows, (size_t)o->count, sizeof *o->rows), done);
+  PETRA_TRY(petra_allocate_raw(&o->rows, (size_t)o->count, sizeof *o->rows));
   for (int64_t i = 0; i < o->count; i++)
-    o->rows[i] = (petra_recorded_action){.stage = values[0][i], .kind = values[1][i], .microbatch = values[2][i]};
-done:
-  for (int c = 0; c < COLUMNS; c++)
-    petra_free(values[c]);
-  return status;
+    o->rows[i] = (petra_recorded_action){.stage = stage[i], .kind = kind[i], .microbatch = microbatch[i]};
+  return PETRA_OK;
 }
 
 petra_status petra_recorded_order_read(const char *path, petra_recorded_action **rows, int64_t *count) {

@@ -27,7 +27,6 @@ typedef struct writing {
   bool as_f64;
   const petra_weights_moment *moment;
   const petra_weights_source *source; /* of values that are NULL */
-  double *values;                     /* room for the values of any one tensor */
 } writing;
 
 static bool put_tensor(hid_t file, const petra_weight *weight, const double *values, bool as_f64) {
@@ -68,30 +67,29 @@ static bool put_head(hid_t file, const writing *w) {
 
 static petra_status put_all(const petra_hdf5_file *file, const void *what) {
   const writing *w = what;
+  PETRA_FREED double *room = NULL; /* for the values of any one tensor */
+  int64_t largest = 0;
+  for (int i = 0; i < w->count; i++)
+    if (!w->weights[i].values && w->weights[i].elements > largest)
+      largest = w->weights[i].elements;
+  PETRA_TRY(petra_allocate_raw(&room, (size_t)largest, sizeof *room));
   bool done = put_head(file->id, w);
   for (int i = 0; i < w->count && done; i++) {
     const double *values = w->weights[i].values;
     if (!values)
-      PETRA_TRY(w->source->get(w->source->context, i, w->values));
-    done = put_tensor(file->id, &w->weights[i], values ? values : w->values, w->as_f64);
+      PETRA_TRY(w->source->get(w->source->context, i, room));
+    done = put_tensor(file->id, &w->weights[i], values ? values : room, w->as_f64);
   }
   return done ? PETRA_OK : petra_hdf5_fail_write(file->path, &file->errors);
 }
 
 petra_status petra_weights_write(const char *path, const char *model, const petra_weight *weights, int count,
                                  bool as_f64, const petra_weights_moment *moment, const petra_weights_source *source) {
-  writing w = {model, weights, count, as_f64, moment, source, NULL};
+  const writing w = {model, weights, count, as_f64, moment, source};
   size_t bytes = 0;
-  int64_t largest = 0;
-  for (int i = 0; i < count; i++) {
+  for (int i = 0; i < count; i++)
     bytes += (size_t)weights[i].elements * sizeof(double);
-    if (!weights[i].values && weights[i].elements > largest)
-      largest = weights[i].elements;
-  }
-  PETRA_TRY(petra_allocate_raw(&w.values, (size_t)largest, sizeof *w.values));
-  petra_status status = petra_hdf5_image_write(path, put_all, &w, bytes);
-  petra_free(w.values);
-  return status;
+  return petra_hdf5_image_write(path, put_all, &w, bytes);
 }
 
 /* --- reading --- */
@@ -107,10 +105,9 @@ static void print_shape(char *text, size_t size, const hsize_t *extent, int rank
 
 /* Fails unless the data set has the shape of the tensor. */
 static petra_status check_shape(const char *path, const petra_weight *weight, hid_t set) {
-  hid_t space = H5Dget_space(set);
+  PETRA_HDF5_CLOSED hid_t space = H5Dget_space(set);
   hsize_t found[H5S_MAX_RANK], expected[4];
   int rank = H5Sget_simple_extent_dims(space, found, NULL);
-  H5Sclose(space);
   bool same = rank == weight->rank;
   for (int i = 0; i < weight->rank; i++) {
     expected[i] = (hsize_t)weight->shape[i];
@@ -125,29 +122,21 @@ static petra_status check_shape(const char *path, const petra_weight *weight, hi
                     expected_text);
 }
 
-/* Opens the data set of a tensor and checks its type and shape. */
+/* Opens the data set of a tensor, which the caller closes, and checks its type and shape. */
 static petra_status open_tensor(const char *path, hid_t group, const petra_weight *weight, hid_t *out) {
   if (H5Lexists(group, weight->name, H5P_DEFAULT) <= 0)
     return petra_fail(PETRA_DATA, "%s: no tensor %s/%s", path, GROUP, weight->name);
-  hid_t set = -1;
-  PETRA_TRY(petra_hdf5_open_set(path, group, weight->name, true, &set));
-  if (set < 0)
+  PETRA_TRY(petra_hdf5_open_set(path, group, weight->name, true, out));
+  if (*out < 0)
     return petra_fail(PETRA_DATA, "%s: %s/%s is not a tensor", path, GROUP, weight->name);
-  hid_t type = H5Dget_type(set);
-  petra_status status =
-      H5Tget_class(type) == H5T_FLOAT
-          ? check_shape(path, weight, set)
-          : petra_fail(PETRA_DATA, "%s: %s/%s contains no floating-point numbers", path, GROUP, weight->name);
-  H5Tclose(type);
-  if (status == PETRA_OK)
-    *out = set;
-  else
-    H5Dclose(set);
-  return status;
+  PETRA_HDF5_CLOSED hid_t type = H5Dget_type(*out);
+  return H5Tget_class(type) == H5T_FLOAT
+             ? check_shape(path, weight, *out)
+             : petra_fail(PETRA_DATA, "%s: %s/%s contains no floating-point numbers", path, GROUP, weight->name);
 }
 
 typedef struct reader {
-  const char *path;
+  const petra_hdf5_file *file;
   petra_weight *weights;
   int count;
   petra_status status; /* of the walk over what is in the file */
@@ -163,73 +152,57 @@ static herr_t visit(hid_t group, const char *name, const H5O_info_t *info, void 
     if (!r->weights[i].auxiliary && strcmp(name, r->weights[i].name) == 0)
       return 0;
   }
-  r->status = petra_fail(PETRA_DATA, "%s: %s/%s is not a tensor of this model", r->path, GROUP, name);
+  r->status = petra_fail(PETRA_DATA, "%s: %s/%s is not a tensor of this model", r->file->path, GROUP, name);
   return 1;
 }
 
 /* Fails unless the file holds exactly the tensors asked for, with their shapes; reads no values. */
 static petra_status check_all(reader *r, hid_t group) {
   for (int i = 0; i < r->count; i++) {
-    hid_t set = -1;
-    if (r->weights[i].skipped)
-      continue;
-    PETRA_TRY(open_tensor(r->path, group, &r->weights[i], &set));
-    H5Dclose(set);
+    PETRA_HDF5_CLOSED hid_t set = -1;
+    if (!r->weights[i].skipped)
+      PETRA_TRY(open_tensor(r->file->path, group, &r->weights[i], &set));
   }
   if (H5Ovisit2(group, H5_INDEX_NAME, H5_ITER_INC, visit, r, H5O_INFO_BASIC) < 0)
-    return petra_fail(PETRA_DATA, "%s: %s cannot be listed", r->path, GROUP);
+    return petra_fail(PETRA_DATA, "%s: %s cannot be listed", r->file->path, GROUP);
   return r->status;
 }
 
-static petra_status read_tensor(const char *path, hid_t group, const petra_hdf5_errors *errors, petra_weight *weight) {
-  hid_t set = -1;
-  PETRA_TRY(open_tensor(path, group, weight, &set));
-  int result = H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, weight->values);
-  H5Dclose(set);
-  if (result < 0)
-    return petra_fail(PETRA_IO, "%s: %s/%s cannot be read: %s", path, GROUP, weight->name, petra_hdf5_reason(errors));
-  for (int64_t i = 0; i < weight->elements; i++) {
+static petra_status read_tensor(const petra_hdf5_file *file, hid_t group, petra_weight *weight) {
+  PETRA_HDF5_CLOSED hid_t set = -1;
+  PETRA_TRY(open_tensor(file->path, group, weight, &set));
+  if (H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, weight->values) < 0)
+    return petra_fail(PETRA_IO, "%s: %s/%s cannot be read: %s", file->path, GROUP, weight->name,
+                      petra_hdf5_reason(&file->errors));
+  for (int64_t i = 0; i < weight->elements; i++)
     if (!isfinite(weight->values[i]))
-      return petra_fail(PETRA_DATA, "%s: %s/%s: element %lld is %g, expected a finite number", path, GROUP,
+      return petra_fail(PETRA_DATA, "%s: %s/%s: element %lld is %g, expected a finite number", file->path, GROUP,
                         weight->name, (long long)i, weight->values[i]);
-  }
   return PETRA_OK;
 }
 
 static petra_status read_all(void *context, const petra_hdf5_file *file) {
   reader *r = context;
-  hid_t group = -1;
+  r->file = file;
+  PETRA_HDF5_CLOSED hid_t group = -1;
   if (H5Lexists(file->id, GROUP, H5P_DEFAULT) > 0)
     group = H5Gopen2(file->id, GROUP, H5P_DEFAULT);
   if (group < 0)
-    return petra_fail(PETRA_DATA, "%s: not a weights file: no group %s", r->path, GROUP);
-  petra_status status = check_all(r, group);
-  for (int i = 0; i < r->count && status == PETRA_OK; i++)
+    return petra_fail(PETRA_DATA, "%s: not a weights file: no group %s", file->path, GROUP);
+  PETRA_TRY(check_all(r, group));
+  for (int i = 0; i < r->count; i++)
     if (!r->weights[i].skipped)
-      status = read_tensor(r->path, group, &file->errors, &r->weights[i]);
-  H5Gclose(group);
-  return status;
+      PETRA_TRY(read_tensor(file, group, &r->weights[i]));
+  return PETRA_OK;
 }
 
 petra_status petra_weights_read(const char *path, petra_weight *weights, int count) {
-  return petra_hdf5_read(path, read_all, &(reader){path, weights, count, PETRA_OK});
+  return petra_hdf5_read(path, read_all, &(reader){.weights = weights, .count = count});
 }
 
-typedef struct moment_reader {
-  const char *path;
-  petra_weights_moment moment;
-} moment_reader;
-
 static bool get_number(int64_t file, const char *name, double *out) {
-  hid_t attribute = H5Aopen(file, name, H5P_DEFAULT);
-  if (attribute < 0)
-    return false;
-  hid_t space = H5Aget_space(attribute);
-  const bool one = H5Sget_simple_extent_npoints(space) == 1;
-  H5Sclose(space);
-  const int result = one ? H5Aread(attribute, H5T_NATIVE_DOUBLE, out) : -1;
-  H5Aclose(attribute);
-  return result >= 0;
+  PETRA_HDF5_CLOSED hid_t attribute = H5Aopen(file, name, H5P_DEFAULT), space = H5Aget_space(attribute);
+  return H5Sget_simple_extent_npoints(space) == 1 && H5Aread(attribute, H5T_NATIVE_DOUBLE, out) >= 0;
 }
 
 /* A file has one of the two. */
@@ -240,24 +213,24 @@ static bool get_value(int64_t file, petra_weights_moment *moment) {
 }
 
 static petra_status read_moment(void *context, const petra_hdf5_file *file) {
-  moment_reader *r = context;
+  petra_weights_moment *moment = context;
   if (H5Lexists(file->id, GROUP, H5P_DEFAULT) <= 0)
-    return petra_fail(PETRA_DATA, "%s: not a weights file: no group %s", r->path, GROUP);
+    return petra_fail(PETRA_DATA, "%s: not a weights file: no group %s", file->path, GROUP);
   if (H5Aexists(file->id, "epoch") <= 0)
     return PETRA_OK;
-  PETRA_TRY(petra_hdf5_get_i32(file, "epoch", &r->moment.epoch));
-  if (r->moment.epoch < 1 || !get_value(file->id, &r->moment))
+  PETRA_TRY(petra_hdf5_get_i32(file, "epoch", &moment->epoch));
+  if (moment->epoch < 1 || !get_value(file->id, moment))
     return petra_fail(PETRA_DATA,
                       "%s: the attributes epoch and eval_top1 or eval_loss are not those of an evaluation; expected an "
                       "epoch from 1, and a fraction or a loss",
-                      r->path);
+                      file->path);
   return PETRA_OK;
 }
 
 petra_status petra_weights_read_moment(const char *path, petra_weights_moment *out) {
-  moment_reader r = {.path = path};
-  PETRA_TRY(petra_hdf5_read(path, read_moment, &r));
-  *out = r.moment;
+  petra_weights_moment moment = {0};
+  PETRA_TRY(petra_hdf5_read(path, read_moment, &moment));
+  *out = moment;
   return PETRA_OK;
 }
 
@@ -266,8 +239,6 @@ static petra_status read_model(void *context, const petra_hdf5_file *file) {
 }
 
 petra_status petra_weights_read_model(const char *path, char **out) {
-  char *text = NULL;
-  PETRA_TRY(petra_hdf5_read(path, read_model, &text));
-  *out = text;
-  return PETRA_OK;
+  *out = NULL;
+  return petra_hdf5_read(path, read_model, out);
 }

@@ -73,21 +73,19 @@ petra_observer *petra_action_log_observer(petra_action_log *log) {
   return &log->base;
 }
 
+PETRA_DESTROYS(petra_action_log_destroy, petra_action_log)
+
 petra_status petra_action_log_create(const petra_program_options *program, bool by_wall, petra_run_h5 *run_h5,
                                      petra_action_log **out) {
   static const petra_observer_ops ops = {.started = started, .ended = ended}, wall_ops = {.ended = ended_by_wall};
-  petra_action_log *log;
+  PETRA_DESTROYED(petra_action_log_destroy) petra_action_log *log = NULL;
   PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
   log->base.ops = by_wall ? &wall_ops : &ops;
   log->program = program;
   log->run_h5 = run_h5;
-  petra_status status =
-      petra_allocate(&log->running, PETRA_STEP_ACTIONS * (size_t)program->stages, sizeof *log->running);
-  if (status != PETRA_OK)
-    petra_action_log_destroy(log);
-  else
-    *out = log;
-  return status;
+  PETRA_TRY(petra_allocate(&log->running, PETRA_STEP_ACTIONS * (size_t)program->stages, sizeof *log->running));
+  *out = petra_take(&log);
+  return PETRA_OK;
 }
 
 void petra_action_log_destroy(petra_action_log *log) {
@@ -129,27 +127,25 @@ static int64_t count_rows(const petra_action_log *log, int32_t stage) {
 
 static petra_status archive_rows(petra_action_log *log, int32_t stage, int64_t later_ns, petra_archive *archive,
                                  int64_t count) {
-  int64_t *values, packed = 0;
-  petra_status status;
+  PETRA_FREED int64_t *values = NULL;
+  int64_t packed = 0;
   PETRA_TRY(petra_archive_require(archive, "actions", PETRA_ARCHIVE_I64, ROW * count));
   PETRA_TRY(petra_allocate(&values, (size_t)count, ROW * sizeof *values));
   for (int64_t i = 0; i < log->count && !archive->reading; i++)
     if (log->rows[i].action.stage == stage)
       pack(&log->rows[i], values + ROW * packed++);
-  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "actions", values, ROW * count), done);
-  if (archive->reading)
-    PETRA_TRY_GOTO(status, petra_array_reserve(&log->rows, &log->capacity, log->count + count, sizeof *log->rows),
-                   done);
-  for (int64_t i = 0; i < count && archive->reading; i++) {
+  PETRA_TRY(petra_archive_integers(archive, "actions", values, ROW * count));
+  if (!archive->reading)
+    return PETRA_OK;
+  PETRA_TRY(petra_array_reserve(&log->rows, &log->capacity, log->count + count, sizeof *log->rows));
+  for (int64_t i = 0; i < count; i++) {
     petra_trace_row *row = &log->rows[log->count];
-    PETRA_TRY_GOTO(status, unpack(archive, stage, log->program->microbatches, values + ROW * i, row), done);
+    PETRA_TRY(unpack(archive, stage, log->program->microbatches, values + ROW * i, row));
     row->start_ns += later_ns;
     row->end_ns += later_ns;
     log->count++;
   }
-done:
-  petra_free(values);
-  return status;
+  return PETRA_OK;
 }
 
 petra_status petra_action_log_archive(petra_action_log *log, int32_t stage, int64_t later_ns, petra_archive *archive,
@@ -226,56 +222,55 @@ static petra_status put_in_order(merge *m, const petra_trace_row *rows, const in
 
 petra_status petra_merge_actions(petra_trace_row *rows, const int64_t *first, int count,
                                  const petra_program_options *program) {
-  merge m = {.program = program};
-  petra_trace_row *ordered = NULL;
-  int64_t *next = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_allocate(&m.waiting, (size_t)program->stages, (size_t)program->microbatches), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&next, (size_t)count, sizeof *next), done);
-  PETRA_TRY_GOTO(status, petra_allocate_raw(&ordered, (size_t)first[count], sizeof *ordered), done);
-  PETRA_TRY_GOTO(status, put_in_order(&m, rows, first, count, next, ordered), done);
+  PETRA_FREED uint8_t *waiting = NULL;
+  PETRA_FREED petra_trace_row *ordered = NULL;
+  PETRA_FREED int64_t *next = NULL;
+  PETRA_TRY(petra_allocate(&waiting, (size_t)program->stages, (size_t)program->microbatches));
+  PETRA_TRY(petra_allocate(&next, (size_t)count, sizeof *next));
+  PETRA_TRY(petra_allocate_raw(&ordered, (size_t)first[count], sizeof *ordered));
+  PETRA_TRY(put_in_order(&(merge){program, waiting}, rows, first, count, next, ordered));
   if (first[count] > 0)
     memcpy(rows, ordered, (size_t)first[count] * sizeof *rows);
-done:
-  PETRA_FREE_ALL(ordered, next, m.waiting);
-  return status;
+  return PETRA_OK;
 }
 
 /* --- from all ranks --- */
 
 typedef struct all_rows {
-  petra_trace_row *rows;
+  petra_trace_row **rows; /* the address of the array */
   int64_t count, capacity;
-  int64_t *first; /* of each stage; then the end */
 } all_rows;
 
 static petra_status take_rows(void *context, int rank, const void *data, size_t size) {
   all_rows *all = context;
   (void)rank;
-  const int64_t more = (int64_t)(size / sizeof *all->rows);
-  PETRA_TRY(petra_array_reserve(&all->rows, &all->capacity, all->count + more, sizeof *all->rows));
+  const int64_t more = (int64_t)(size / sizeof **all->rows);
+  PETRA_TRY(petra_array_reserve(all->rows, &all->capacity, all->count + more, sizeof **all->rows));
   if (more)
-    memcpy(all->rows + all->count, data, size);
+    memcpy(*all->rows + all->count, data, size);
   all->count += more;
   return PETRA_OK;
 }
 
-/* Groups the rows by stage, in the order in which they were done: the rows of stage j + 1 begin at first[j]. The order
- * of ranks may be lost, if the run was resumed from a checkpoint of other ranks. */
-static petra_status group_by_stage(all_rows *all, int32_t stages) {
+/* Puts the rows into one order. Before, groups them by stage, in the order in which they were done: the rows of stage
+ * j + 1 begin at first[j]. The order of ranks may be lost, if the run was resumed from a checkpoint of other ranks. */
+static petra_status put_all_in_order(petra_trace_row **rows, int64_t count, const petra_program_options *program) {
+  const int32_t stages = program->stages;
   petra_trace_row *grouped;
-  int64_t *next = all->first + 1;
-  for (int64_t i = 0; i < all->count; i++)
-    if (all->rows[i].action.stage < stages)
-      next[all->rows[i].action.stage]++;
+  PETRA_FREED int64_t *first = NULL;
+  PETRA_TRY(petra_allocate(&first, (size_t)stages + 1, sizeof *first));
+  PETRA_TRY(petra_allocate_raw(&grouped, (size_t)count, sizeof *grouped));
+  int64_t *next = first + 1;
+  for (int64_t i = 0; i < count; i++)
+    if ((*rows)[i].action.stage < stages)
+      next[(*rows)[i].action.stage]++;
   for (int32_t j = 1; j < stages; j++)
     next[j] += next[j - 1];
-  PETRA_TRY(petra_allocate_raw(&grouped, (size_t)all->count, sizeof *grouped));
-  for (int64_t i = 0; i < all->count; i++)
-    grouped[next[all->rows[i].action.stage - 1]++] = all->rows[i];
-  petra_free(all->rows);
-  all->rows = grouped;
-  return PETRA_OK;
+  for (int64_t i = 0; i < count; i++)
+    grouped[next[(*rows)[i].action.stage - 1]++] = (*rows)[i];
+  petra_free(*rows);
+  *rows = grouped;
+  return petra_merge_actions(grouped, first, stages, program);
 }
 
 static int by_end(const void *a, const void *b) {
@@ -286,37 +281,32 @@ static int by_end(const void *a, const void *b) {
 }
 
 /* Makes times relative to the first start. */
-static void shift_times(const all_rows *all) {
+static void shift_times(petra_trace_row *rows, int64_t count) {
   int64_t first_ns = INT64_MAX;
-  for (int64_t i = 0; i < all->count; i++)
-    if (all->rows[i].start_ns < first_ns)
-      first_ns = all->rows[i].start_ns;
-  for (int64_t i = 0; i < all->count; i++) {
-    all->rows[i].start_ns -= first_ns;
-    all->rows[i].end_ns -= first_ns;
+  for (int64_t i = 0; i < count; i++)
+    if (rows[i].start_ns < first_ns)
+      first_ns = rows[i].start_ns;
+  for (int64_t i = 0; i < count; i++) {
+    rows[i].start_ns -= first_ns;
+    rows[i].end_ns -= first_ns;
   }
 }
 
 petra_status petra_action_log_gather(petra_action_log *log, petra_ranks *ranks, bool gives, petra_run_h5 *run_h5,
                                      petra_observer *trace) {
-  const petra_program_options *program = log->program;
   const size_t bytes = gives ? (size_t)log->count * sizeof *log->rows : 0;
-  all_rows all = {0};
-  petra_status status;
-  PETRA_TRY(petra_allocate(&all.first, (size_t)program->stages + 1, sizeof *all.first));
-  PETRA_TRY_GOTO(status, petra_ranks_gather(ranks, log->rows, bytes, take_rows, &all), done);
-  if (ranks->rank == 0)
-    PETRA_TRY_GOTO(status, group_by_stage(&all, program->stages), done);
-  if (ranks->rank == 0)
-    PETRA_TRY_GOTO(status, petra_merge_actions(all.rows, all.first, program->stages, program), done);
-  shift_times(&all);
+  PETRA_FREED petra_trace_row *rows = NULL;
+  all_rows all = {.rows = &rows};
+  PETRA_TRY(petra_ranks_gather(ranks, log->rows, bytes, take_rows, &all));
+  if (ranks->rank > 0)
+    return PETRA_OK;
+  PETRA_TRY(put_all_in_order(&rows, all.count, log->program));
+  shift_times(rows, all.count);
   for (int64_t i = 0; i < all.count && run_h5; i++)
-    PETRA_TRY_GOTO(status, petra_run_h5_action_row(run_h5, &all.rows[i]), done);
+    PETRA_TRY(petra_run_h5_action_row(run_h5, &rows[i]));
   if (all.count > 0)
-    qsort(all.rows, (size_t)all.count, sizeof *all.rows, by_end);
+    qsort(rows, (size_t)all.count, sizeof *rows, by_end);
   for (int64_t i = 0; i < all.count && trace; i++)
-    PETRA_TRY_GOTO(status, trace->ops->ended(trace, &all.rows[i]), done);
-done:
-  PETRA_FREE_ALL(all.first, all.rows);
-  return status;
+    PETRA_TRY(trace->ops->ended(trace, &rows[i]));
+  return PETRA_OK;
 }

@@ -159,7 +159,7 @@ static bool write_parameters(const petra_probe_log *probe) {
   for (int c = 0; c < group->count && done; c++) {
     const petra_column *column = &group->columns[c];
     const bool text = column->type == PETRA_COLUMN_TEXT;
-    hid_t type = H5Tcopy(text ? H5T_C_S1 : petra_column_file_type(column->type));
+    PETRA_HDF5_CLOSED hid_t type = H5Tcopy(text ? H5T_C_S1 : petra_column_file_type(column->type));
     const size_t bytes = text ? sizeof probe->parameters->row.name : H5Tget_size(type);
     char name[64];
     snprintf(name, sizeof name, "%s/%s", group->name, column->name);
@@ -174,7 +174,6 @@ static bool write_parameters(const petra_probe_log *probe) {
       memcpy(probe->members + (size_t)p * bytes, (const char *)&probe->parameters[p].row + column->offset, bytes);
     done = (!text || (H5Tset_size(type, bytes) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0)) &&
            petra_hdf5_put_set(probe->log->file, &made);
-    H5Tclose(type);
   }
   return done;
 }
@@ -206,12 +205,13 @@ static size_t describe_parameters(petra_probe_log *probe) {
   return maximum;
 }
 
+PETRA_DESTROYS(petra_probe_log_destroy, petra_probe_log)
+
 petra_status petra_probe_log_create(petra_run_h5 *log, const petra_network *network, bool resumed,
                                     petra_probe_log **out) {
   const petra_plan *plan = network->plan;
   const size_t figures = 3 + (size_t)PETRA_PAIRS * (2 * (size_t)PETRA_MEASURES + 1);
-  petra_probe_log *probe;
-  petra_status status;
+  PETRA_DESTROYED(petra_probe_log_destroy) petra_probe_log *probe = NULL;
   PETRA_TRY(petra_allocate(&probe, 1, sizeof *probe));
   *probe = (petra_probe_log){.log = log,
                              .network = network,
@@ -220,18 +220,15 @@ petra_status petra_probe_log_create(petra_run_h5 *log, const petra_network *netw
   for (int b = 0; b < plan->model.block_count; b++)
     probe->parameter_count += petra_block_parameter_count(&plan->model.blocks[b]);
   const size_t parameters = (size_t)probe->parameter_count, count = figures + (size_t)probe->gradients * parameters;
-  PETRA_TRY_GOTO(status, petra_allocate(&probe->parameters, parameters, sizeof *probe->parameters), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&probe->sets, count, sizeof *probe->sets), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&probe->members, parameters, sizeof probe->parameters->row.name), fail);
+  PETRA_TRY(petra_allocate(&probe->parameters, parameters, sizeof *probe->parameters));
+  PETRA_TRY(petra_allocate(&probe->sets, count, sizeof *probe->sets));
+  PETRA_TRY(petra_allocate(&probe->members, parameters, sizeof probe->parameters->row.name));
   const size_t largest = describe_parameters(probe);
   if (probe->gradients > 0)
-    PETRA_TRY_GOTO(status, petra_allocate(&probe->values, largest, sizeof *probe->values), fail);
-  PETRA_TRY_GOTO(status, petra_run_h5_extend(log, create, &probe, (int64_t)count * INDEX_BYTES), fail);
-  *out = probe;
+    PETRA_TRY(petra_allocate(&probe->values, largest, sizeof *probe->values));
+  PETRA_TRY(petra_run_h5_extend(log, create, &probe, (int64_t)count * INDEX_BYTES));
+  *out = petra_take(&probe);
   return PETRA_OK;
-fail:
-  petra_probe_log_destroy(probe);
-  return status;
 }
 
 void petra_probe_log_destroy(petra_probe_log *probe) {

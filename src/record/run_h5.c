@@ -56,7 +56,7 @@ static void free_columns(petra_columns *columns) {
 
 static bool create_columns(petra_columns *columns, int64_t file) {
   const petra_column_group *group = columns->group;
-  hid_t folder = petra_hdf5_create_group(file, group->name);
+  PETRA_HDF5_CLOSED hid_t folder = petra_hdf5_create_group(file, group->name);
   bool done = folder >= 0;
   for (int c = 0; c < group->count && done; c++) {
     const petra_column *column = &group->columns[c];
@@ -69,7 +69,6 @@ static bool create_columns(petra_columns *columns, int64_t file) {
     columns->sets[c] = petra_hdf5_create_growing(folder, &set, group->chunk_rows, false);
     done = columns->sets[c] >= 0;
   }
-  H5Gclose(folder);
   return done;
 }
 
@@ -198,16 +197,14 @@ static petra_status write_out(petra_run_h5 *log, const petra_hdf5_errors *errors
 
 petra_status petra_run_h5_extend(petra_run_h5 *log, bool (*write)(petra_run_h5 *log, const void *what),
                                  const void *what, int64_t bytes) {
-  petra_hdf5_errors errors;
+  petra_hdf5_errors kept;
   PETRA_TRY(ready(log));
-  petra_hdf5_begin(&errors);
-  petra_status status = write ? make_room(log, bytes, &errors) : PETRA_OK;
-  if (status == PETRA_OK && write && !write(log, what))
-    status = give_up(log, petra_hdf5_reason(&errors));
-  if (status == PETRA_OK)
-    status = write_out(log, &errors);
-  petra_hdf5_end();
-  return status;
+  PETRA_HDF5_ENDED petra_hdf5_errors *errors = petra_hdf5_begin(&kept);
+  if (write)
+    PETRA_TRY(make_room(log, bytes, errors));
+  if (write && !write(log, what))
+    return give_up(log, petra_hdf5_reason(errors));
+  return write_out(log, errors);
 }
 
 petra_status petra_run_h5_flush(petra_run_h5 *log) {
@@ -215,12 +212,10 @@ petra_status petra_run_h5_flush(petra_run_h5 *log) {
 }
 
 petra_status petra_run_h5_image(petra_run_h5 *log, char **image, size_t *bytes) {
+  petra_hdf5_errors kept;
   PETRA_TRY(petra_run_h5_flush(log));
-  petra_hdf5_errors errors;
-  petra_hdf5_begin(&errors);
-  petra_status status = petra_hdf5_image_copy(log->file, log->path, &errors, image, bytes);
-  petra_hdf5_end();
-  return status;
+  PETRA_HDF5_ENDED petra_hdf5_errors *errors = petra_hdf5_begin(&kept);
+  return petra_hdf5_image_copy(log->file, log->path, errors, image, bytes);
 }
 
 /* Buffers a row. Flushes when the buffer is full, or when the next row would exceed the interval, if it took as long as
@@ -252,6 +247,8 @@ petra_status petra_run_h5_action_row(petra_run_h5 *log, const petra_trace_row *r
 /* --- the end --- */
 
 static void free_log(petra_run_h5 *log) {
+  if (!log)
+    return;
   PETRA_FREE_ALL(log->path, log->reserve);
   for (int g = 0; g < PETRA_RUN_H5_GROUPS; g++)
     free_columns(&log->groups[g]);
@@ -260,10 +257,9 @@ static void free_log(petra_run_h5 *log) {
 
 static bool set_complete(petra_run_h5 *log, const void *what) {
   const int value = 1;
-  hid_t attribute = H5Aopen(log->file, "complete", H5P_DEFAULT);
-  bool done = H5Awrite(attribute, H5T_NATIVE_INT, &value) >= 0;
+  PETRA_HDF5_CLOSED hid_t attribute = H5Aopen(log->file, "complete", H5P_DEFAULT);
   (void)what;
-  return H5Aclose(attribute) >= 0 && done;
+  return H5Awrite(attribute, H5T_NATIVE_INT, &value) >= 0;
 }
 
 /* All else is on the disk before the mark, so even a power cut never leaves the mark without the rows. */
@@ -283,27 +279,21 @@ static bool close_sets(petra_run_h5 *log) {
 
 /* Writes what is left, cuts the file to what is used, closes it and seals it. */
 static petra_status finish(petra_run_h5 *log) {
-  petra_hdf5_errors errors;
-  int fd = -1; /* one that HDF5 does not close */
-  petra_hdf5_begin(&errors);
-  petra_status status = write_out(log, &errors);
-  if (status == PETRA_OK) {
-    hsize_t size = 0;
-    bool known = H5Fget_filesize(log->file, &size) >= 0;
-    int failure = known ? shorten(log, size) : 0;
-    if (!failure && (fd = fcntl(log->fd, F_DUPFD_CLOEXEC, 0)) < 0)
-      failure = errno;
-    if (failure)
-      status = give_up(log, strerror(failure));
-    else if (!known || !close_sets(log) || H5Fclose(log->file) < 0)
-      status = give_up(log, petra_hdf5_reason(&errors));
-    else if ((failure = petra_seal_finish(fd, NULL, 0)) != 0)
-      status = give_up(log, strerror(failure));
-  }
-  if (fd >= 0)
-    close(fd);
-  petra_hdf5_end();
-  return status;
+  petra_hdf5_errors kept;
+  hsize_t size = 0;
+  PETRA_HDF5_ENDED petra_hdf5_errors *errors = petra_hdf5_begin(&kept);
+  PETRA_TRY(write_out(log, errors));
+  const bool known = H5Fget_filesize(log->file, &size) >= 0;
+  int failure = known ? shorten(log, size) : 0;
+  const int fd = failure ? -1 : fcntl(log->fd, F_DUPFD_CLOEXEC, 0); /* HDF5 does not close it */
+  if (fd < 0)
+    return give_up(log, strerror(failure ? failure : errno));
+  const bool closed = known && close_sets(log) && H5Fclose(log->file) >= 0;
+  failure = closed ? petra_seal_finish(fd, NULL, 0) : 0;
+  close(fd);
+  if (!closed)
+    return give_up(log, petra_hdf5_reason(errors));
+  return failure ? give_up(log, strerror(failure)) : PETRA_OK;
 }
 
 petra_status petra_run_h5_close(petra_run_h5 *log) {
@@ -384,10 +374,9 @@ static const char *write_image(const char *name, const petra_run_h5_about *about
 /* Opens the file at `name`, which contains a log, to resume it. Its actions are removed, because they are recorded
  * anew. */
 static bool open_file(petra_run_h5 *log, const char *name, hsize_t *size) {
-  hid_t access = petra_hdf5_access();
+  PETRA_HDF5_CLOSED hid_t access = petra_hdf5_access();
   hsize_t none = 0;
   log->file = access < 0 ? -1 : H5Fopen(name, H5F_ACC_RDWR, access);
-  H5Pclose(access);
   bool done = take_descriptor(log);
   for (int g = 0; g < log->group_count && done; g++)
     done = open_columns(&log->groups[g], log->file);
@@ -409,28 +398,26 @@ static bool create_file(petra_run_h5 *log, const char *name, const petra_run_h5_
          H5Fget_filesize(log->file, size) >= 0;
 }
 
+PETRA_DESTROYS(free_log, petra_run_h5)
+
 static petra_status allocate_log(const char *path, const petra_run_h5_about *about, petra_run_h5 **out) {
   const petra_column_group *const groups[] = {[PETRA_RUN_H5_TRAIN] = &petra_run_h5_train_group,
                                               [PETRA_RUN_H5_EPOCH] =
                                                   petra_run_h5_epoch_group(about->samples, about->recalibrates),
                                               [PETRA_RUN_H5_ACTIONS] = &petra_run_h5_action_group};
-  petra_run_h5 *log = NULL;
+  PETRA_DESTROYED(free_log) petra_run_h5 *log = NULL;
   PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
-  petra_status status = PETRA_OK;
-  PETRA_TRY_GOTO(status, petra_duplicate_string(&log->path, path), fail);
-  PETRA_TRY_GOTO(status, petra_allocate_raw(&log->reserve, 1, PETRA_RESERVE_BYTES), fail);
+  PETRA_TRY(petra_duplicate_string(&log->path, path));
+  PETRA_TRY(petra_allocate_raw(&log->reserve, 1, PETRA_RESERVE_BYTES));
   log->samples = about->samples;
   log->group_count = about->actions ? PETRA_RUN_H5_GROUPS : PETRA_RUN_H5_ACTIONS;
   for (int g = 0; g < log->group_count; g++)
-    PETRA_TRY_GOTO(status, init_columns(&log->groups[g], groups[g]), fail);
+    PETRA_TRY(init_columns(&log->groups[g], groups[g]));
   log->file = -1;
   log->interval_s = FLUSH_INTERVAL_S;
   log->flushed_s = log->row_s = petra_clock_s();
-  *out = log;
+  *out = petra_take(&log);
   return PETRA_OK;
-fail:
-  free_log(log);
-  return status;
 }
 
 /* Creates the file under its temporary name and renames it; returns NULL or the reason for the failure. */
@@ -452,24 +439,18 @@ static const char *create_and_rename(petra_run_h5 *log, const char *temporary, c
 }
 
 petra_status petra_run_h5_create(const char *path, const petra_run_h5_about *about, petra_run_h5 **out) {
-  char *temporary = NULL;
-  petra_run_h5 *log = NULL;
-  petra_status status = PETRA_OK;
-  petra_hdf5_errors errors;
+  PETRA_FREED char *temporary = NULL;
+  PETRA_DESTROYED(free_log) petra_run_h5 *log = NULL;
+  petra_hdf5_errors kept;
   PETRA_TRY(petra_reserve(0));
-  petra_hdf5_begin(&errors);
-  PETRA_TRY_GOTO(status, petra_file_temporary_name(path, &temporary), done);
-  PETRA_TRY_GOTO(status, allocate_log(path, about, &log), done);
-  const char *reason = create_and_rename(log, temporary, about, &errors);
+  PETRA_HDF5_ENDED petra_hdf5_errors *errors = petra_hdf5_begin(&kept);
+  PETRA_TRY(petra_file_temporary_name(path, &temporary));
+  PETRA_TRY(allocate_log(path, about, &log));
+  const char *reason = create_and_rename(log, temporary, about, errors);
   if (reason) {
-    status = petra_fail(PETRA_IO, "%s: cannot create: %s", path, reason);
     unlink(temporary);
-    free_log(log);
-  } else {
-    *out = log;
+    return petra_fail(PETRA_IO, "%s: cannot create: %s", path, reason);
   }
-done:
-  petra_hdf5_end();
-  petra_free(temporary);
-  return status;
+  *out = petra_take(&log);
+  return PETRA_OK;
 }

@@ -104,20 +104,12 @@ static const char *units_of(const petra_column *column, petra_sample_kind sample
   return flops && samples == PETRA_SAMPLE_TOKENS ? "FLOP/window" : column->units;
 }
 
-/* The type of a name has a fixed length, because a name of variable length would be an object in h5py's table. */
-static hid_t name_type(size_t bytes) {
-  hid_t type = H5Tcopy(H5T_C_S1);
-  if (H5Tset_size(type, bytes) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0)
-    return type;
-  H5Tclose(type);
-  return -1;
-}
-
-/* Creates the compound type of a row, its members in the order of the columns: in memory a petra_stage_summary, in the
- * file packed, with `name_bytes` for the name. Negative on failure; the caller closes it. */
-static hid_t stage_type(size_t name_bytes, bool in_memory) {
-  hid_t name = name_type(name_bytes), row = H5Tcreate(H5T_COMPOUND, sizeof(petra_stage_summary));
-  bool done = name >= 0 && row >= 0;
+/* Inserts the members of a row into its compound type, in the order of the columns: in memory of a petra_stage_summary,
+ * in the file packed, with `name_bytes` for the name. The type of the name has a fixed length, because a name of
+ * variable length would be an object in h5py's table. */
+static bool insert_members(hid_t row, size_t name_bytes, bool in_memory) {
+  PETRA_HDF5_CLOSED hid_t name = H5Tcopy(H5T_C_S1);
+  bool done = H5Tset_size(name, name_bytes) >= 0 && H5Tset_strpad(name, H5T_STR_NULLPAD) >= 0;
   size_t packed = 0;
   for (int c = 0; c < petra_run_h5_stage_group.count && done; c++) {
     const petra_column *column = &petra_run_h5_stage_group.columns[c];
@@ -127,12 +119,7 @@ static hid_t stage_type(size_t name_bytes, bool in_memory) {
     done = H5Tinsert(row, column->name, in_memory ? column->offset : packed, member) >= 0;
     packed += H5Tget_size(member);
   }
-  done = done && (in_memory || H5Tset_size(row, packed) >= 0);
-  H5Tclose(name);
-  if (done)
-    return row;
-  H5Tclose(row);
-  return -1;
+  return done && (in_memory || H5Tset_size(row, packed) >= 0);
 }
 
 /* Writes the units of the table's members, in their order. */
@@ -140,11 +127,13 @@ static bool write_stages(petra_run_h5 *log, const void *what) {
   const stages_table *table = what;
   const petra_column_group *group = &petra_run_h5_stage_group;
   const char *units[PETRA_RUN_H5_MAX_COLUMNS];
+  PETRA_HDF5_CLOSED hid_t type = H5Tcreate(H5T_COMPOUND, sizeof *table->rows),
+                          memory = H5Tcreate(H5T_COMPOUND, sizeof *table->rows);
   for (int c = 0; c < group->count; c++)
     units[c] = units_of(&group->columns[c], log->samples);
   const petra_hdf5_set set = {.name = "model/stages",
-                              .type = stage_type(table->name_bytes, false),
-                              .memory = stage_type(sizeof table->rows->name, true),
+                              .type = type,
+                              .memory = memory,
                               .rank = 1,
                               .extent = {table->count},
                               .values = table->rows,
@@ -152,10 +141,8 @@ static bool write_stages(petra_run_h5 *log, const void *what) {
                               .legend = "units",
                               .texts = units,
                               .text_count = group->count};
-  bool done = set.type >= 0 && set.memory >= 0 && petra_hdf5_put_set(log->file, &set);
-  H5Tclose(set.type);
-  H5Tclose(set.memory);
-  return done;
+  return insert_members(type, table->name_bytes, false) && insert_members(memory, sizeof table->rows->name, true) &&
+         petra_hdf5_put_set(log->file, &set);
 }
 
 petra_status petra_run_h5_stages(petra_run_h5 *log, const petra_stage_summary *rows, int32_t count) {
@@ -224,14 +211,13 @@ petra_status petra_run_h5_pace_write(petra_run_h5 *log, const petra_run_h5_pace 
 petra_status petra_run_h5_ranks(petra_run_h5 *log, const petra_rank_summary *rows, int32_t ranks, int32_t places,
                                 const int32_t *of_stage, int32_t stages) {
   enum { TIMES = PETRA_RUN_H5_RANK_TIMES, SENT = PETRA_RUN_H5_RANK_SENT };
-  int64_t(*times)[TIMES] = NULL, (*sent)[SENT] = NULL;
-  const char **hosts = NULL;
-  int32_t *replica = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_allocate(&times, (size_t)ranks, sizeof *times), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&sent, (size_t)ranks, sizeof *sent), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&hosts, (size_t)ranks, sizeof *hosts), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&replica, (size_t)ranks, sizeof *replica), done);
+  PETRA_FREED int64_t(*times)[TIMES] = NULL, (*sent)[SENT] = NULL;
+  PETRA_FREED const char **hosts = NULL;
+  PETRA_FREED int32_t *replica = NULL;
+  PETRA_TRY(petra_allocate(&times, (size_t)ranks, sizeof *times));
+  PETRA_TRY(petra_allocate(&sent, (size_t)ranks, sizeof *sent));
+  PETRA_TRY(petra_allocate(&hosts, (size_t)ranks, sizeof *hosts));
+  PETRA_TRY(petra_allocate(&replica, (size_t)ranks, sizeof *replica));
   for (int32_t r = 0; r < ranks; r++) {
     const petra_rank_summary *row = &rows[r];
     memcpy(times[r], (int64_t[TIMES]){row->computing_ns, row->copying_ns, row->waiting_ns, row->wall_ns},
@@ -241,7 +227,7 @@ petra_status petra_run_h5_ranks(petra_run_h5 *log, const petra_rank_summary *row
     replica[r] = r / places;
   }
   const petra_run_h5_ranks_table values = {of_stage, replica, *times, *sent};
-  status = petra_run_h5_put_table(
+  return petra_run_h5_put_table(
       log, &(petra_table_writing){.group = &petra_run_h5_ranks_group,
                                   .values = &values,
                                   .extents = {[PETRA_DIMENSION_STAGE] = stages, [PETRA_DIMENSION_RANK] = ranks},
@@ -249,7 +235,4 @@ petra_status petra_run_h5_ranks(petra_run_h5 *log, const petra_rank_summary *row
                                   .attribute = "hosts",
                                   .texts = hosts,
                                   .text_count = ranks});
-done:
-  PETRA_FREE_ALL(replica, hosts, sent, times);
-  return status;
 }

@@ -215,11 +215,12 @@ static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch
   return write_epochs(log);
 }
 
+PETRA_DESTROYS(petra_training_log_destroy, petra_training_log)
+
 petra_status petra_training_log_create(const petra_training_log_options *options, petra_training_log **out) {
   static const petra_stage_observer_ops ops = {
       .loss = on_loss, .evaluating = on_evaluating, .evaluated = on_evaluation};
-  petra_training_log *log;
-  petra_status status;
+  PETRA_DESTROYED(petra_training_log_destroy) petra_training_log *log = NULL;
   PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
   log->base.ops = &ops;
   log->options = *options;
@@ -232,16 +233,13 @@ petra_status petra_training_log_create(const petra_training_log_options *options
   if (log->begun < log->epochs)
     log->begun = log->epochs;
   petra_progress_init(&log->progress, stderr, options->progress);
-  PETRA_TRY_GOTO(status, petra_allocate(&log->states, (size_t)log->begun, sizeof *log->states), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&log->recalibrated, (size_t)log->begun, sizeof *log->recalibrated), fail);
+  PETRA_TRY(petra_allocate(&log->states, (size_t)log->begun, sizeof *log->states));
+  PETRA_TRY(petra_allocate(&log->recalibrated, (size_t)log->begun, sizeof *log->recalibrated));
   for (int64_t e = 0; e < log->begun; e++)
     log->recalibrated[e] = (petra_scores){NAN, NAN, NAN};
-  PETRA_TRY_GOTO(status, petra_allocate(&log->rows, (size_t)log->begun, sizeof *log->rows), fail);
-  *out = log;
+  PETRA_TRY(petra_allocate(&log->rows, (size_t)log->begun, sizeof *log->rows));
+  *out = petra_take(&log);
   return PETRA_OK;
-fail:
-  petra_training_log_destroy(log);
-  return status;
 }
 
 void petra_training_log_destroy(petra_training_log *log) {
