@@ -12,14 +12,16 @@
 static const double step_s = 0.03, pause_s = 0.6;
 enum { BATCH = 10, BATCHES = 2, EPOCHS = 2 };
 
-static const petra_program_options program = {
-    .stages = 2, .microbatches = BATCHES * EPOCHS, .batches = BATCHES, .accumulate = 2, .eval_every = 1};
+static const petra_config config = {.run.eval_every = 1};
+static const petra_plan plan = {
+    .config = &config,
+    .method.program = &petra_program_gpipe,
+    .program = {.stages = 2, .microbatches = BATCHES * EPOCHS, .batches = BATCHES, .accumulate = 2, .eval_every = 1}};
 static petra_training_log *training;
 static petra_stage_observer *observer;
 
 static void setup(void) {
-  const petra_training_log_options options = {
-      .program = &petra_program_gpipe, .program_options = &program, .progress = PETRA_PROGRESS_QUIET};
+  const petra_training_log_options options = {.plan = &plan, .progress = PETRA_PROGRESS_QUIET};
   must(petra_training_log_create(&options, &training));
   observer = petra_training_log_observer(training);
 }

@@ -31,6 +31,10 @@ void petra_free_local(void *pointer);
     destroy(*object);                                                                                                  \
   }
 
+/* Before a local structure, which has a value from the beginning: calls `fini` with its address at the end of its
+ * block. */
+#define PETRA_FINISHED(fini) __attribute__((cleanup(fini)))
+
 /* Returns the value of the local pointer at this address and sets it to NULL, so that the end of its block frees
  * nothing. */
 void *petra_take(void *pointer);

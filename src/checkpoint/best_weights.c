@@ -145,26 +145,24 @@ static petra_status find(petra_best *best, const petra_plan *plan, int64_t logge
   return PETRA_OK;
 }
 
+PETRA_DESTROYS(petra_best_destroy, petra_best)
+
 petra_status petra_best_create(const petra_network *network, const char *folder, int64_t logged, petra_best **out) {
   static const petra_stage_observer_ops ops = {.evaluated = on_evaluation, .evaluated_weights = on_weights};
-  petra_best *best;
-  petra_status status;
+  PETRA_DESTROYED(petra_best_destroy) petra_best *best = NULL;
   PETRA_TRY(petra_allocate(&best, 1, sizeof *best));
   best->base.ops = &ops;
   best->network = network;
   best->ranks = network->placement->ranks;
   best->last = &best->first;
   if (folder) {
-    PETRA_TRY_GOTO(status, petra_join_path(folder, PETRA_BEST_FILE, &best->path), fail);
-    PETRA_TRY_GOTO(status, petra_join_path(folder, "weights.h5", &best->weights_path), fail);
+    PETRA_TRY(petra_join_path(folder, PETRA_BEST_FILE, &best->path));
+    PETRA_TRY(petra_join_path(folder, "weights.h5", &best->weights_path));
   }
   if (logged >= 0)
-    PETRA_TRY_GOTO(status, find(best, network->plan, logged), fail);
-  *out = best;
+    PETRA_TRY(find(best, network->plan, logged));
+  *out = petra_take(&best);
   return PETRA_OK;
-fail:
-  petra_best_destroy(best);
-  return status;
 }
 
 void petra_best_destroy(petra_best *best) {

@@ -18,6 +18,8 @@ typedef struct checkpoints {
   petra_observer base;
   petra_worker resuming; /* for the executor: counts the actions of the checkpoint, then passes others on */
   petra_checkpoints_options options;
+  petra_period period;                   /* between two checkpoints; 0: none are written */
+  bool measures;                         /* the worker measures durations, which are stored */
   petra_worker *counting, *own_counting; /* counts for `resuming`; NULL: the run was not resumed, or it is borrowed */
   int64_t done;                          /* actions done */
   int64_t resumed;                       /* of these, those in the checkpoint */
@@ -25,7 +27,7 @@ typedef struct checkpoints {
   int64_t *measured;                     /* of all actions done, if durations are measured; else NULL */
   int64_t measured_capacity;
   XXH64_state_t *order;    /* of all actions done */
-  int64_t every, every_ns; /* options.every in microbatches that stage 1 reads, or in time; 0: unused */
+  int64_t every, every_ns; /* `period` in microbatches that stage 1 reads, or in time; 0: unused */
   int64_t read;            /* microbatches that stage 1 has read */
   int64_t written;         /* value of `read` at the last checkpoint */
   int64_t written_done;    /* value of `done` then */
@@ -70,7 +72,7 @@ static bool is_due(const checkpoints *c, const petra_action *actions, int count)
 
 /* Sets the line that a signal prints, when it is not known what the run does next. */
 static void prepare_line(const checkpoints *c) {
-  if (c->options.every.count == 0)
+  if (c->period.count == 0)
     petra_stop_say("stopped; the run writes no checkpoints (run.checkpoint_every: 0), so it cannot be resumed");
   else if (c->written > 0)
     petra_stop_say("stopping after the next checkpoint; a second signal ends the run at once, and --resume then starts "
@@ -98,14 +100,14 @@ static petra_status stop(const checkpoints *c) {
 static petra_status write_one(checkpoints *c, petra_checkpoint_header *header) {
   PETRA_TRY(petra_worker_finish(c->options.worker)); /* the checkpoint contains the log */
   const int64_t began_ns = petra_clock_ns();
-  c->options.state.run.pause(c->options.state.run.context);
-  PETRA_TRY(petra_checkpoint_save(&c->options.state, header, c->measured));
-  c->options.state.run.unpause(c->options.state.run.context, petra_clock_ns() - began_ns);
+  c->options.run.pause(c->options.run.context);
+  PETRA_TRY(petra_checkpoint_save(&c->options, header, c->measured));
+  c->options.run.unpause(c->options.run.context, petra_clock_ns() - began_ns);
   c->written = header->read;
   c->written_done = c->done;
   prepare_line(c);
   if (*c->options.aside) /* after an agreement this changes nothing: the ranks do what they agreed on */
-    petra_ranks_agreement_discard(c->options.state.ranks, false);
+    petra_ranks_agreement_discard(c->options.ranks, false);
   return PETRA_OK;
 }
 
@@ -122,15 +124,14 @@ static petra_status write_requested(checkpoints *c, int count) {
     bool agreed;
     petra_agreed then;
     int64_t waited_ns;
-    PETRA_TRY(
-        petra_ranks_agreement_reach(c->options.state.ranks, c->done, c->done + count, &agreed, &then, &waited_ns));
+    PETRA_TRY(petra_ranks_agreement_reach(c->options.ranks, c->done, c->done + count, &agreed, &then, &waited_ns));
     if (waited_ns > 0)
-      c->options.state.run.waited(c->options.state.run.context, waited_ns);
+      c->options.run.waited(c->options.run.context, waited_ns);
     if (!agreed)
       return PETRA_OK;
     if (c->read > 0 && c->written_done != c->done && then != PETRA_AGREED_DISCARD)
       PETRA_TRY(write_here(c));
-    petra_ranks_agreement_leave(c->options.state.ranks, true);
+    petra_ranks_agreement_leave(c->options.ranks, true);
     if (then != PETRA_AGREED_CONTINUE)
       return stop(c);
   }
@@ -140,13 +141,13 @@ static petra_status starting(petra_observer *base, int64_t now_ns, const petra_a
   checkpoints *c = (checkpoints *)base;
   (void)now_ns;
   PETRA_TRY(petra_stop_requested());
-  if (c->done < c->resumed || c->options.by_arrival || c->options.every.count == 0)
+  if (c->done < c->resumed || c->options.by_arrival || c->period.count == 0)
     return PETRA_OK;
   PETRA_TRY(write_requested(c, count));
   if (!is_due(c, actions, count))
     return PETRA_OK;
   PETRA_TRY(write_here(c));
-  petra_ranks_agreement_leave(c->options.state.ranks, false);
+  petra_ranks_agreement_leave(c->options.ranks, false);
   return PETRA_OK;
 }
 
@@ -156,7 +157,7 @@ static petra_status write_cut(void *context, int64_t microbatches, int64_t now_n
       .actions = petra_arrival_actions(program_of(c), microbatches), .read = microbatches, .arrived_ns = now_ns};
   if (microbatches > 0 && microbatches != c->written && then != PETRA_AGREED_DISCARD)
     PETRA_TRY(write_one(c, &header));
-  petra_ranks_agreement_leave(c->options.state.ranks, agreed);
+  petra_ranks_agreement_leave(c->options.ranks, agreed);
   return then == PETRA_AGREED_CONTINUE ? PETRA_OK : stop(c);
 }
 
@@ -184,8 +185,8 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
     return petra_fail(PETRA_DATA,
                       "%s: item /begin: its %lld actions read %lld microbatches, but the first actions of this run "
                       "differ and read %lld; expected a checkpoint of this run",
-                      c->options.state.files->path, (long long)c->resumed, (long long)c->written, (long long)c->read);
-  if (c->options.measure && c->done >= c->resumed)
+                      c->options.files->path, (long long)c->resumed, (long long)c->written, (long long)c->read);
+  if (c->measures && c->done >= c->resumed)
     PETRA_TRY(remember(c, count, results));
   c->done += count;
   return PETRA_OK;
@@ -208,9 +209,9 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
     return petra_fail(PETRA_DATA,
                       "%s: item /begin: its %lld actions end in the middle of actions that start together; expected a "
                       "checkpoint of this run",
-                      c->options.state.files->path, (long long)c->resumed);
+                      c->options.files->path, (long long)c->resumed);
   PETRA_TRY(worker->ops->perform(worker, virtual_ns, actions, count, results));
-  for (int i = 0; was_done && c->options.measure && i < count; i++)
+  for (int i = 0; was_done && c->measures && i < count; i++)
     results[i].measured_ns = c->measured[c->done + i];
   return PETRA_OK;
 }
@@ -220,7 +221,7 @@ static petra_status finish(petra_worker *base) {
   if (c->done < c->resumed)
     return petra_fail(PETRA_DATA,
                       "%s: item /begin: %lld actions, but the run has %lld; expected a checkpoint of this run",
-                      c->options.state.files->path, (long long)c->resumed, (long long)c->done);
+                      c->options.files->path, (long long)c->resumed, (long long)c->done);
   return petra_worker_finish(c->options.worker);
 }
 
@@ -245,16 +246,16 @@ static petra_status resume(checkpoints *c) {
   if (c->options.by_arrival) { /* all was done, and nothing of the executor is under way */
     c->began = header.read;
     c->began_ns = header.arrived_ns;
-    return petra_checkpoint_load(&c->options.state, &header, c->options.resume);
+    return petra_checkpoint_load(&c->options, &header);
   }
   c->resumed = header.actions;
   c->resumed_order = header.order;
-  if (c->options.measure)
+  if (c->measures)
     PETRA_TRY(read_measured(c, c->options.resume));
   if (!c->options.counting)
     PETRA_TRY(petra_worker_cost_create(&counting, &c->own_counting));
   c->counting = c->options.counting ? c->options.counting : c->own_counting;
-  return petra_checkpoint_load(&c->options.state, &header, c->options.resume);
+  return petra_checkpoint_load(&c->options, &header);
 }
 
 /* --- check if a run does the actions of another one --- */
@@ -300,7 +301,7 @@ int64_t petra_checkpoints_every(const petra_period *every, int64_t batches) {
 }
 
 static void set_period(checkpoints *c) {
-  const petra_period *every = &c->options.every;
+  const petra_period *every = &c->period;
   c->every = petra_checkpoints_every(every, program_of(c)->batches);
   if (every->unit == PETRA_PERIOD_MINUTES)
     c->every_ns = (int64_t)fmax(fmin(60e9 * every->count, LONGEST), every->count > 0);
@@ -309,8 +310,8 @@ static void set_period(checkpoints *c) {
 /* From here on signals request checkpoints. One that came before has reported that the run has not begun, and ends it
  * here; with several processes at the first checkpoint on which they agree. */
 static petra_status begin_watch(checkpoints *c) {
-  petra_ranks *ranks = c->options.state.ranks;
-  const bool writes = c->options.every.count > 0;
+  petra_ranks *ranks = c->options.ranks;
+  const bool writes = c->period.count > 0;
   if (!writes || !ranks->progress)
     PETRA_TRY(petra_stop_requested());
   prepare_line(c);
@@ -323,6 +324,8 @@ static petra_status begin_watch(checkpoints *c) {
   return PETRA_OK;
 }
 
+PETRA_DESTROYS(petra_checkpoints_destroy, petra_observer)
+
 petra_status petra_checkpoints_create(const petra_checkpoints_options *options, petra_observer **out,
                                       petra_worker **worker) {
   static const petra_observer_ops ops = {.starting = starting, .started = started};
@@ -332,17 +335,15 @@ petra_status petra_checkpoints_create(const petra_checkpoints_options *options, 
   c->base.ops = &ops;
   c->resuming.ops = &worker_ops;
   c->options = *options;
+  c->period = options->plan->config->run.checkpoint_every;
+  c->measures = options->plan->config->cluster.cost.model == PETRA_COST_MEASURED;
   set_period(c);
-  petra_status status = petra_xxh64_create(&c->order);
-  if (status == PETRA_OK && options->resume)
-    status = resume(c);
-  if (status == PETRA_OK)
-    status = begin_watch(c);
-  if (status != PETRA_OK) {
-    petra_checkpoints_destroy(&c->base);
-    return status;
-  }
-  *out = &c->base;
+  PETRA_DESTROYED(petra_checkpoints_destroy) petra_observer *base = &c->base;
+  PETRA_TRY(petra_xxh64_create(&c->order));
+  if (options->resume)
+    PETRA_TRY(resume(c));
+  PETRA_TRY(begin_watch(c));
+  *out = petra_take(&base);
   *worker = c->resumed > 0 ? &c->resuming : options->worker;
   return PETRA_OK;
 }

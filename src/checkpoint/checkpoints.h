@@ -35,43 +35,35 @@ typedef struct petra_checkpoint_run {
   petra_account *account;
 } petra_checkpoint_run;
 
-/* All is borrowed. */
-typedef struct petra_checkpoint_state {
+/* Everything is borrowed. */
+typedef struct petra_checkpoints_options {
   const petra_checkpoint_files *files;
+  const petra_plan *plan;           /* with its program */
   const char *config;               /* the expanded config */
   petra_pipeline *const *pipelines; /* of each replica; NULL: in another process */
-  int replicas;
-  petra_ranks *ranks;  /* all call these functions at the same position of the schedule; rank 0 writes */
-  const int64_t *data; /* of petra_checkpoint_header */
+  petra_ranks *ranks;               /* all call these functions at the same position of the schedule; rank 0 writes */
+  const int64_t *data;              /* of petra_checkpoint_header */
+  petra_worker *worker;             /* for the executor */
+  petra_worker *counting; /* counts the actions that the checkpoint has done; NULL: these are counted by their costs */
+  const bool *aside;      /* an earlier run is kept: a signal restores it, unless this run has a checkpoint */
+  const char *command;    /* with which the user resumes the run */
+  bool by_arrival;        /* the executor uses petra_checkpoints_cuts */
+  petra_archive *resume;  /* resumes from this one; NULL: from the beginning */
   petra_checkpoint_run run;
-} petra_checkpoint_state;
+} petra_checkpoints_options;
 
 /* Writes a checkpoint, and computes log_bytes, clock_ns, batches and data of `header`. `measured_ns`: the measured
  * durations of all actions done; may be NULL. The previous checkpoint stays valid until this one is complete. */
-petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_checkpoint_header *header,
+petra_status petra_checkpoint_save(const petra_checkpoints_options *options, petra_checkpoint_header *header,
                                    int64_t *measured_ns);
 
 /* Reads the stages and other state of this process from an open checkpoint.h5 and its parts; removes the parts that it
  * does not name. All ranks return together. PETRA_DATA: names file and item, and what does not match. */
-petra_status petra_checkpoint_load(const petra_checkpoint_state *state, const petra_checkpoint_header *header,
-                                   petra_archive *archive);
+petra_status petra_checkpoint_load(const petra_checkpoints_options *options, const petra_checkpoint_header *header);
 
-typedef struct petra_checkpoints_options {
-  petra_checkpoint_state state;
-  const petra_plan *plan; /* with its program */
-  petra_worker *worker;   /* for the executor */
-  petra_worker *counting; /* counts the actions that the checkpoint has done; NULL: these are counted by their costs */
-  petra_period every;     /* between two checkpoints; 0: none, not even after a signal */
-  const bool *aside;      /* an earlier run is kept: a signal restores it, unless this run has a checkpoint */
-  const char *command;    /* with which the user resumes the run */
-  bool by_arrival;        /* the executor uses petra_checkpoints_cuts */
-  bool measure;           /* the worker measures durations, which are stored */
-  petra_archive *resume;  /* resumes from this one; NULL: from the beginning */
-} petra_checkpoints_options;
-
-/* Everything in `options` is borrowed. Reads the checkpoint into the worker and what the run adds. *worker is for the
- * executor: the worker of the options, or one that first catches up with the checkpoint; valid as long as the
- * observer. */
+/* With run.checkpoint_every: 0 it writes no checkpoints, not even after a signal. Reads the checkpoint into the worker
+ * and what the run adds. *worker is for the executor: the worker of the options, or one that first catches up with the
+ * checkpoint; valid as long as the observer. */
 petra_status petra_checkpoints_create(const petra_checkpoints_options *options, petra_observer **out,
                                       petra_worker **worker);
 /* Returns PETRA_CONFIG if a run of this plan, which is longer or shorter than the one that wrote the checkpoint `path`,

@@ -55,7 +55,7 @@ petra_status petra_merge_actions(petra_trace_row *rows, const int64_t *first, in
  * complete. */
 
 typedef struct petra_trace_observer_options {
-  const char *path;
+  const char *path;                     /* borrowed */
   const petra_program_options *program; /* borrowed */
   bool split_backward;                  /* W is a separate action, and ends what a stage holds */
   /* The account of a stage (from 1), asked for when an action of it or of a neighbour has started. NULL: memory is not

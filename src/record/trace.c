@@ -32,7 +32,7 @@ typedef struct trace {
   petra_trace_observer_options options;
   int32_t stages;
   bool shared; /* a device has several stages */
-  char *path, *temporary;
+  char *temporary;
   FILE *file;
   bool started;             /* an event has been written: a comma precedes the next one */
   int64_t *held;            /* per stage: microbatches between F and B */
@@ -41,7 +41,8 @@ typedef struct trace {
 } trace;
 
 static petra_status check_written(const trace *t) {
-  return ferror(t->file) ? petra_fail(PETRA_IO, "%s: cannot be written: %s", t->path, strerror(errno)) : PETRA_OK;
+  return ferror(t->file) ? petra_fail(PETRA_IO, "%s: cannot be written: %s", t->options.path, strerror(errno))
+                         : PETRA_OK;
 }
 
 static void begin_on_device(trace *t, char phase, int32_t device, int64_t time_ns) {
@@ -298,11 +299,10 @@ petra_status petra_trace_observer_create(const petra_trace_observer_options *opt
   PETRA_TRY_GOTO(status, petra_allocate(&t->onways, channels(t), sizeof *t->onways), fail);
   if (options->account)
     PETRA_TRY_GOTO(status, petra_allocate(&t->reported, (size_t)t->stages, sizeof *t->reported), fail);
-  PETRA_TRY_GOTO(status, petra_duplicate_string(&t->path, options->path), fail);
-  PETRA_TRY_GOTO(status, petra_file_temporary_name(t->path, &t->temporary), fail);
+  PETRA_TRY_GOTO(status, petra_file_temporary_name(t->options.path, &t->temporary), fail);
   t->file = fopen(t->temporary, "w");
   if (!t->file)
-    PETRA_TRY_GOTO(status, petra_fail(PETRA_IO, "%s: cannot be made: %s", t->path, strerror(errno)), fail);
+    PETRA_TRY_GOTO(status, petra_fail(PETRA_IO, "%s: cannot be made: %s", t->options.path, strerror(errno)), fail);
   fprintf(t->file, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
   PETRA_TRY_GOTO(status, name_devices(t), fail);
   warn_large(options);
@@ -319,8 +319,8 @@ petra_status petra_trace_observer_finish(petra_observer *base) {
   bool failed = fflush(t->file) != 0 || ferror(t->file);
   failed = fclose(t->file) != 0 || failed;
   t->file = NULL;
-  if (failed || rename(t->temporary, t->path) != 0)
-    return petra_fail(PETRA_IO, "%s: cannot be written: %s", t->path, strerror(errno));
+  if (failed || rename(t->temporary, t->options.path) != 0)
+    return petra_fail(PETRA_IO, "%s: cannot be written: %s", t->options.path, strerror(errno));
   petra_free(t->temporary);
   t->temporary = NULL;
   return PETRA_OK;
@@ -340,7 +340,7 @@ void petra_trace_observer_destroy(petra_observer *base) {
     fclose(t->file);
   if (t->temporary)
     unlink(t->temporary);
-  PETRA_FREE_ALL(t->temporary, t->path, t->held, t->reported);
+  PETRA_FREE_ALL(t->temporary, t->held, t->reported);
   free_waiting(t, t->arrows);
   free_waiting(t, t->onways);
   petra_free(t);

@@ -21,6 +21,8 @@ typedef struct epoch_state {
 struct petra_training_log {
   petra_stage_observer base;
   petra_training_log_options options;
+  const petra_program_ops *program;
+  const petra_program_options *program_options;
   petra_progress progress;
   double start_s;
   double last_s;  /* time up to here is counted in a train_s, or excluded */
@@ -39,7 +41,7 @@ struct petra_training_log {
 };
 
 static bool is_evaluated(const petra_training_log *log, int64_t epoch) {
-  int64_t every = log->options.program_options->eval_every;
+  int64_t every = log->program_options->eval_every;
   return every > 0 && (epoch + 1) % every == 0;
 }
 
@@ -60,18 +62,20 @@ static void print_perplexity(double loss) {
 
 /* Columns are aligned, and the line appears at once, also in a pipe. */
 static void print_epoch(petra_training_log *log, const petra_run_h5_epoch *row) {
-  const bool evaluates = log->options.program_options->eval_every > 0;
+  const bool evaluates = log->program_options->eval_every > 0;
+  const petra_config *config = log->options.plan->config;
+  const petra_sample_kind samples = petra_sample_kind_of(config);
   int width = snprintf(NULL, 0, "%lld", (long long)log->epochs);
-  const char *labels = petra_sample_words_of(log->options.samples)->labels;
+  const char *labels = petra_sample_words_of(samples)->labels;
   long seconds = lround(row->wall_s);
   petra_progress_hide(&log->progress);
   printf("epoch %*d/%lld", width, row->epoch + 1, (long long)log->epochs);
   print_accuracy("train", row->train_loss, row->train_top1);
   if (evaluates)
     print_accuracy("eval", row->eval_loss, row->eval_top1);
-  if (evaluates && log->options.samples == PETRA_SAMPLE_TOKENS)
+  if (evaluates && samples == PETRA_SAMPLE_TOKENS)
     print_perplexity(row->eval_loss);
-  if (evaluates && log->options.recalibrates)
+  if (evaluates && config->data.recalibrate > 0)
     print_accuracy("recalibrated", row->eval_loss_recalibrated, row->eval_top1_recalibrated);
   if (isnan(row->lr))
     printf("  lr -       ");
@@ -157,8 +161,8 @@ static void count_until_evaluation(petra_training_log *log, epoch_state *state) 
 static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, const petra_loss *loss, double lr,
                             int64_t virtual_ns) {
   petra_training_log *log = (petra_training_log *)base;
-  const petra_program_options *program = log->options.program_options;
-  int64_t epoch = petra_program_loss_epoch(log->options.program, program, microbatch);
+  const petra_program_options *program = log->program_options;
+  int64_t epoch = petra_program_loss_epoch(log->program, program, microbatch);
   const double now = petra_clock_s(), trained_s = training_clock_s(log);
   const petra_run_h5_train row = {.microbatch = microbatch,
                                   .epoch = (int32_t)(microbatch / program->batches),
@@ -192,7 +196,7 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   state->wall_s = now - log->start_s;
   state->lr = lr;
   log->last_s = trained_s;
-  state->complete = petra_program_loss_epoch(log->options.program, program, microbatch + 1) > epoch;
+  state->complete = petra_program_loss_epoch(log->program, program, microbatch + 1) > epoch;
   /* Flushes, because an evaluation may take longer than the flush interval. */
   if (state->complete != 0 && log->options.run_h5 && is_evaluated(log, epoch))
     PETRA_TRY(petra_run_h5_flush(log->options.run_h5));
@@ -201,7 +205,7 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
 
 static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
   petra_training_log *log = (petra_training_log *)base;
-  epoch_state *state = &log->states[microbatch / log->options.program_options->batches];
+  epoch_state *state = &log->states[microbatch / log->program_options->batches];
   state->eval_labels = (double)evaluation->images;
   state->eval_loss = evaluation->loss;
   state->eval_top1 = evaluation->top1;
@@ -220,16 +224,17 @@ PETRA_DESTROYS(petra_training_log_destroy, petra_training_log)
 petra_status petra_training_log_create(const petra_training_log_options *options, petra_training_log **out) {
   static const petra_stage_observer_ops ops = {
       .loss = on_loss, .evaluating = on_evaluating, .evaluated = on_evaluation};
+  const petra_program_options *program = &options->plan->program;
   PETRA_DESTROYED(petra_training_log_destroy) petra_training_log *log = NULL;
   PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
   log->base.ops = &ops;
   log->options = *options;
-  log->epochs = options->program_options->microbatches / options->program_options->batches;
-  log->expected = petra_program_losses(options->program, options->program_options);
+  log->program = options->plan->method.program;
+  log->program_options = program;
+  log->epochs = program->microbatches / program->batches;
+  log->expected = petra_program_losses(log->program, program);
   log->start_s = log->last_s = petra_clock_s();
-  log->begun =
-      petra_program_loss_epoch(options->program, options->program_options, options->program_options->microbatches - 1) +
-      1;
+  log->begun = petra_program_loss_epoch(log->program, program, program->microbatches - 1) + 1;
   if (log->begun < log->epochs)
     log->begun = log->epochs;
   petra_progress_init(&log->progress, stderr, options->progress);
@@ -300,7 +305,7 @@ static petra_status archive_epochs(petra_training_log *log, petra_archive *archi
   for (int64_t e = 0; e < epochs; e++)
     pack_row(&log->rows[e], rows + e * ROW_VALUES);
   PETRA_TRY(petra_archive_reals(archive, "epochs", values, epochs * (STATE_VALUES + ROW_VALUES)));
-  if (log->options.recalibrates)
+  if (log->options.plan->config->data.recalibrate > 0)
     PETRA_TRY(petra_archive_reals(archive, "recalibrated", &log->recalibrated->loss, epochs * SCORE_VALUES));
   memcpy(log->states, values, (size_t)epochs * sizeof *log->states);
   for (int64_t e = 0; e < epochs && archive->reading; e++) {

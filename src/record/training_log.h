@@ -11,12 +11,9 @@
 typedef struct petra_training_log petra_training_log;
 
 typedef struct petra_training_log_options {
-  petra_run_h5 *run_h5; /* borrowed; NULL: no rows are written */
-  const petra_program_ops *program;
-  const petra_program_options *program_options; /* borrowed */
-  bool print_epochs;                            /* prints a line per epoch on stdout */
-  bool recalibrates;                            /* evaluations have recalibrated scores */
-  petra_sample_kind samples;                    /* samples of the losses: images, tokens */
+  petra_run_h5 *run_h5;   /* borrowed; NULL: no rows are written */
+  const petra_plan *plan; /* borrowed; with its program */
+  bool print_epochs;      /* prints a line per epoch on stdout */
   petra_progress_style progress;
 } petra_training_log_options;
 

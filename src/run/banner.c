@@ -31,28 +31,26 @@ static petra_status open_simulation(petra_config *config, int64_t microbatches, 
   return petra_run_open(config, &options, out);
 }
 
+PETRA_DESTROYS(petra_config_destroy, petra_config)
+
 static petra_status count_memory(const petra_config *config, int64_t microbatches, petra_estimate *out) {
-  petra_run *simulation = NULL;
-  petra_config *copy;
-  petra_status status;
+  PETRA_DESTROYED(petra_config_destroy) petra_config *copy = NULL;
+  PETRA_DESTROYED(petra_run_destroy) petra_run *simulation = NULL;
   PETRA_TRY(petra_config_copy(config, &copy));
   copy->run.trace_actions = false;
   if (copy->cluster.cost.model == PETRA_COST_MEASURED)
     copy->cluster.cost.model = PETRA_COST_UNIT;
-  PETRA_TRY_GOTO(status, open_simulation(copy, microbatches, &simulation), done);
-  PETRA_TRY_GOTO(status, petra_run_go(simulation), done);
+  PETRA_TRY(open_simulation(copy, microbatches, &simulation));
+  PETRA_TRY(petra_run_go(simulation));
   const petra_account *accounts = petra_run_simulated(simulation)->accounts;
   out->runs_away = petra_run_simulated(simulation)->runaway >= 0 &&
                    (microbatches == 0 || petra_run_plan(simulation)->program.microbatches < microbatches);
   if (!accounts || out->runs_away) /* stages without a model */
-    goto done;
+    return PETRA_OK;
   out->memory_bytes = 0;
   for (int32_t j = 0; j < petra_run_plan(simulation)->stages; j++)
     out->memory_bytes += config->cluster.replicas * accounts[j].total_peak_bytes;
-done:
-  petra_run_destroy(simulation);
-  petra_config_destroy(copy);
-  return status;
+  return PETRA_OK;
 }
 
 /* Adds F, B and U of all stages; reconstruction takes time only if the stage inverts or recomputes. */

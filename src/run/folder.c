@@ -25,14 +25,11 @@ petra_status petra_folder_of_run(const petra_config *config, const char *output,
 }
 
 petra_status petra_folder_of(const petra_config *config, const char *output, char **out) {
-  char *path;
+  PETRA_FREED char *path = NULL;
   PETRA_TRY(petra_folder_of_run(config, output, &path));
-  petra_status status = petra_make_folder(path);
-  if (status != PETRA_OK)
-    petra_free(path);
-  else
-    *out = path;
-  return status;
+  PETRA_TRY(petra_make_folder(path));
+  *out = petra_take(&path);
+  return PETRA_OK;
 }
 
 /* Returns false if another process has the lock; file systems without locks refuse nothing. */
@@ -127,7 +124,7 @@ static petra_status compare_folders(petra_ranks *ranks, const char *path, shared
 
 petra_status petra_folder_share(const petra_config *config, const char *output, petra_ranks *ranks) {
   shared_mark mark = {0};
-  char *path = NULL;
+  PETRA_FREED char *path = NULL;
   petra_status status =
       ranks->rank == 0 ? petra_folder_of(config, output, &path) : petra_folder_of_run(config, output, &path);
   status = petra_ranks_agree(ranks, status, NULL);
@@ -135,7 +132,6 @@ petra_status petra_folder_share(const petra_config *config, const char *output, 
     status = compare_folders(ranks, path, &mark);
   if (ranks->rank == 0)
     remove_mark(path, &mark);
-  petra_free(path);
   return status;
 }
 
@@ -160,7 +156,7 @@ static petra_status write_stages(const petra_folder *folder, const petra_plan *p
 }
 
 petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, petra_run_h5_about *about) {
-  char *path;
+  PETRA_FREED char *path = NULL;
   if (folder->overwrites)
     PETRA_TRY(petra_folder_set_aside(folder, plan->config));
   PETRA_TRY(petra_join_path(folder->path, "run.h5", &path));
@@ -170,9 +166,7 @@ petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, pe
   about->actions = plan->config->run.trace_actions;
   about->stages = plan->stages;
   about->device_of = petra_program_devices(&plan->program) < plan->stages ? plan->program.device_of : NULL;
-  petra_status status = petra_run_h5_create(path, about, &folder->run_h5);
-  petra_free(path);
-  PETRA_TRY(status);
+  PETRA_TRY(petra_run_h5_create(path, about, &folder->run_h5));
   PETRA_TRY(write_config(folder));
   return about->image || plan->config->cluster.stages > 0 ? PETRA_OK : write_stages(folder, plan);
 }

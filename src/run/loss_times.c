@@ -75,14 +75,11 @@ static petra_status on_ended(petra_observer *base, const petra_trace_row *row) {
 
 static petra_status simulate(const petra_plan *plan, watch *w) {
   const petra_run_options options = {.kind = PETRA_RUN_SIMULATE, .times_alone = true, .plan = plan};
-  petra_run *run;
+  PETRA_DESTROYED(petra_run_destroy) petra_run *run = NULL;
   PETRA_TRY(petra_run_open(plan->config, &options, &run));
   petra_run_observe(run, &w->base);
-  petra_status status = petra_run_go(run);
-  if (status == PETRA_STOPPED && w->missing == 0)
-    status = PETRA_OK;
-  petra_run_destroy(run);
-  return status;
+  const petra_status status = petra_run_go(run);
+  return status == PETRA_STOPPED && w->missing == 0 ? PETRA_OK : status;
 }
 
 /* Gets the bytes of the messages of a stage. */
@@ -103,26 +100,23 @@ static petra_status prepare(watch *w, int64_t count) {
   PETRA_TRY(petra_allocate(&times->bytes, (size_t)times->count, sizeof *times->bytes));
   for (int64_t m = 0; m < times->count; m++)
     times->start_ns[m] = times->bytes[m] = -1;
-  PETRA_TRY(petra_allocate(&w->stage, (size_t)w->plan->stages, sizeof *w->stage));
-  for (int32_t j = 0; j < w->plan->stages; j++)
-    get_sizes(w->plan, j, &w->stage[j]);
   return PETRA_OK;
 }
 
 petra_status petra_loss_times_simulate(const petra_config *config, const petra_loss_request *request,
                                        petra_loss_times *out) {
   static const petra_observer_ops ops = {.started = on_started, .ended = on_ended};
-  petra_plan plan = {0};
+  PETRA_FINISHED(petra_plan_fini) petra_plan plan = {0};
+  PETRA_FREED petra_stage_summary *stage = NULL;
   watch w = {.base.ops = &ops, .plan = &plan, .times = out};
-  petra_status status;
   *out = (petra_loss_times){0};
-  PETRA_TRY_GOTO(status, make_plan(config, request, &plan), done);
-  PETRA_TRY_GOTO(status, prepare(&w, request->count), done);
-  status = simulate(&plan, &w);
-done:
-  petra_free(w.stage);
-  petra_plan_fini(&plan);
-  return status;
+  PETRA_TRY(make_plan(config, request, &plan));
+  PETRA_TRY(petra_allocate(&stage, (size_t)plan.stages, sizeof *stage));
+  w.stage = stage;
+  for (int32_t j = 0; j < plan.stages; j++)
+    get_sizes(&plan, j, &stage[j]);
+  PETRA_TRY(prepare(&w, request->count));
+  return simulate(&plan, &w);
 }
 
 void petra_loss_times_fini(petra_loss_times *times) {

@@ -9,13 +9,11 @@
 /* --- open --- */
 
 static petra_status agree(petra_run *run, petra_status status) {
-  char *text = NULL;
+  PETRA_FREED char *text = NULL;
   size_t size;
   if (status == PETRA_OK && run->ranks->count > 1)
     status = petra_text_print(run->ops->compare, run, "what the ranks compare", &text, &size);
-  status = petra_ranks_agree(run->ranks, status, text);
-  petra_free(text);
-  return status;
+  return petra_ranks_agree(run->ranks, status, text);
 }
 
 /* Ranks add the actions of all when the run is over; else the trace observes the executor. */
@@ -82,7 +80,7 @@ static petra_status open_all(petra_run *run) {
 petra_status petra_run_open(const petra_config *config, const petra_run_options *options, petra_run **out) {
   static const petra_run_ops *const kinds[] = {
       [PETRA_RUN_TRAIN] = &petra_run_training, [PETRA_RUN_SIMULATE] = &petra_run_simulating};
-  petra_run *run;
+  PETRA_DESTROYED(petra_run_destroy) petra_run *run = NULL;
   PETRA_TRY(petra_allocate(&run, 1, sizeof *run));
   run->config = config;
   run->options = *options;
@@ -94,16 +92,12 @@ petra_status petra_run_open(const petra_config *config, const petra_run_options 
     run->options.files = run->options.print = false;
   run->main.network.backend = options->backend;
   run->folder.open = -1;
-  petra_status status = agree(run, run->ops->prepare(run));
-  if (status == PETRA_OK && run->ops->connect)
-    status = run->ops->connect(run);
-  if (status == PETRA_OK)
-    status = open_all(run);
-  if (status != PETRA_OK)
-    petra_run_destroy(run);
-  else
-    *out = run;
-  return status;
+  PETRA_TRY(agree(run, run->ops->prepare(run)));
+  if (run->ops->connect)
+    PETRA_TRY(run->ops->connect(run));
+  PETRA_TRY(open_all(run));
+  *out = petra_take(&run);
+  return PETRA_OK;
 }
 
 /* --- go --- */

@@ -4,6 +4,7 @@
  * here. */
 #pragma once
 
+#include "base/mem.h"
 #include "schedule/executor.h"
 #include "probe/probe.h"
 #include "exec/network.h"
@@ -76,6 +77,7 @@ petra_status petra_run_close(petra_run *run);
 
 /* NULL is allowed. A run that was not closed leaves the files of an interrupted run. */
 void petra_run_destroy(petra_run *run);
+PETRA_DESTROYS(petra_run_destroy, petra_run)
 
 /* Valid until petra_run_destroy. */
 const petra_plan *petra_run_plan(const petra_run *run); /* with its program */

@@ -179,13 +179,7 @@ static petra_status remove_earlier(petra_observer *base, int64_t now_ns, const p
 /* The probe is first in the list of the worker's observers. */
 static petra_status create_observers(petra_run *run) {
   static const petra_observer_ops begun = {.started = remove_earlier};
-  const petra_training_log_options log = {.run_h5 = run->folder.run_h5,
-                                          .program = run->plan.method.program,
-                                          .program_options = &run->plan.program,
-                                          .print_epochs = run->options.print,
-                                          .recalibrates = run->config->data.recalibrate > 0,
-                                          .samples = petra_sample_kind_of(run->config),
-                                          .progress = run->options.progress};
+  const petra_training_log_options log = {run->folder.run_h5, &run->plan, run->options.print, run->options.progress};
   if (run->folder.run_h5 && run->options.print)
     PETRA_TRY(petra_banner_print(&run->plan, &run->lr, run->first, run->folder.path, stdout));
   PETRA_TRY(create_probe(run));
@@ -276,23 +270,20 @@ static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
                                       .stage = archive_stage,
                                       .common = run->probe ? archive_probe : NULL,
                                       .account = run->probe ? petra_probe_account(run->probe) : NULL};
-  const petra_checkpoints_options options = {.state = {.files = &run->checkpoint,
-                                                       .config = run->folder.config,
-                                                       .pipelines = run->pipelines,
-                                                       .replicas = (int)run->config->cluster.replicas,
-                                                       .ranks = run->ranks,
-                                                       .data = run->data,
-                                                       .run = added},
+  const petra_checkpoints_options options = {.files = &run->checkpoint,
                                              .plan = &run->plan,
+                                             .config = run->folder.config,
+                                             .pipelines = run->pipelines,
+                                             .ranks = run->ranks,
+                                             .data = run->data,
                                              .worker = *worker,
                                              .counting =
                                                  run->execution ? petra_execution_counting(run->execution) : NULL,
-                                             .every = run->config->run.checkpoint_every,
                                              .aside = &run->folder.aside,
                                              .command = run->options.resume_command,
                                              .by_arrival = petra_run_by_arrival(run),
-                                             .measure = run->config->cluster.cost.model == PETRA_COST_MEASURED,
-                                             .resume = run->resume};
+                                             .resume = run->resume,
+                                             .run = added};
   if (!run->stored)
     return PETRA_OK;
   PETRA_TRY(petra_checkpoints_create(&options, &run->checkpoints, worker));

@@ -89,7 +89,7 @@ void petra_run_release_room(petra_run *run) {
 }
 
 petra_status petra_run_open_files(petra_run *run, petra_run_h5_about *about) {
-  char *log = NULL;
+  PETRA_FREED char *log = NULL;
   char backend[256], libraries[256];
   petra_checkpoint_header header;
   PETRA_TRY(petra_join_path(run->folder.path, "weights.h5", &run->weights_path));
@@ -108,15 +108,11 @@ petra_status petra_run_open_files(petra_run *run, petra_run_h5_about *about) {
     about->image = log;
     about->image_bytes = (size_t)header.log_bytes;
   }
-  petra_status status = keep_best(run);
-  if (status == PETRA_OK)
-    status = hold_room(run);
-  if (status == PETRA_OK && run->options.resume && run->options.print)
+  PETRA_TRY(keep_best(run));
+  PETRA_TRY(hold_room(run));
+  if (run->options.resume && run->options.print)
     print_resumed(run);
-  if (status == PETRA_OK)
-    status = petra_folder_begin(&run->folder, &run->plan, about);
-  petra_free(log);
-  return status;
+  return petra_folder_begin(&run->folder, &run->plan, about);
 }
 
 /* On other ranks than 0, which has opened the folder: finds the files for their parts of checkpoints. */
@@ -200,15 +196,14 @@ static petra_status write_losses(petra_run *run) {
   const petra_program_options *program = &run->plan.program;
   const int64_t epochs = (program->microbatches - 1) / program->batches + 1, stages = run->plan.stages;
   const int64_t cells = epochs * stages, ranks = run->ranks->count;
-  double *sums, *all = NULL;
-  petra_status status;
+  PETRA_FREED double *sums = NULL, *all = NULL;
   PETRA_TRY(petra_allocate(&sums, (size_t)(5 * cells), sizeof *sums));
   double *loss = sums + 3 * cells, *top1 = sums + 4 * cells;
   add_losses(run, epochs, sums);
-  PETRA_TRY_GOTO(status, petra_allocate(&all, (size_t)(3 * cells * ranks), sizeof *all), done);
-  PETRA_TRY_GOTO(status, petra_ranks_gather_rows(run->ranks, sums, (size_t)(3 * cells) * sizeof *sums, all), done);
+  PETRA_TRY(petra_allocate(&all, (size_t)(3 * cells * ranks), sizeof *all));
+  PETRA_TRY(petra_ranks_gather_rows(run->ranks, sums, (size_t)(3 * cells) * sizeof *sums, all));
   if (!run->folder.run_h5)
-    goto done;
+    return PETRA_OK;
   for (int64_t e = 0; e < epochs; e++)
     for (int64_t j = 0; j < stages; j++) {
       double sum[3] = {0};
@@ -217,10 +212,7 @@ static petra_status write_losses(petra_run *run) {
       loss[e * stages + j] = sum[2] > 0 ? sum[0] / sum[2] : NAN;
       top1[e * stages + j] = sum[2] > 0 ? sum[1] / sum[2] : NAN;
     }
-  status = petra_run_h5_locals(run->folder.run_h5, &(petra_run_h5_local){loss, top1}, epochs, (int32_t)stages);
-done:
-  PETRA_FREE_ALL(all, sums);
-  return status;
+  return petra_run_h5_locals(run->folder.run_h5, &(petra_run_h5_local){loss, top1}, epochs, (int32_t)stages);
 }
 
 /* Writes the last weights or, with run.keep: best, those of the best evaluation. */
@@ -238,15 +230,15 @@ static petra_status write_weights(petra_run *run) {
 static petra_status write_probe_memory(petra_run *run) {
   petra_ranks *ranks = run->ranks;
   const petra_account *own = petra_probe_account(run->probe);
-  petra_account sum = {0}, *all;
+  petra_account sum = {0};
+  PETRA_FREED petra_account *all = NULL;
   PETRA_TRY(petra_allocate(&all, (size_t)ranks->count, sizeof *all));
-  petra_status status = petra_ranks_gather_rows(ranks, own, sizeof *own, all);
-  for (int rank = 0; rank < ranks->count && status == PETRA_OK; rank++)
+  PETRA_TRY(petra_ranks_gather_rows(ranks, own, sizeof *own, all));
+  for (int rank = 0; rank < ranks->count; rank++)
     for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
       sum.peak_bytes[c] += all[rank].peak_bytes[c];
-  petra_free(all);
-  if (status != PETRA_OK || !run->folder.run_h5)
-    return status;
+  if (!run->folder.run_h5)
+    return PETRA_OK;
   if (petra_probe_log_rows(run->probe_log) == 0)
     petra_log(PETRA_LOG_WARNING,
               "/probe of %s/run.h5 is empty: the run ended before any of its probes was complete (probe.per_epoch: "
