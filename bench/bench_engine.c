@@ -25,8 +25,8 @@ static petra_status measure(int32_t stages, int64_t microbatches, bool uniform, 
       .engines = engines, .rule = {.recomputes = true, .fused_head = true}, .costs = costs, .cost_count = stages};
   const petra_program_options program = {
       .stages = stages, .microbatches = microbatches, .accumulate = 1, .drain = true, .batches = INT64_MAX};
-  const petra_worker_cost_options counting = {.stages = stages};
-  PETRA_TRY_GOTO(status, petra_worker_cost_create(&counting, &worker), done);
+  const petra_method method = {.program = &petra_program_lockstep};
+  PETRA_TRY_GOTO(status, petra_worker_cost_create(&method, &program, &worker), done);
   PETRA_TRY_GOTO(status, petra_executor_virtual_create(&options, &executor), done);
   double start_s = petra_clock_s();
   PETRA_TRY_GOTO(status, executor->ops->run(executor, &petra_program_lockstep, &program, worker, NULL), done);

@@ -21,11 +21,11 @@ int main(int argc, char **argv) {
                                          .batches = INT64_MAX,
                                          .split_head = true};
   const petra_executor_virtual_options options = {.engines = 1, .costs = &cost, .cost_count = 1};
-  const petra_worker_cost_options counting = {.stages = program.stages, .split_head = true};
+  const petra_method method = {.program = &petra_program_1f1b};
   petra_worker *worker = NULL;
   petra_executor *executor = NULL;
   int failed = 1;
-  if (petra_worker_cost_create(&counting, &worker) == PETRA_OK &&
+  if (petra_worker_cost_create(&method, &program, &worker) == PETRA_OK &&
       petra_executor_virtual_create(&options, &executor) == PETRA_OK) {
     const double start_s = petra_clock_s();
     if (executor->ops->run(executor, &petra_program_1f1b, &program, worker, NULL) == PETRA_OK) {

@@ -5,7 +5,6 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* The key (time, priority, sequence) as one number: a comparison is one subtraction, and the minimum of some children
  * is found without a branch. */
@@ -34,7 +33,7 @@ typedef struct open_list {
 enum { OPEN_LISTS = 4 };
 
 struct petra_event_queue {
-  void *storage;
+  entry *storage;
   entry *heap; /* within storage, such that the four children of an entry lie in two cache lines */
   int64_t count, capacity, sequence;
   node *nodes;
@@ -69,19 +68,10 @@ void petra_event_queue_destroy(petra_event_queue *queue) {
   PETRA_FREE_ALL(queue->nodes, queue->storage, queue);
 }
 
+/* Makes room for one more entry. The storage is aligned to a cache line, and the first children are entry 1 to 4. */
 static petra_status grow(petra_event_queue *queue) {
-  int64_t capacity = queue->capacity ? 2 * queue->capacity : 8; /* a stage may have two */
-  char *storage;
-  PETRA_TRY(petra_allocate_raw(&storage, (size_t)capacity + 2 * CHILDREN, sizeof(entry)));
-  /* Children begin at entry 1. */
-  size_t group = CHILDREN * sizeof(entry), past = (uintptr_t)storage % group;
-  entry *heap = (entry *)(void *)(storage + (group - past) + (CHILDREN - 1) * sizeof(entry));
-  if (queue->count)
-    memcpy(heap, queue->heap, (size_t)queue->count * sizeof *heap);
-  petra_free(queue->storage);
-  queue->storage = storage;
-  queue->heap = heap;
-  queue->capacity = capacity;
+  PETRA_TRY(petra_array_reserve(&queue->storage, &queue->capacity, queue->count + CHILDREN, sizeof *queue->storage));
+  queue->heap = queue->storage + CHILDREN - 1;
   return PETRA_OK;
 }
 
@@ -113,7 +103,7 @@ static petra_status add_node(petra_event_queue *queue, const petra_event *event,
 
 petra_status petra_event_queue_push(petra_event_queue *queue, const petra_event *event) {
   int32_t place;
-  if (queue->count == queue->capacity)
+  if (queue->count + CHILDREN > queue->capacity)
     PETRA_TRY(grow(queue));
   assert(event->priority >= 0 && event->priority < PETRA_EVENT_PRIORITIES);
   assert(event->kind == (int16_t)event->kind && event->detail == (int16_t)event->detail);

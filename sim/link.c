@@ -15,6 +15,7 @@
  * size go if as much goes in the other direction. This is a fluid model: rates change whenever a message begins or
  * ends. Times are int64 nanoseconds. */
 
+/* It takes alone_ns with nothing in the other direction, and shared_ns >= alone_ns with a message of its size. */
 typedef struct message {
   int64_t alone_ns, shared_ns;
   petra_packet packet;
@@ -57,19 +58,6 @@ static void advance(duplex_pair *p, int64_t now_ns) {
     p->line[d].left_ns -= done_ns[d];
   p->now_ns = now_ns;
   p->number++;
-}
-
-/* Adds a message to the queue of a direction, 0 or 1. It takes alone_ns with nothing in the other direction and shared_ns
- * >= alone_ns with a message of its size. */
-static petra_status duplex_send(duplex_pair *p, int64_t now_ns, int direction, int64_t alone_ns, int64_t shared_ns,
-                                const petra_packet *packet) {
-  line *l = &p->line[direction];
-  PETRA_TRY(petra_array_reserve(&l->messages, &l->capacity, l->count + 1, sizeof *l->messages));
-  advance(p, now_ns);
-  l->messages[l->count++] = (message){alone_ns, shared_ns, *packet};
-  if (l->count == 1)
-    l->left_ns = (double)alone_ns;
-  return PETRA_OK;
 }
 
 /* Takes a message that has ended at `now_ns`, direction 0 first; returns false if there is none (left). */
@@ -164,15 +152,14 @@ petra_status petra_fabric_create(const petra_fabric_options *options, petra_even
   for (int32_t d = 0; d < options->devices; d++)
     nodes = node_of(options, d) < nodes ? nodes : node_of(options, d) + 1;
   PETRA_TRY(petra_allocate(&fabric, 1, sizeof *fabric));
+  *out = fabric;
   fabric->options = *options;
   fabric->nodes = nodes;
   fabric->events = events;
-  petra_status status;
-  PETRA_TRY_GOTO(status, find_far_pairs(fabric), fail);
+  PETRA_TRY(find_far_pairs(fabric));
   const size_t pairs = (size_t)pair_count(fabric);
   const size_t links = 2 * pairs + (options->replicas ? (size_t)options->devices : 0);
-  PETRA_TRY_GOTO(status, petra_allocate(&fabric->link_free_ns, links + 2 * (size_t)nodes, sizeof *fabric->link_free_ns),
-                 fail);
+  PETRA_TRY(petra_allocate(&fabric->link_free_ns, links + 2 * (size_t)nodes, sizeof *fabric->link_free_ns));
   fabric->card_free_ns = fabric->link_free_ns + links;
   if (options->times) {
     fabric->options.latency_ns = options->times->ns[0];
@@ -181,14 +168,10 @@ petra_status petra_fabric_create(const petra_fabric_options *options, petra_even
     fabric->options.has_node_link = false;
   }
   if (fabric->options.sharing == PETRA_LINK_FAIR)
-    PETRA_TRY_GOTO(status, petra_fair_create((int32_t)links, 2 * nodes, options->card_Bps, &fabric->fair), fail);
+    PETRA_TRY(petra_fair_create((int32_t)links, 2 * nodes, options->card_Bps, &fabric->fair));
   if (options->times && options->shared)
-    PETRA_TRY_GOTO(status, petra_allocate(&fabric->duplex, pairs, sizeof *fabric->duplex), fail);
-  *out = fabric;
+    PETRA_TRY(petra_allocate(&fabric->duplex, pairs, sizeof *fabric->duplex));
   return PETRA_OK;
-fail:
-  petra_fabric_destroy(fabric);
-  return status;
 }
 
 void petra_fabric_destroy(petra_fabric *fabric) {
@@ -342,13 +325,18 @@ static petra_status push_end(petra_fabric *fabric, int32_t pair) {
   return first_ns < INT64_MAX ? push_change(fabric, first_ns, pair, p->number) : PETRA_OK;
 }
 
+/* Adds a message to the queue of its direction. */
 static petra_status send_duplex(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
                                 const petra_packet *packet) {
   const petra_fabric_options *options = &fabric->options;
   const int32_t pair = pair_of(fabric, from, to);
   const int64_t alone_ns = petra_fabric_alone_ns(options, from, to, bytes);
-  PETRA_TRY(
-      duplex_send(&fabric->duplex[pair], now_ns, to < from, alone_ns, shared_ns(options, bytes, alone_ns), packet));
+  line *l = &fabric->duplex[pair].line[to < from];
+  PETRA_TRY(petra_array_reserve(&l->messages, &l->capacity, l->count + 1, sizeof *l->messages));
+  advance(&fabric->duplex[pair], now_ns);
+  l->messages[l->count++] = (message){alone_ns, shared_ns(options, bytes, alone_ns), *packet};
+  if (l->count == 1)
+    l->left_ns = (double)alone_ns;
   return push_end(fabric, pair);
 }
 

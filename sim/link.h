@@ -57,6 +57,7 @@ int64_t petra_link_time_ns(const petra_link_times *times, int64_t bytes);
 
 typedef struct petra_fabric petra_fabric;
 
+/* *out is NULL before; destroy it even on failure. */
 petra_status petra_fabric_create(const petra_fabric_options *options, petra_event_queue *events, petra_fabric **out);
 void petra_fabric_destroy(petra_fabric *fabric);
 

@@ -45,7 +45,7 @@ typedef struct critical_observer {
   bool locked; /* the program of the run is locked */
   blocks records, messages;
   int64_t *last; /* per device: record that ended last; -1: none */
-  line lines[];  /* per stage: LINES of them */
+  line lines[];  /* per stage: LINES of them; then `last` */
 } critical_observer;
 
 const char *petra_critical_name(petra_critical_kind kind) {
@@ -148,19 +148,17 @@ petra_status petra_critical_create(const petra_executor_virtual_options *options
                                    bool locked, petra_observer **out) {
   static const petra_observer_ops ops = {.ended = ended, .sent = sent, .arrived = arrived};
   critical_observer *critical;
-  int32_t devices = petra_program_devices(program);
-  PETRA_TRY(petra_allocate(&critical, 1, sizeof *critical + LINES * (size_t)program->stages * sizeof *critical->lines));
+  const int32_t devices = petra_program_devices(program);
+  const size_t lines = LINES * (size_t)program->stages;
+  PETRA_TRY(
+      petra_allocate(&critical, 1, sizeof *critical + lines * sizeof(line) + (size_t)devices * sizeof *critical->last));
   critical->base.ops = &ops;
   critical->options = options;
   critical->program = program;
   critical->locked = locked;
   critical->records.bytes = sizeof(record);
   critical->messages.bytes = sizeof(message);
-  petra_status status = petra_allocate(&critical->last, (size_t)devices, sizeof *critical->last);
-  if (status != PETRA_OK) {
-    petra_free(critical);
-    return status;
-  }
+  critical->last = (int64_t *)(critical->lines + lines);
   for (int32_t d = 0; d < devices; d++)
     critical->last[d] = -1;
   *out = &critical->base;
@@ -173,7 +171,7 @@ void petra_critical_destroy(petra_observer *base) {
     return;
   free_blocks(&critical->records);
   free_blocks(&critical->messages);
-  PETRA_FREE_ALL(critical->last, critical);
+  petra_free(critical);
 }
 
 /* --- the way back --- */
@@ -377,20 +375,19 @@ petra_status petra_critical_trace(const petra_observer *base, petra_critical_pat
   const critical_observer *critical = (const critical_observer *)base;
   size_t devices = (size_t)petra_program_devices(critical->program), lines = LINES * (size_t)critical->program->stages;
   petra_critical_path path = {.actions = 0};
-  way_back back = {.critical = critical, .any = critical->records.count - 1};
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_allocate(&back.record, devices, sizeof *back.record), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&back.arrived, lines, sizeof *back.arrived), done);
-  memcpy(back.record, critical->last, devices * sizeof *back.record);
+  PETRA_FREED int64_t *before = NULL;
+  PETRA_FREED const message **arrivals = NULL;
+  PETRA_TRY(petra_allocate(&before, devices, sizeof *before));
+  PETRA_TRY(petra_allocate(&arrivals, lines, sizeof *arrivals));
+  way_back back = {critical, before, critical->records.count - 1, arrivals};
+  memcpy(before, critical->last, devices * sizeof *before);
   for (size_t l = 0; l < lines; l++)
-    back.arrived[l] = critical->lines[l].arrived;
+    arrivals[l] = critical->lines[l].arrived;
   if (stage_ns)
     memset(stage_ns, 0, (size_t)critical->program->stages * sizeof *stage_ns);
   /* Records are in the order of their ends, so the last record ended last. */
   for (int64_t i = critical->records.count - 1; i >= 0; i = step_back(&back, i, &path))
     add_step(critical, i, &path, stage_ns);
   *out = path;
-done:
-  PETRA_FREE_ALL(back.arrived, back.record);
-  return status;
+  return PETRA_OK;
 }

@@ -9,11 +9,14 @@ enum { COLUMNS = PETRA_MEMORY_CATEGORIES + 1 };
 
 typedef struct memory_observer {
   petra_observer base;
-  petra_memory_observer_options options;
+  const petra_memory_stage *about; /* per stage */
+  const petra_program_options *program;
+  int32_t stages;
+  petra_time_bins *samples;
   petra_worker *counting;
   const petra_stage_counts *counts;
   petra_account *accounts;
-  petra_account *devices; /* per device */
+  petra_account *devices; /* per device; stored after the accounts of the stages */
   struct {
     unsigned touched[PETRA_MEMORY_WHENS][PETRA_ACTION_KINDS][PETRA_MEMORY_NEIGHBOURS]; /* categories, as bits */
     petra_microbatch_set done[PETRA_MEMORY_UNTILS];                                    /* B and W so far */
@@ -28,7 +31,7 @@ static void sample(memory_observer *observer, int32_t stage, int64_t now_ns, con
   memcpy(peak, highest->bytes, sizeof highest->bytes);
   level[PETRA_MEMORY_CATEGORIES] = account->total_bytes;
   peak[PETRA_MEMORY_CATEGORIES] = highest->total_bytes;
-  petra_time_bins_put(observer->options.samples, stage - 1, now_ns, peak, level);
+  petra_time_bins_put(observer->samples, stage - 1, now_ns, peak, level);
 }
 
 static int64_t larger(int64_t a, int64_t b) {
@@ -49,7 +52,7 @@ static void apply_to(petra_account *account, const petra_memory_change *change, 
 
 /* Returns the account of the device of a stage. */
 static petra_account *device_account(const memory_observer *observer, int32_t stage) {
-  return &observer->devices[petra_program_device(observer->options.program, stage) - 1];
+  return &observer->devices[petra_program_device(observer->program, stage) - 1];
 }
 
 static void apply(memory_observer *observer, int32_t stage, int64_t now_ns, const petra_memory_change *change,
@@ -58,7 +61,7 @@ static void apply(memory_observer *observer, int32_t stage, int64_t now_ns, cons
   petra_account highest;
   if (!touched)
     return;
-  if (observer->options.samples) {
+  if (observer->samples) {
     highest = *account;
     highest.total_bytes += change->total_peak;
     for (int c = 0; touched >> c; c++)
@@ -66,7 +69,7 @@ static void apply(memory_observer *observer, int32_t stage, int64_t now_ns, cons
   }
   apply_to(account, change, touched);
   apply_to(device_account(observer, stage), change, touched);
-  if (observer->options.samples)
+  if (observer->samples)
     sample(observer, stage, now_ns, &highest);
 }
 
@@ -76,7 +79,7 @@ static void add(memory_observer *observer, int32_t stage, petra_memory_category 
 }
 
 static void count(memory_observer *observer, int32_t stage, int64_t now_ns) {
-  const petra_memory_stage *about = &observer->options.stage[stage - 1];
+  const petra_memory_stage *about = &observer->about[stage - 1];
   const petra_stage_counts *counts = &observer->counts[stage - 1];
   const petra_account *account = &observer->accounts[stage - 1];
   if (about->input_bytes == 0 && about->version_bytes == 0 && about->copy_bytes == 0)
@@ -90,7 +93,7 @@ static void count(memory_observer *observer, int32_t stage, int64_t now_ns) {
         about->base[PETRA_MEMORY_INPUT_BUFFER] + inputs - account->bytes[PETRA_MEMORY_INPUT_BUFFER]);
   add(observer, stage, PETRA_MEMORY_WEIGHT_BUFFER,
       about->base[PETRA_MEMORY_WEIGHT_BUFFER] + versions - account->bytes[PETRA_MEMORY_WEIGHT_BUFFER]);
-  if (observer->options.samples)
+  if (observer->samples)
     sample(observer, stage, now_ns, account);
 }
 
@@ -107,7 +110,7 @@ static bool lets_go(const memory_observer *observer, const petra_memory_shared *
  * those that may. */
 static void release_of(memory_observer *observer, int32_t owner, int acting, int64_t now_ns, const petra_action *action,
                        petra_memory_until now) {
-  const petra_memory_stage *about = &observer->options.stage[owner - 1];
+  const petra_memory_stage *about = &observer->about[owner - 1];
   for (int i = 0; i < about->shared_count; i++) {
     const petra_memory_shared *shared = &about->shared[i];
     bool last = shared->until[acting] == now;
@@ -116,7 +119,7 @@ static void release_of(memory_observer *observer, int32_t owner, int acting, int
     if (!last)
       continue;
     add(observer, owner, shared->category, -shared->bytes);
-    if (observer->options.samples)
+    if (observer->samples)
       sample(observer, owner, now_ns, &observer->accounts[owner - 1]);
   }
 }
@@ -128,7 +131,7 @@ static petra_status release_shared(memory_observer *observer, int64_t now_ns, co
   const petra_memory_until now = backward ? PETRA_MEMORY_UNTIL_BACKWARD : PETRA_MEMORY_UNTIL_WEIGHT_GRADIENT;
   for (int place = 0; place < PETRA_MEMORY_KEPT_STAGES; place++) {
     const int32_t owner = action->stage - PETRA_MEMORY_KEPT_FROM - place;
-    if (owner >= 1 && owner <= observer->options.counting.stages)
+    if (owner >= 1 && owner <= observer->stages)
       release_of(observer, owner, place, now_ns, action, now);
   }
   return petra_microbatch_set_put(&observer->stage[action->stage - 1].done[now], action->microbatch);
@@ -136,7 +139,7 @@ static petra_status release_shared(memory_observer *observer, int64_t now_ns, co
 
 /* Returns the change of an action. `lag` is used if it is a B. */
 static petra_memory_when when(const memory_observer *observer, const petra_action *action, int64_t lag) {
-  const petra_memory_stage *about = &observer->options.stage[action->stage - 1];
+  const petra_memory_stage *about = &observer->about[action->stage - 1];
   const int64_t updates = observer->counts[action->stage - 1].updates + /* after the action */
                           observer->stage[action->stage - 1].skipped_updates;
   const bool later = action->kind == PETRA_ACTION_BACKWARD
@@ -146,15 +149,13 @@ static petra_memory_when when(const memory_observer *observer, const petra_actio
 }
 
 static bool forwards(const memory_observer *observer, const petra_action *action) {
-  const petra_worker_cost_options *counting = &observer->options.counting;
   return action->kind == PETRA_ACTION_FORWARD ||
-         (action->kind == PETRA_ACTION_BACKWARD &&
-          petra_head_is_fused(action->stage, counting->stages, counting->split_head));
+         (action->kind == PETRA_ACTION_BACKWARD && petra_program_fused(observer->program, action->stage));
 }
 
 /* Adds the samples of stage 1 while an older copy of the weights is still there. */
 static void take(memory_observer *observer, int32_t stage, int64_t now_ns) {
-  const int64_t bytes = observer->options.stage[stage - 1].taken_bytes;
+  const int64_t bytes = observer->about[stage - 1].taken_bytes;
   petra_memory_change change = {.total_peak = bytes};
   change.peak[PETRA_MEMORY_MESSAGES] = bytes;
   if (bytes > 0)
@@ -167,7 +168,7 @@ static petra_status count_action(memory_observer *observer, int64_t now_ns, cons
   petra_action_result ignored;
   PETRA_TRY(observer->counting->ops->perform(observer->counting, now_ns, action, 1, &ignored));
   const petra_memory_when w = when(observer, action, observer->counts[stage - 1].lag_sum - lags);
-  const petra_memory_change *change = observer->options.stage[stage - 1].change[w][action->kind];
+  const petra_memory_change *change = observer->about[stage - 1].change[w][action->kind];
   const unsigned *touched = observer->stage[stage - 1].touched[w][action->kind];
   /* The copy that F releases goes, and the copy that U makes comes, before everything else that they do; what B and W
    * release goes after it. */
@@ -179,7 +180,7 @@ static petra_status count_action(memory_observer *observer, int64_t now_ns, cons
   apply(observer, stage, now_ns, &change[PETRA_MEMORY_OWN], touched[PETRA_MEMORY_OWN]);
   if (stage > 1)
     apply(observer, stage - 1, now_ns, &change[PETRA_MEMORY_BELOW], touched[PETRA_MEMORY_BELOW]);
-  if (stage < observer->options.counting.stages)
+  if (stage < observer->stages)
     apply(observer, stage + 1, now_ns, &change[PETRA_MEMORY_ABOVE], touched[PETRA_MEMORY_ABOVE]);
   PETRA_TRY(release_shared(observer, now_ns, action));
   if (!first)
@@ -202,7 +203,7 @@ static void give_account(const petra_account *account, petra_cycle *cycle) {
 
 /* Skipped periods do not pass the update after which an action takes other memory. */
 static void give_updates(memory_observer *observer, int32_t j, petra_cycle *cycle) {
-  const petra_memory_stage *about = &observer->options.stage[j];
+  const petra_memory_stage *about = &observer->about[j];
   int64_t *skipped = &observer->stage[j].skipped_updates;
   const int64_t updates = observer->counts[j].updates + *skipped;
   const int64_t limits[] = {about->extrapolates_after, about->mitigates_after};
@@ -215,13 +216,13 @@ static void give_updates(memory_observer *observer, int32_t j, petra_cycle *cycl
 
 static void state(petra_observer *base, petra_cycle *cycle) {
   memory_observer *observer = (memory_observer *)base;
-  for (int32_t j = 0; j < observer->options.counting.stages; j++) {
+  for (int32_t j = 0; j < observer->stages; j++) {
     give_account(&observer->accounts[j], cycle);
     for (int until = 0; until < PETRA_MEMORY_UNTILS; until++)
       petra_microbatch_set_state(&observer->stage[j].done[until], cycle);
     give_updates(observer, j, cycle);
   }
-  for (int32_t d = 0; d < petra_program_devices(observer->options.program); d++)
+  for (int32_t d = 0; d < petra_program_devices(observer->program); d++)
     give_account(&observer->devices[d], cycle);
   observer->counting->ops->state(observer->counting, cycle);
 }
@@ -234,28 +235,32 @@ static unsigned touched_by(const petra_memory_change *change) {
   return bits;
 }
 
-petra_status petra_memory_observer_create(const petra_memory_observer_options *options, petra_observer **out) {
+petra_status petra_memory_observer_create(const petra_memory_stage *stage, const petra_method *method,
+                                          const petra_program_options *program, petra_time_bins *samples,
+                                          petra_observer **out) {
   /* Levels over time need every action. */
   static const petra_observer_ops ops = {.started = started, .state = state}, ops_over_time = {.started = started};
   memory_observer *observer;
   petra_status status;
-  const size_t stages = (size_t)options->counting.stages, devices = (size_t)petra_program_devices(options->program);
+  const size_t stages = (size_t)program->stages, devices = (size_t)petra_program_devices(program);
   PETRA_TRY(petra_allocate(&observer, 1, sizeof *observer + stages * sizeof *observer->stage));
-  observer->base.ops = options->samples ? &ops_over_time : &ops;
-  observer->options = *options;
-  PETRA_TRY_GOTO(status, petra_worker_cost_create(&options->counting, &observer->counting), fail);
+  observer->base.ops = samples ? &ops_over_time : &ops;
+  observer->about = stage;
+  observer->program = program;
+  observer->stages = program->stages;
+  observer->samples = samples;
+  PETRA_TRY_GOTO(status, petra_worker_cost_create(method, program, &observer->counting), fail);
   observer->counts = petra_worker_cost_counts(observer->counting);
-  PETRA_TRY_GOTO(status, petra_allocate(&observer->accounts, stages, sizeof *observer->accounts), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&observer->devices, devices, sizeof *observer->devices), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&observer->accounts, stages + devices, sizeof *observer->accounts), fail);
+  observer->devices = observer->accounts + stages;
   for (size_t j = 0; j < stages; j++) {
-    const petra_memory_stage *stage = &options->stage[j];
     for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
-      add(observer, (int32_t)j + 1, (petra_memory_category)c, stage->base[c]);
+      add(observer, (int32_t)j + 1, (petra_memory_category)c, stage[j].base[c]);
     for (int w = 0; w < PETRA_MEMORY_WHENS; w++)
       for (int k = 0; k < PETRA_ACTION_KINDS; k++)
         for (int n = 0; n < PETRA_MEMORY_NEIGHBOURS; n++)
-          observer->stage[j].touched[w][k][n] = touched_by(&stage->change[w][k][n]);
-    if (options->samples)
+          observer->stage[j].touched[w][k][n] = touched_by(&stage[j].change[w][k][n]);
+    if (samples)
       sample(observer, (int32_t)j + 1, 0, &observer->accounts[j]);
   }
   *out = &observer->base;
@@ -270,10 +275,10 @@ void petra_memory_observer_destroy(petra_observer *base) {
   if (!observer)
     return;
   petra_worker_cost_destroy(observer->counting);
-  for (int32_t j = 0; j < observer->options.counting.stages; j++)
+  for (int32_t j = 0; j < observer->stages; j++)
     for (int until = 0; until < PETRA_MEMORY_UNTILS; until++)
       petra_microbatch_set_fini(&observer->stage[j].done[until]);
-  PETRA_FREE_ALL(observer->devices, observer->accounts, observer);
+  PETRA_FREE_ALL(observer->accounts, observer);
 }
 
 const petra_account *petra_memory_observer_accounts(const petra_observer *observer) {
@@ -288,31 +293,21 @@ struct petra_time_bins {
   int32_t rows, bins;
   int columns;
   int64_t width_ns;
-  int32_t *last;   /* per row: last bin that is filled */
-  int64_t *values; /* (bins, rows, columns) */
-  int64_t *level;  /* (rows, columns): current levels; stored after the values */
+  int32_t *last;    /* per row: last bin that is filled; stored after the levels */
+  int64_t *level;   /* (rows, columns): current levels; stored after the values */
+  int64_t values[]; /* (bins, rows, columns) */
 };
 
 petra_status petra_time_bins_create(int32_t rows, int columns, int32_t bins, petra_time_bins **out) {
   petra_time_bins *samples;
-  petra_status status;
-  size_t width = (size_t)rows * (size_t)columns;
-  PETRA_TRY(petra_allocate(&samples, 1, sizeof *samples));
+  const size_t width = (size_t)rows * (size_t)columns, values = width * ((size_t)bins + 1);
+  PETRA_TRY(petra_allocate(&samples, 1,
+                           sizeof *samples + values * sizeof *samples->values + (size_t)rows * sizeof *samples->last));
   *samples = (petra_time_bins){.rows = rows, .bins = bins, .columns = columns, .width_ns = 1};
-  PETRA_TRY_GOTO(status, petra_allocate(&samples->last, (size_t)rows, sizeof *samples->last), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&samples->values, width * ((size_t)bins + 1), sizeof *samples->values), fail);
   samples->level = samples->values + width * (size_t)bins;
+  samples->last = (int32_t *)(samples->values + values);
   *out = samples;
   return PETRA_OK;
-fail:
-  petra_time_bins_destroy(samples);
-  return status;
-}
-
-void petra_time_bins_destroy(petra_time_bins *samples) {
-  if (!samples)
-    return;
-  PETRA_FREE_ALL(samples->values, samples->last, samples);
 }
 
 static int64_t *value_at(petra_time_bins *samples, int32_t bin, int32_t row) {

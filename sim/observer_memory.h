@@ -20,9 +20,9 @@
 
 typedef struct petra_time_bins petra_time_bins;
 
-/* Creates samples with a maximum of `bins` bins (an even number). Levels are 0 until they are put. */
+/* Creates samples with a maximum of `bins` bins (an even number). Levels are 0 until they are put. Free with
+ * petra_free. */
 petra_status petra_time_bins_create(int32_t rows, int columns, int32_t bins, petra_time_bins **out);
-void petra_time_bins_destroy(petra_time_bins *samples);
 
 /* Sets the levels of a row from `now_ns` on, which never decreases for a row. At that moment the levels reached `peak`,
  * which is at least `level`. */
@@ -91,14 +91,11 @@ typedef struct petra_memory_stage {
   int64_t copy_bytes; /* weight_buffer, while an older version is kept regardless of the microbatches in flight */
 } petra_memory_stage;
 
-typedef struct petra_memory_observer_options {
-  const petra_memory_stage *stage; /* one per stage, borrowed */
-  petra_worker_cost_options counting;
-  const petra_program_options *program; /* borrowed */
-  petra_time_bins *samples; /* rows are stages, columns the categories and then their sum; NULL: none. Borrowed */
-} petra_memory_observer_options;
-
-petra_status petra_memory_observer_create(const petra_memory_observer_options *options, petra_observer **out);
+/* `stage` has one entry per stage. `samples`: rows are stages, columns the categories and then their sum; NULL: none.
+ * All but the method are borrowed. */
+petra_status petra_memory_observer_create(const petra_memory_stage *stage, const petra_method *method,
+                                          const petra_program_options *program, petra_time_bins *samples,
+                                          petra_observer **out);
 void petra_memory_observer_destroy(petra_observer *observer);
 
 /* Returns the accounts: per stage, the current bytes and the peaks so far. */

@@ -16,20 +16,19 @@ typedef struct in_flight {
   window versions; /* by microbatch: version that its forward read; -1: it is not in flight */
   window users;    /* by version: number of microbatches in flight whose forward read it */
   int64_t copy;    /* the version of F's copy, with a sync period */
+  /* The additions of skipped periods to the totals, made at the end of the run: until then the versions of the stage go
+   * on as if nothing had been skipped. */
+  int64_t skipped[PETRA_STAGE_TOTALS];
 } in_flight;
-
-/* The additions of skipped periods to the counts of a stage, made at the end of the run: until then its versions go on as if
- * nothing had been skipped. */
-typedef struct skipped {
-  int64_t forwards, backwards, updates, lag_sum;
-} skipped;
 
 typedef struct worker_cost {
   petra_worker base;
-  petra_worker_cost_options options;
-  petra_stage_counts *counts; /* per stage */
-  skipped *skipped;           /* the same */
-  in_flight kept[];           /* per stage */
+  int32_t stages;
+  bool split_head;             /* the last stage has an F of its own */
+  bool split_backward;         /* W releases what is kept */
+  petra_version_rule versions; /* those that F and B read */
+  petra_stage_counts *counts;  /* per stage; behind `kept` */
+  in_flight kept[];            /* per stage */
 } worker_cost;
 
 static int64_t *at(const window *w, int64_t index) {
@@ -121,11 +120,11 @@ static void note_lag(petra_stage_counts *c, int64_t version) {
 }
 
 /* Records the version that is kept regardless of microbatches in flight. */
-static void note_copy(const petra_worker_cost_options *options, petra_stage_counts *c, const in_flight *kept) {
+static void note_copy(const petra_version_rule *rule, petra_stage_counts *c, const in_flight *kept) {
   int64_t version = c->updates;
-  if (options->versions.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && c->updates > 0)
+  if (rule->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && c->updates > 0)
     version = c->updates - 1;
-  else if (options->versions.sync_period > 0)
+  else if (rule->sync_period > 0)
     version = kept->copy;
   c->copy = version != c->updates;
   c->copy_stashed = c->copy && value_at(&kept->users, version, 0) > 0;
@@ -150,8 +149,8 @@ static petra_status check_in_flight(const in_flight *kept, const petra_action *a
 static petra_status perform_one(worker_cost *worker, const petra_action *action, petra_action_result *result) {
   petra_stage_counts *c = &worker->counts[action->stage - 1];
   in_flight *kept = &worker->kept[action->stage - 1];
-  const petra_version_rule *rule = &worker->options.versions;
-  bool fused = petra_head_is_fused(action->stage, worker->options.stages, worker->options.split_head);
+  const petra_version_rule *rule = &worker->versions;
+  bool fused = petra_head_is_fused(action->stage, worker->stages, worker->split_head);
   *result = (petra_action_result){c->updates, -1, 0, 0};
   switch (action->kind) {
   case PETRA_ACTION_FORWARD:
@@ -175,7 +174,7 @@ static petra_status perform_one(worker_cost *worker, const petra_action *action,
                                                   version_of(kept, action->microbatch));
     note_lag(c, version_of(kept, action->microbatch));
     c->in_flight--;
-    if (!worker->options.split_backward)
+    if (!worker->split_backward)
       give_up(c, kept, action->microbatch);
     return PETRA_OK;
   case PETRA_ACTION_WEIGHT_GRADIENT:
@@ -199,13 +198,13 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
                             petra_action_result *results) {
   (void)virtual_ns;
   worker_cost *worker = (worker_cost *)base;
-  bool copies = worker->options.versions.sync_period > 0 ||
-                worker->options.versions.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
+  const petra_version_rule *rule = &worker->versions;
+  bool copies = rule->sync_period > 0 || rule->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
   for (int i = 0; i < count; i++) {
     int32_t row = actions[i].stage - 1;
     PETRA_TRY(perform_one(worker, &actions[i], &results[i]));
     if (copies)
-      note_copy(&worker->options, &worker->counts[row], &worker->kept[row]);
+      note_copy(rule, &worker->counts[row], &worker->kept[row]);
   }
   return PETRA_OK;
 }
@@ -230,13 +229,12 @@ static void give_window(const window *w, int64_t base, int64_t latest, petra_cyc
 
 static void state(petra_worker *base, petra_cycle *cycle) {
   worker_cost *worker = (worker_cost *)base;
-  const petra_version_rule *rule = &worker->options.versions;
+  const petra_version_rule *rule = &worker->versions;
   if (rule->sync_period > 0)
     petra_cycle_value(cycle, cycle->microbatch % rule->sync_period);
-  for (int32_t j = 0; j < worker->options.stages && cycle->alike; j++) {
+  for (int32_t j = 0; j < worker->stages && cycle->alike; j++) {
     const petra_stage_counts *c = &worker->counts[j];
-    const in_flight *kept = &worker->kept[j];
-    skipped *more = &worker->skipped[j];
+    in_flight *kept = &worker->kept[j];
     petra_cycle_value(cycle, c->in_flight);
     petra_cycle_value(cycle, c->kept);
     petra_cycle_value(cycle, c->stash);
@@ -247,74 +245,58 @@ static void state(petra_worker *base, petra_cycle *cycle) {
       petra_cycle_value(cycle, c->updates - kept->copy);
     give_window(&kept->versions, cycle->microbatch, c->updates, cycle);
     give_window(&kept->users, c->updates, 0, cycle);
-    petra_cycle_total(cycle, c->forwards, &more->forwards);
-    petra_cycle_total(cycle, c->backwards, &more->backwards);
-    petra_cycle_total(cycle, c->updates, &more->updates);
-    petra_cycle_total(cycle, c->lag_sum, &more->lag_sum);
+    for (int i = 0; i < PETRA_STAGE_TOTALS; i++)
+      petra_cycle_total(cycle, c->totals[i], &kept->skipped[i]);
   }
 }
 
 static petra_status finish(petra_worker *base) {
   worker_cost *worker = (worker_cost *)base;
-  for (int32_t j = 0; j < worker->options.stages; j++) {
-    petra_stage_counts *c = &worker->counts[j];
-    const skipped *more = &worker->skipped[j];
-    c->forwards += more->forwards;
-    c->backwards += more->backwards;
-    c->updates += more->updates;
-    c->lag_sum += more->lag_sum;
-  }
+  for (int32_t j = 0; j < worker->stages; j++)
+    for (int i = 0; i < PETRA_STAGE_TOTALS; i++)
+      worker->counts[j].totals[i] += worker->kept[j].skipped[i];
   return PETRA_OK;
 }
 
-petra_worker_cost_options petra_worker_cost_of(const petra_method *method, const petra_program_options *program) {
-  return (petra_worker_cost_options){
-      .stages = program->stages,
-      .split_head = program->split_head,
-      .split_backward = method->program->split_backward,
-      .versions = {method->forward_weights, method->backward_weights, method->accumulate, method->sync_period}};
-}
-
-petra_status petra_worker_cost_create(const petra_worker_cost_options *options, petra_worker **out) {
+petra_status petra_worker_cost_create(const petra_method *method, const petra_program_options *options,
+                                      petra_worker **out) {
   static const petra_worker_ops ops = {.perform = perform, .finish = finish, .state = state};
+  const size_t stages = (size_t)options->stages;
   worker_cost *worker;
-  PETRA_TRY(petra_allocate(&worker, 1, sizeof *worker + (size_t)options->stages * sizeof *worker->kept));
+  PETRA_TRY(petra_allocate(&worker, 1, sizeof *worker + stages * (sizeof *worker->kept + sizeof *worker->counts)));
   worker->base.ops = &ops;
-  worker->options = *options;
-  petra_status status = petra_allocate(&worker->counts, (size_t)options->stages, sizeof *worker->counts);
-  if (status == PETRA_OK)
-    status = petra_allocate(&worker->skipped, (size_t)options->stages, sizeof *worker->skipped);
-  if (status != PETRA_OK)
-    petra_worker_cost_destroy(&worker->base);
-  else
-    *out = &worker->base;
-  return status;
+  worker->stages = options->stages;
+  worker->split_head = options->split_head;
+  worker->split_backward = method->program->split_backward;
+  worker->versions = petra_method_versions(method);
+  worker->counts = (petra_stage_counts *)(worker->kept + stages);
+  *out = &worker->base;
+  return PETRA_OK;
 }
 
 void petra_worker_cost_destroy(petra_worker *base) {
   worker_cost *worker = (worker_cost *)base;
   if (!worker)
     return;
-  for (int32_t s = 0; s < worker->options.stages; s++) {
+  for (int32_t s = 0; s < worker->stages; s++) {
     PETRA_FREE_ALL(worker->kept[s].versions.ring, worker->kept[s].users.ring);
   }
-  PETRA_FREE_ALL(worker->skipped, worker->counts, worker);
+  petra_free(worker);
 }
 
 const petra_stage_counts *petra_worker_cost_counts(const petra_worker *worker) {
   return ((const worker_cost *)worker)->counts;
 }
 
-petra_status petra_worker_cost_run(const petra_executor_virtual_options *clock,
-                                   const petra_worker_cost_options *counting, const petra_program_ops *program,
+petra_status petra_worker_cost_run(const petra_executor_virtual_options *clock, const petra_method *method,
                                    const petra_program_options *options, petra_observer *observers,
                                    int64_t *makespan_ns) {
   petra_executor *executor = NULL;
   petra_worker *worker;
-  PETRA_TRY(petra_worker_cost_create(counting, &worker));
+  PETRA_TRY(petra_worker_cost_create(method, options, &worker));
   petra_status status = petra_executor_virtual_create(clock, &executor);
   if (status == PETRA_OK)
-    status = executor->ops->run(executor, program, options, worker, observers);
+    status = executor->ops->run(executor, method->program, options, worker, observers);
   if (executor && makespan_ns)
     *makespan_ns = executor->ops->now_ns(executor);
   petra_executor_destroy(executor);

@@ -11,9 +11,16 @@
 #include <stdbool.h>
 
 /* The counts of a stage. */
+enum { PETRA_STAGE_TOTALS = 4 };
 typedef struct petra_stage_counts {
-  int64_t forwards, backwards, updates;
-  int64_t lag_sum, lag_max; /* updates between the weights that a microbatch's F read and the latest at its backward */
+  union {
+    struct {
+      int64_t forwards, backwards, updates;
+      int64_t lag_sum; /* updates between the weights that a microbatch's F read and the latest at its backward */
+    };
+    int64_t totals[PETRA_STAGE_TOTALS]; /* all of them */
+  };
+  int64_t lag_max;
   int64_t in_flight, in_flight_max; /* microbatches with a forward but no backward yet */
   /* Microbatches whose graph or input is still kept: those in flight and, with a split backward, those whose W is not
    * done yet. */
@@ -24,23 +31,14 @@ typedef struct petra_stage_counts {
   bool copy_stashed; /* that version is one of `stash` as well */
 } petra_stage_counts;
 
-typedef struct petra_worker_cost_options {
-  int32_t stages;
-  bool split_head;             /* the last stage has an F of its own */
-  bool split_backward;         /* W releases what is kept */
-  petra_version_rule versions; /* those that F and B read; zeros: the latest */
-} petra_worker_cost_options;
-
-/* Creates a worker that counts like the stages of a method's run. */
-petra_worker_cost_options petra_worker_cost_of(const petra_method *method, const petra_program_options *program);
-
-petra_status petra_worker_cost_create(const petra_worker_cost_options *options, petra_worker **out);
+/* Creates a worker that counts like the stages of a method's run. Of the options it reads the stages and the head. */
+petra_status petra_worker_cost_create(const petra_method *method, const petra_program_options *options,
+                                      petra_worker **out);
 void petra_worker_cost_destroy(petra_worker *worker);
 const petra_stage_counts *petra_worker_cost_counts(const petra_worker *worker);
 
-/* Runs a program to its end on the virtual clock with a worker of its own, and notifies `observers`. *makespan_ns,
- * which may be NULL, is the end of the last action, also on failure. */
-petra_status petra_worker_cost_run(const petra_executor_virtual_options *clock,
-                                   const petra_worker_cost_options *counting, const petra_program_ops *program,
+/* Runs the program of a method to its end on the virtual clock with a worker of its own, and notifies `observers`.
+ * *makespan_ns, which may be NULL, is the end of the last action, also on failure. */
+petra_status petra_worker_cost_run(const petra_executor_virtual_options *clock, const petra_method *method,
                                    const petra_program_options *options, petra_observer *observers,
                                    int64_t *makespan_ns);

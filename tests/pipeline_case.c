@@ -13,11 +13,11 @@ enum { STAGES_MAX = 64 };
 
 static int run_case(const petra_program_ops *program, const petra_program_options *options,
                     const petra_executor_virtual_options *cluster) {
-  const petra_worker_cost_options counting = {.stages = options->stages};
+  const petra_method method = {.program = program};
   petra_worker *worker = NULL;
   petra_executor *executor = NULL;
   int result = 1;
-  if (petra_worker_cost_create(&counting, &worker) == PETRA_OK &&
+  if (petra_worker_cost_create(&method, options, &worker) == PETRA_OK &&
       petra_executor_virtual_create(cluster, &executor) == PETRA_OK &&
       executor->ops->run(executor, program, options, worker, NULL) == PETRA_OK) {
     printf("%lld\n", (long long)executor->ops->now_ns(executor));

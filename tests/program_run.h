@@ -58,14 +58,13 @@ static inline petra_status run_program(const petra_program_ops *program, const p
                                                             .fused_head = !options->split_head},
                                                    .costs = stage_costs ? stage_costs : &cost,
                                                    .cost_count = stage_costs ? options->stages : 1};
-  const petra_worker_cost_options worker_options = {
-      .stages = options->stages, .split_head = options->split_head, .split_backward = program->split_backward};
+  const petra_method method = {.program = program};
   petra_executor *executor;
   sink reported;
   petra_worker *worker;
   ck_assert_int_eq(petra_program_check(program, options), PETRA_OK);
   ck_assert_int_eq(petra_executor_virtual_create(&settings, &executor), PETRA_OK);
-  ck_assert_int_eq(petra_worker_cost_create(&worker_options, &worker), PETRA_OK);
+  ck_assert_int_eq(petra_worker_cost_create(&method, options, &worker), PETRA_OK);
   update_rows = evaluate_rows = last_end = row_count = 0;
   petra_status status = executor->ops->run(executor, program, options, worker, sink_of(&reported, keep_row, NULL));
   *makespan = executor->ops->now_ns(executor);

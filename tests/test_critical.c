@@ -42,8 +42,7 @@ static petra_status duration(void *context, const petra_action *action, int64_t 
 
 /* Runs it, and checks what holds for every run: the sum, the parts' signs, no wait, the stages' sum. */
 static void run_program(run *r, const petra_program_ops *program) {
-  const petra_worker_cost_options counting = {
-      .stages = r->program.stages, .split_head = r->program.split_head, .split_backward = program->split_backward};
+  const petra_method method = {.program = program};
   petra_worker *worker;
   petra_executor *executor;
   timed slow;
@@ -54,7 +53,7 @@ static void run_program(run *r, const petra_program_ops *program) {
   if (r->program.batches == 0)
     r->program.batches = INT64_MAX;
   ck_assert_int_eq(petra_program_check(program, &r->program), PETRA_OK);
-  ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
+  ck_assert_int_eq(petra_worker_cost_create(&method, &r->program, &worker), PETRA_OK);
   ck_assert_int_eq(petra_executor_virtual_create(&r->cluster, &executor), PETRA_OK);
   ck_assert_int_eq(petra_critical_create(&r->cluster, &r->program, program->locked, &r->critical), PETRA_OK);
   ck_assert_int_eq(

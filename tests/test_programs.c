@@ -412,12 +412,11 @@ static bool is_counted(const petra_schedule *schedule) {
   const petra_stage_cost cost = {.forward_ns = 3, .backward_ns = 7};
   const petra_executor_virtual_options settings = {
       .engines = 2, .rule = {.fused_head = !schedule->split_head}, .costs = &cost, .cost_count = 1};
-  const petra_worker_cost_options counting = {
-      .stages = schedule->stages, .split_head = schedule->split_head, .split_backward = schedule->split_backward};
+  const petra_method method = {.program = &schedule->program};
   petra_worker *worker;
   petra_executor *executor;
   ck_assert_int_eq(petra_executor_virtual_create(&settings, &executor), PETRA_OK);
-  ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
+  ck_assert_int_eq(petra_worker_cost_create(&method, &options, &worker), PETRA_OK);
   petra_status status = executor->ops->run(executor, &schedule->program, &options, worker, NULL);
   petra_worker_cost_destroy(worker);
   executor->ops->destroy(executor);
@@ -468,13 +467,14 @@ START_TEST(counts_of_any_order) {
   petra_rng rng;
   petra_rng_init(&rng, 6, PETRA_RNG_TEST, 0, 0);
   for (int run = 0; run < 300; run++) {
-    const petra_worker_cost_options counting = {.stages = 2};
+    const petra_method method = {.program = &petra_program_gpipe};
+    const petra_program_options options = {.stages = 2};
     int64_t version[MAXIMUM], updates = 0, lag_max = 0, lag_sum = 0;
     int in_flight = 0, in_flight_max = 0, stash_max = 0;
     petra_worker *worker;
     for (int m = 0; m < MAXIMUM; m++)
       version[m] = -1;
-    ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
+    ck_assert_int_eq(petra_worker_cost_create(&method, &options, &worker), PETRA_OK);
     for (int step = 0; step < 200; step++) {
       petra_action action = {1, PETRA_ACTION_UPDATE, 0};
       petra_action_result result;
@@ -527,10 +527,11 @@ START_TEST(impossible_orders_are_refused) {
                 {{"1F0", "1B999999999999"}, false, "not in flight"},
                 {{"1W2"}, true, "stage 1: weight gradient of microbatch 2, which is not in flight"}};
   for (int i = 0; i < HARNESS_COUNT(orders); i++) {
-    const petra_worker_cost_options counting = {.stages = 2, .split_backward = orders[i].split_backward};
+    const petra_method method = {.program = orders[i].split_backward ? &petra_program_zb_h1 : &petra_program_gpipe};
+    const petra_program_options options = {.stages = 2};
     petra_worker *worker;
     petra_status status = PETRA_OK;
-    ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
+    ck_assert_int_eq(petra_worker_cost_create(&method, &options, &worker), PETRA_OK);
     harness_clear();
     for (int a = 0; a < 3 && orders[i].actions[a]; a++) {
       petra_action action;

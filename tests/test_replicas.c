@@ -291,11 +291,11 @@ static petra_status simulate(const simulated *s, const petra_program_ops *progra
                                                    .cost_count = 1,
                                                    .replicas = s->replicas,
                                                    .fabric = s->fabric};
-  const petra_worker_cost_options counting = {.stages = 2};
+  const petra_method method = {.program = program};
   petra_executor *executor;
   petra_worker *worker;
   must(petra_executor_virtual_create(&settings, &executor));
-  must(petra_worker_cost_create(&counting, &worker));
+  must(petra_worker_cost_create(&method, &options, &worker));
   petra_status status = executor->ops->run(executor, program, &options, worker, NULL);
   *end_ns = executor->ops->now_ns(executor);
   petra_worker_cost_destroy(worker);
@@ -371,11 +371,11 @@ START_TEST(an_exchange_goes_on_while_its_device_computes) {
       costs[j] = (petra_stage_cost){.forward_ns = 10, .backward_ns = 20, .gradient_bytes = j == 2 ? bytes[i] : 0};
     const petra_executor_virtual_options settings = {
         .engines = 1, .costs = costs, .cost_count = 4, .replicas = 2, .fabric = {.bandwidth_Bps = 1e9}};
-    const petra_worker_cost_options counting = {.stages = 4, .split_head = true};
+    const petra_method method = {.program = &petra_program_interleaved};
     petra_executor *executor;
     petra_worker *worker;
     must(petra_executor_virtual_create(&settings, &executor));
-    must(petra_worker_cost_create(&counting, &worker));
+    must(petra_worker_cost_create(&method, &options, &worker));
     must(executor->ops->run(executor, &petra_program_interleaved, &options, worker, NULL));
     end_ns[i] = executor->ops->now_ns(executor);
     petra_worker_cost_destroy(worker);

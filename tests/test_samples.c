@@ -54,7 +54,7 @@ START_TEST(bins_hold_the_highest_level) {
               highest = every[t][r][c];
           ck_assert_int_eq(values[((size_t)b * ROWS + (size_t)r) * COLUMNS + (size_t)c], highest);
         }
-    petra_time_bins_destroy(samples);
+    petra_free(samples);
   }
 }
 END_TEST

@@ -17,26 +17,22 @@ static int64_t below(int64_t bound) {
 /* Random prices, with ties in every other case. */
 static petra_block_prices random_prices(int blocks, int64_t largest) {
   petra_block_prices prices = {.blocks = blocks, .cluster.executor.engines = 1};
-  prices.cost = calloc((size_t)blocks + 1, sizeof *prices.cost);
-  prices.base_bytes = calloc((size_t)blocks + 1, sizeof *prices.base_bytes);
-  prices.growth_bytes = calloc((size_t)blocks + 1, sizeof *prices.growth_bytes);
-  prices.weight_bytes = calloc((size_t)blocks + 1, sizeof *prices.weight_bytes);
+  prices.sums = calloc((size_t)blocks + 1, sizeof *prices.sums);
   prices.cluster.costs = calloc((size_t)blocks, sizeof *prices.cluster.costs);
   for (int b = 0; b < blocks; b++) {
-    prices.cost[b + 1].forward_ns = prices.cost[b].forward_ns + below(largest);
-    prices.cost[b + 1].backward_ns = prices.cost[b].backward_ns + below(largest);
-    prices.base_bytes[b + 1] = prices.base_bytes[b] + below(largest);
-    prices.growth_bytes[b + 1] = prices.growth_bytes[b] + below(largest);
-    prices.weight_bytes[b + 1] = prices.weight_bytes[b] + below(largest);
+    petra_block_sums *next = &prices.sums[b + 1];
+    *next = prices.sums[b];
+    next->cost.forward_ns += below(largest);
+    next->cost.backward_ns += below(largest);
+    next->base_bytes += below(largest);
+    next->growth_bytes += below(largest);
+    next->weight_bytes += below(largest);
   }
   return prices;
 }
 
 static void release(petra_block_prices *prices) {
-  free(prices->cost);
-  free(prices->base_bytes);
-  free(prices->growth_bytes);
-  free(prices->weight_bytes);
+  free(prices->sums);
   free(prices->cluster.costs);
 }
 
@@ -49,10 +45,10 @@ static figures largest_stage(const petra_cut_rule *rule, const int64_t *cut) {
   figures found = {0};
   for (int s = 0, a = 0; s < rule->stages; a += (int)cut[s++]) {
     const int e = a + (int)cut[s];
-    const int64_t ns = p->cost[e].forward_ns - p->cost[a].forward_ns + p->cost[e].backward_ns - p->cost[a].backward_ns;
-    const int64_t bytes = p->base_bytes[e] - p->base_bytes[a] +
-                          rule->kept[s] * (p->growth_bytes[e] - p->growth_bytes[a]) +
-                          rule->versions * (p->weight_bytes[e] - p->weight_bytes[a]);
+    const petra_block_sums *from = &p->sums[a], *to = &p->sums[e];
+    const int64_t ns = to->cost.forward_ns - from->cost.forward_ns + to->cost.backward_ns - from->cost.backward_ns;
+    const int64_t bytes = to->base_bytes - from->base_bytes + rule->kept[s] * (to->growth_bytes - from->growth_bytes) +
+                          rule->versions * (to->weight_bytes - from->weight_bytes);
     found.ns = ns > found.ns ? ns : found.ns;
     found.bytes = bytes > found.bytes ? bytes : found.bytes;
   }
@@ -135,7 +131,7 @@ START_TEST(devices_are_balanced) {
   petra_cut_rule rule = {
       .prices = &prices, .stages = STAGES, .devices = 4, .kept = kept, .layout = PETRA_LAYOUT_V, .loads = loads};
   for (int b = 0; b <= MANY; b++)
-    prices.cost[b].forward_ns = 100 * b;
+    prices.sums[b].cost.forward_ns = 100 * b;
   petra_cuts_balance(&rule, false, cut);
   for (int s = 0; s < STAGES; s++)
     device[petra_layout_device(PETRA_LAYOUT_V, 4, s + 1) - 1] += cut[s];

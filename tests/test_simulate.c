@@ -130,10 +130,10 @@ static void arrive(int64_t microbatches, int64_t credit, int64_t *runaway, int64
       .stages = 10, .microbatches = microbatches, .accumulate = 1, .batches = INT64_MAX, .credit = credit};
   const petra_executor_virtual_options cluster = {
       .engines = 2, .rule = {.recomputes = true, .fused_head = true}, .costs = &cost, .cost_count = 1};
-  const petra_worker_cost_options counting = {.stages = 10};
+  const petra_method method = {.program = &petra_program_arrival};
   petra_worker *worker;
   petra_executor *executor;
-  ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
+  ck_assert_int_eq(petra_worker_cost_create(&method, &options, &worker), PETRA_OK);
   ck_assert_int_eq(petra_executor_virtual_create(&cluster, &executor), PETRA_OK);
   ck_assert_int_eq(executor->ops->run(executor, &petra_program_arrival, &options, worker, NULL), PETRA_OK);
   *runaway = petra_executor_virtual_totals(executor)->runaway;

@@ -237,7 +237,6 @@ static petra_status read_measured(checkpoints *c, petra_archive *archive) {
 
 static petra_status resume(checkpoints *c) {
   const petra_plan *plan = c->options.plan;
-  const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
   petra_checkpoint_header header;
   bool other_length;
   PETRA_TRY(petra_checkpoint_read_header(c->options.resume, plan, c->options.by_arrival, &header, &other_length));
@@ -253,7 +252,7 @@ static petra_status resume(checkpoints *c) {
   if (c->measures)
     PETRA_TRY(read_measured(c, c->options.resume));
   if (!c->options.counting)
-    PETRA_TRY(petra_worker_cost_create(&counting, &c->own_counting));
+    PETRA_TRY(petra_worker_cost_create(&plan->method, &plan->program, &c->own_counting));
   c->counting = c->options.counting ? c->options.counting : c->own_counting;
   return petra_checkpoint_load(&c->options, &header);
 }
@@ -278,11 +277,9 @@ static petra_status check_started(petra_observer *base, int64_t now_ns, const pe
 petra_status petra_checkpoints_check_order(const petra_plan *plan, const petra_executor_virtual_options *executor,
                                            const petra_checkpoint_header *header, const char *path) {
   static const petra_observer_ops ops = {.started = check_started};
-  const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
   order_check c = {.base.ops = &ops, .left = header->actions};
   PETRA_TRY(petra_xxh64_create(&c.order));
-  const petra_status status =
-      petra_worker_cost_run(executor, &counting, plan->method.program, &plan->program, &c.base, NULL);
+  const petra_status status = petra_worker_cost_run(executor, &plan->method, &plan->program, &c.base, NULL);
   const int64_t order = (int64_t)XXH64_digest(c.order);
   XXH64_freeState(c.order);
   PETRA_TRY(c.left <= 0 ? PETRA_OK : status);

@@ -138,8 +138,8 @@ static petra_status add_point(petra_rows *rows, const planning *p, int number) {
   petra_row_choice(rows, NULL, "early_recompute", candidate->early_recompute, "yes", "no");
   if (p->arguments->json) {
     json_t *blocks = json_array();
-    for (int32_t j = 0; point->blocks && j < candidate->stages; j++)
-      petra_json_append(&blocks, json_integer(point->blocks[j]));
+    for (int32_t j = 0; candidate->blocks && j < candidate->stages; j++)
+      petra_json_append(&blocks, json_integer(candidate->blocks[j]));
     petra_row_member(rows, "blocks", blocks);
   }
   petra_row_significant(rows, model ? "s/sample" : "s/microbatch", NULL, point->seconds, 6);

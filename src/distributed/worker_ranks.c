@@ -85,7 +85,6 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *performing
                                     petra_observer *actions, petra_rank_summary *this_rank, petra_worker **out) {
   static const petra_worker_ops ops = {.perform = perform, .finish = finish};
   static const petra_worker_ops before_ops = {.perform = perform_before};
-  const petra_worker_cost_options counting = petra_worker_cost_of(&e->plan->method, &e->plan->program);
   const char *delays = getenv("PETRA_TEST_DELAYS");
   unsigned seed, max_us;
   snprintf(this_rank->host, sizeof this_rank->host, "%s", e->ranks->host);
@@ -101,5 +100,5 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *performing
   e->base.ops = &ops;
   e->before.ops = &before_ops;
   *out = &e->base;
-  return petra_worker_cost_create(&counting, &e->counting);
+  return petra_worker_cost_create(&e->plan->method, &e->plan->program, &e->counting);
 }

@@ -17,9 +17,7 @@ static bool is_probed(const petra_probe *probe, int64_t microbatch) {
 
 /* Records the version of its weights that F of a stage is about to read. At stage 1 it may begin a window. */
 static petra_status record_forward(petra_probe *probe, const petra_action *action) {
-  const petra_method *method = &probe->plan->method;
-  const petra_version_rule rule = {method->forward_weights, method->backward_weights, method->accumulate,
-                                   method->sync_period};
+  const petra_version_rule rule = petra_method_versions(&probe->plan->method);
   const int32_t j = action->stage - 1;
   const int64_t m = action->microbatch;
   petra_probe_window *window = petra_probe_find(probe, m);

@@ -20,8 +20,7 @@ static bool computes_loss(const petra_program_options *program, const petra_acti
 static void follow(petra_replay *replay, int64_t *forward) {
   const petra_plan *plan = &replay->plan;
   const petra_method *method = &plan->method;
-  const petra_version_rule rule = {method->forward_weights, method->backward_weights, method->accumulate,
-                                   method->sync_period};
+  const petra_version_rule rule = petra_method_versions(method);
   const petra_action_kind release =
       method->program->split_backward ? PETRA_ACTION_WEIGHT_GRADIENT : PETRA_ACTION_BACKWARD;
   for (int64_t i = 0; i < replay->count; i++) {
@@ -166,9 +165,8 @@ static petra_status find_probes(petra_replay *replay) {
 
 static petra_status simulate(petra_replay *replay) {
   const petra_plan *plan = &replay->plan;
-  const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
   PETRA_TRY(petra_action_log_create(&plan->program, false, NULL, &replay->log));
-  PETRA_TRY(petra_worker_cost_run(&replay->cluster.executor, &counting, plan->method.program, &plan->program,
+  PETRA_TRY(petra_worker_cost_run(&replay->cluster.executor, &plan->method, &plan->program,
                                   petra_action_log_observer(replay->log), NULL));
   replay->rows = petra_action_log_rows(replay->log, &replay->count);
   return PETRA_OK;

@@ -145,15 +145,12 @@ static const petra_account *account_of(const void *run, int32_t stage) {
 
 static petra_status watch_memory(petra_run *run) {
   petra_simulation *s = run->simulation;
-  petra_memory_observer_options options = {.stage = s->memory,
-                                           .counting = petra_worker_cost_of(&run->plan.method, &run->plan.program),
-                                           .program = run->program_options};
   if (!s->memory)
     return PETRA_OK;
   if (run->options.files)
     PETRA_TRY(petra_time_bins_create(run->plan.stages, PETRA_MEMORY_CATEGORIES + 1, MEMORY_BINS, &s->samples));
-  options.samples = s->samples;
-  PETRA_TRY(petra_memory_observer_create(&options, &s->memory_observer));
+  PETRA_TRY(petra_memory_observer_create(s->memory, &run->plan.method, run->program_options, s->samples,
+                                         &s->memory_observer));
   PETRA_OBSERVERS_ADD(petra_observer, &run->observers, s->memory_observer);
   s->result.accounts = petra_memory_observer_accounts(s->memory_observer);
   s->result.device_accounts = petra_memory_observer_devices(s->memory_observer);
@@ -305,8 +302,7 @@ static petra_status measure(petra_run *run) {
 
 static petra_status start(petra_run *run, petra_worker **worker) {
   petra_simulation *s = run->simulation;
-  const petra_worker_cost_options counting = petra_worker_cost_of(&run->plan.method, &run->plan.program);
-  PETRA_TRY(petra_worker_cost_create(&counting, &s->worker));
+  PETRA_TRY(petra_worker_cost_create(&run->plan.method, &run->plan.program, &s->worker));
   s->wall_s = -petra_clock_s();
   *worker = s->worker;
   return petra_rank_simulation_order(run->simulation->over_ranks);
@@ -343,7 +339,7 @@ static void destroy(petra_run *run) {
   petra_rank_simulation_destroy(s->over_ranks);
   petra_worker_cost_destroy(s->worker);
   petra_memory_observer_destroy(s->memory_observer);
-  petra_time_bins_destroy(s->samples);
+  petra_free(s->samples);
   petra_critical_destroy(s->critical);
   petra_action_stream_destroy(s->actions);
   for (int i = 0; i <= PETRA_PROFILE_QUARTILE3; i++)
@@ -372,7 +368,6 @@ petra_status petra_simulate_units(const petra_schedule *schedule, const petra_pr
                                                             .fused_head = !schedule->split_head},
                                                    .costs = &cost,
                                                    .cost_count = 1};
-  const petra_worker_cost_options counting = {
-      .stages = schedule->stages, .split_head = schedule->split_head, .split_backward = schedule->split_backward};
-  return petra_worker_cost_run(&settings, &counting, &schedule->program, program, observers, makespan_ns);
+  const petra_method method = {.program = &schedule->program};
+  return petra_worker_cost_run(&settings, &method, program, observers, makespan_ns);
 }

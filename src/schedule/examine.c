@@ -121,16 +121,17 @@ typedef struct progress {
 typedef struct trainer {
   const petra_schedule *schedule;
   const char *name;
-  const petra_schedule_demands *demands;
+  petra_program_options options; /* without evaluations in a flush */
+  bool double_buffer;            /* F and B of microbatch m read the weights after max(0, floor(m / k) - 1) updates */
 } trainer;
 
 /* Returns the last microbatch before evaluation number `index` (from 0) of the run. */
-static int64_t evaluated(const petra_schedule_demands *d, int64_t index) {
+static int64_t evaluated(const petra_program_options *d, int64_t index) {
   return (index + 1) * d->eval_every * d->batches - 1;
 }
 
 static petra_status check_evaluation(const trainer *t, int64_t entry, const progress *p) {
-  const petra_schedule_demands *d = t->demands;
+  const petra_program_options *d = &t->options;
   int64_t found = t->schedule->entries[entry].action.microbatch;
   if (d->eval_every == 0)
     return petra_schedule_refuse(t->schedule, t->name, entry, "an evaluation where run.eval_every is 0; expected none");
@@ -144,12 +145,12 @@ static petra_status check_evaluation(const trainer *t, int64_t entry, const prog
 
 static petra_status check_update(const trainer *t, int64_t entry, const progress *p) {
   int64_t covered = p->backwards - p->at_update;
-  if (covered == t->demands->accumulate)
+  if (covered == t->options.accumulate)
     return PETRA_OK;
   return petra_schedule_refuse(
       t->schedule, t->name, entry,
       "it covers %lld backwards of its stage; the trainer expects method.accumulate: %lld in each", (long long)covered,
-      (long long)t->demands->accumulate);
+      (long long)t->options.accumulate);
 }
 
 /* Handles the pass that reads a microbatch: F, or B of a fused last stage. */
@@ -164,8 +165,8 @@ static petra_status check_reading(const trainer *t, int64_t entry, const progres
 /* Handles F or B: with a double buffer it reads the latest weights or those before them. */
 static petra_status check_version(const trainer *t, int64_t entry, const progress *p) {
   const petra_action *a = &t->schedule->entries[entry].action;
-  int64_t version = petra_buffered_version(a->microbatch, t->demands->accumulate);
-  if (t->demands->double_buffer && (p->updates < version || p->updates > version + 1))
+  int64_t version = petra_buffered_version(a->microbatch, t->options.accumulate);
+  if (t->double_buffer && (p->updates < version || p->updates > version + 1))
     return petra_schedule_refuse(t->schedule, t->name, entry,
                                  "it comes after %lld updates of its stage; the double buffer expects %lld or %lld",
                                  (long long)p->updates, (long long)version, (long long)version + 1);
@@ -197,7 +198,7 @@ static petra_status check_entry(const trainer *t, int64_t entry, progress *p) {
 /* Checks that no stage lacks its last evaluation or its last update. */
 static petra_status check_end(const trainer *t, const progress *stages) {
   const petra_schedule *s = t->schedule;
-  const petra_schedule_demands *d = t->demands;
+  const petra_program_options *d = &t->options;
   for (int32_t j = 0; j < s->stages; j++)
     if (d->eval_every > 0 && evaluated(d, stages[j].evaluations) < s->microbatches)
       return petra_fail(PETRA_SCHEDULE,
@@ -214,9 +215,11 @@ static petra_status check_end(const trainer *t, const progress *stages) {
 }
 
 petra_status petra_schedule_check_training(const petra_schedule *schedule, const char *name,
-                                           const petra_schedule_demands *demands) {
-  const trainer t = {schedule, name, demands};
+                                           const petra_program_options *options, bool double_buffer) {
+  trainer t = {schedule, name, *options, double_buffer};
   PETRA_FREED progress *stages = NULL;
+  if (schedule->flush)
+    t.options.eval_every = 0;
   PETRA_TRY(petra_allocate(&stages, (size_t)schedule->stages, sizeof *stages));
   for (int64_t i = 0; i < schedule->first[schedule->devices]; i++)
     PETRA_TRY(check_entry(&t, i, &stages[schedule->entries[i].action.stage - 1]));

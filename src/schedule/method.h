@@ -96,6 +96,11 @@ typedef struct petra_version_rule {
   int64_t sync_period; /* p: LATEST of F is a copy, made anew before every microbatch that p divides; 0: no copy */
 } petra_version_rule;
 
+static inline petra_version_rule petra_method_versions(const petra_method *method) {
+  return (petra_version_rule){method->forward_weights, method->backward_weights, method->accumulate,
+                              method->sync_period};
+}
+
 /* Returns the version that F and B of a microbatch read from a double buffer: one update older than the latest at the
  * start of the microbatch's window of k. */
 static inline int64_t petra_buffered_version(int64_t microbatch, int64_t accumulate) {

@@ -93,7 +93,7 @@ bool petra_program_next(const petra_program_ops *program, const petra_program_op
 }
 
 int64_t petra_program_delay(const petra_program_ops *program, const petra_program_options *options, int32_t stage) {
-  return program->delay ? program->delay(options, stage) : 0;
+  return program->delay ? program->delay(options, stage) : -program->arrival;
 }
 
 int64_t petra_program_descent(const petra_program_ops *program, const petra_program_options *options, int32_t stage) {

@@ -159,15 +159,5 @@ const petra_program_ops petra_program_forward_locked = {.name = "forward-locked"
 /* arrival: no order is fixed; the executor takes what has arrived (sim/virtual_arrival.c). An update has the
  * learning rate of the microbatch whose B triggers it. */
 
-static int64_t arrival_delay(const petra_program_options *options, int32_t stage) {
-  (void)options;
-  (void)stage;
-  return -1;
-}
-
-const petra_program_ops petra_program_arrival = {.name = "arrival",
-                                                 .repeats = true,
-                                                 .moment = PETRA_MOMENT_CLOCK,
-                                                 .time = PETRA_TIME_STEADY,
-                                                 .arrival = true,
-                                                 .delay = arrival_delay};
+const petra_program_ops petra_program_arrival = {
+    .name = "arrival", .repeats = true, .moment = PETRA_MOMENT_CLOCK, .time = PETRA_TIME_STEADY, .arrival = true};

@@ -124,17 +124,9 @@ petra_status petra_schedule_distances(const petra_schedule *schedule, petra_sche
  * not; rounds and E may differ. CLOCK becomes NONE, since the schedule does not have its trace. */
 petra_status petra_schedule_find_moment(petra_schedule *schedule, const petra_program_ops *own, int64_t accumulate);
 
-/* Further requirements of training. */
-typedef struct petra_schedule_demands {
-  int64_t accumulate; /* k: passes of every U */
-  int64_t batches;    /* N: microbatches per epoch */
-  int64_t eval_every; /* epochs between evaluations; 0: none */
-  bool double_buffer; /* F and B of microbatch m read the weights after max(0, floor(m / k) - 1) updates */
-} petra_schedule_demands;
-
-/* Checks that real stages can run the schedule: stage 1 reads the microbatches in the order of their numbers, from 0;
+/* Checks that real stages can run the schedule with these options: stage 1 reads the microbatches in the order of their numbers, from 0;
  * every U covers k of them, and none is missing; with a double buffer F reads the weights before the latest update or
  * the latest; there is an E at the end of each epoch with an evaluation, and no other. Errors: PETRA_SCHEDULE, logged
  * as "NAME: device 2, action 3 (2B0): reason". */
 petra_status petra_schedule_check_training(const petra_schedule *schedule, const char *name,
-                                           const petra_schedule_demands *demands);
+                                           const petra_program_options *options, bool double_buffer);

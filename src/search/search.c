@@ -53,7 +53,7 @@ static void remove_covered(petra_point_set *set, const petra_point *by) {
   for (int64_t i = 0; i < set->count; i++) {
     const petra_point *p = &set->point[i];
     if (covers(&one, p->seconds, p->found.peak_bytes, p->found.lag_max))
-      petra_free(p->blocks);
+      petra_free((void *)p->candidate.blocks);
     else
       set->point[left++] = *p;
   }
@@ -74,7 +74,6 @@ static petra_status insert(petra_point_set *set, const petra_point *point) {
   remove_covered(set, point);
   petra_point *p = &set->point[set->count++];
   *p = *point;
-  p->blocks = blocks;
   p->candidate.blocks = blocks;
   return PETRA_OK;
 }
@@ -89,7 +88,7 @@ static int compare_points(const void *a, const void *b) {
 
 void petra_search_fini(petra_search_result *result) {
   for (int64_t i = 0; i < result->points.count; i++)
-    petra_free(result->points.point[i].blocks);
+    petra_free((void *)result->points.point[i].candidate.blocks);
   petra_free(result->points.point);
   *result = (petra_search_result){0};
 }
@@ -338,18 +337,16 @@ static bool has_hope(const search *s, const family *f) {
 
 /* Simulates all cuts of a family, if they are few. */
 static petra_status try_all(search *s, family *f) {
-  int64_t *cut;
-  petra_status status;
+  PETRA_FREED int64_t *cut = NULL;
   if (!has_hope(s, f) ||
       petra_cuts_count(f->prices->blocks, f->candidate.stages, PETRA_SEARCH_CUTS + 1) > PETRA_SEARCH_CUTS)
     return PETRA_OK;
   PETRA_TRY(petra_allocate(&cut, (size_t)f->candidate.stages, sizeof *cut));
   petra_cuts_first(f->prices->blocks, f->candidate.stages, cut);
   do
-    status = try_cut(s, f, cut);
-  while (status == PETRA_OK && petra_cuts_next(f->candidate.stages, cut));
-  petra_free(cut);
-  return status;
+    PETRA_TRY(try_cut(s, f, cut));
+  while (petra_cuts_next(f->candidate.stages, cut));
+  return PETRA_OK;
 }
 
 /* Moves boundary i / 2 of a cut up or down; returns false if a stage would have no block. */
@@ -363,19 +360,18 @@ static bool move_boundary(int64_t *cut, int i) {
 /* Simulates the cuts that trade the bottleneck of a stage against memory, and with several
  * stages per device those that balance the devices. */
 static petra_status try_trade(search *s, family *f) {
-  int64_t *cuts = NULL, count = 0;
+  PETRA_FREED int64_t *cuts = NULL;
+  int64_t count = 0;
   if (!has_hope(s, f))
     return PETRA_OK;
   PETRA_TRY(petra_cuts_trade(&f->rule, &cuts, &count));
-  petra_status status = PETRA_OK;
-  for (int64_t i = 0; i < count && status == PETRA_OK; i++)
-    status = try_cut(s, f, &cuts[(size_t)(i * f->candidate.stages)]);
-  for (int m = 0; m < 2 && status == PETRA_OK && count > 0 && f->rule.stages > f->rule.devices; m++) {
+  for (int64_t i = 0; i < count; i++)
+    PETRA_TRY(try_cut(s, f, &cuts[(size_t)(i * f->candidate.stages)]));
+  for (int m = 0; m < 2 && count > 0 && f->rule.stages > f->rule.devices; m++) {
     petra_cuts_balance(&f->rule, m == 1, cuts);
-    status = try_cut(s, f, cuts);
+    PETRA_TRY(try_cut(s, f, cuts));
   }
-  petra_free(cuts);
-  return status;
+  return PETRA_OK;
 }
 
 /* Simulates one cut of a family: that with the least bottleneck if a device keeps a microbatch at each stage. */
@@ -389,9 +385,10 @@ static petra_status try_first(search *s, family *f) {
   PETRA_TRY(petra_allocate(&cut, stages, sizeof *cut));
   PETRA_TRY(petra_allocate(&first, stages + 1, sizeof *first));
   PETRA_TRY(petra_allocate(&work, (size_t)blocks, sizeof *work));
-  for (int b = 0; b < blocks; b++)
-    work[b] = f->prices->cost[b + 1].forward_ns - f->prices->cost[b].forward_ns + f->prices->cost[b + 1].backward_ns -
-              f->prices->cost[b].backward_ns;
+  for (int b = 0; b < blocks; b++) {
+    const petra_stage_cost cost = petra_block_sums_of(f->prices, b, b + 1).cost;
+    work[b] = cost.forward_ns + cost.backward_ns;
+  }
   PETRA_TRY(petra_balanced_cut(work, blocks, (int)stages, first));
   for (size_t j = 0; j < stages; j++)
     cut[j] = first[j + 1] - first[j];
@@ -404,25 +401,22 @@ static petra_status try_first(search *s, family *f) {
 static petra_status expand(search *s) {
   for (int64_t i = 0; i < s->out->points.count;) {
     petra_point *p = &s->out->points.point[i];
-    if (p->expanded || !p->blocks) {
+    if (p->expanded || !p->candidate.blocks) {
       i++;
       continue;
     }
     p->expanded = true;
     family *f = &s->families[p->family];
     const size_t stages = (size_t)f->candidate.stages;
-    int64_t *at, *cut;
+    PETRA_FREED int64_t *at = NULL;
     PETRA_TRY(petra_allocate(&at, 2 * stages, sizeof *at));
-    cut = at + stages;
-    memcpy(at, p->blocks, stages * sizeof *at);
-    petra_status status = PETRA_OK;
-    for (int m = 0; m < 2 * ((int)stages - 1) && status == PETRA_OK; m++) {
+    int64_t *cut = at + stages;
+    memcpy(at, p->candidate.blocks, stages * sizeof *at);
+    for (int m = 0; m < 2 * ((int)stages - 1); m++) {
       memcpy(cut, at, stages * sizeof *cut);
       if (move_boundary(cut, m))
-        status = try_cut(s, f, cut);
+        PETRA_TRY(try_cut(s, f, cut));
     }
-    petra_free(at);
-    PETRA_TRY(status);
     i = 0; /* points have come and gone */
   }
   return PETRA_OK;

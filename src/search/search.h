@@ -26,8 +26,7 @@ enum { PETRA_SEARCH_CUTS = 2000, PETRA_SEARCH_CHUNKS = 4 };
 /* A point of the Pareto set: a simulated candidate that no other point covers. A point covers another if its time per
  * sample, its memory and its largest lag are at most those of the other. */
 typedef struct petra_point {
-  petra_candidate candidate;
-  int64_t *blocks; /* of the candidate; NULL: it has no cut */
+  petra_candidate candidate; /* owns its cut */
   petra_candidate_figures found;
   double seconds; /* per sample; without a model per microbatch */
   bool exact;     /* its gradients: synchronous; else delayed */

@@ -17,15 +17,6 @@ static bool counts_blocks(const petra_config *config) {
          (model == PETRA_COST_ROOFLINE || model == PETRA_COST_KERNELS || model == PETRA_COST_PROFILE);
 }
 
-static petra_status allocate(petra_block_prices *prices, int blocks) {
-  const size_t count = (size_t)blocks + 1;
-  prices->blocks = blocks;
-  PETRA_TRY(petra_allocate(&prices->cost, count, sizeof *prices->cost));
-  PETRA_TRY(petra_allocate(&prices->base_bytes, count, sizeof *prices->base_bytes));
-  PETRA_TRY(petra_allocate(&prices->growth_bytes, count, sizeof *prices->growth_bytes));
-  return petra_allocate(&prices->weight_bytes, count, sizeof *prices->weight_bytes);
-}
-
 static int64_t left_by_forward(const petra_memory_stage *stage) {
   const petra_memory_change *own = &stage->change[PETRA_MEMORY_FIRST][PETRA_ACTION_FORWARD][PETRA_MEMORY_OWN];
   int64_t bytes = 0;
@@ -37,19 +28,20 @@ static int64_t left_by_forward(const petra_memory_stage *stage) {
 static petra_status fill(const petra_plan *plan, petra_block_prices *prices) {
   const int blocks = plan->model.block_count;
   PETRA_FREED petra_memory_stage *memory = NULL;
-  PETRA_TRY(allocate(prices, blocks));
+  prices->blocks = blocks;
+  PETRA_TRY(petra_allocate(&prices->sums, (size_t)blocks + 1, sizeof *prices->sums));
   PETRA_TRY(petra_cluster_init(&prices->cluster, plan));
   PETRA_TRY(petra_allocate(&memory, (size_t)blocks, sizeof *memory));
   PETRA_TRY(petra_predict_memory_measured(plan, NULL, memory));
   for (int b = 0; b < blocks; b++) {
-    int64_t base = 0;
+    petra_block_sums *sums = &prices->sums[b + 1];
+    *sums = prices->sums[b];
     for (int i = 0; i < PETRA_COST_PARTS; i++)
-      prices->cost[b + 1].ns[i] = prices->cost[b].ns[i] + prices->cluster.costs[b].ns[i];
+      sums->cost.ns[i] += prices->cluster.costs[b].ns[i];
     for (int i = 0; i < PETRA_MEMORY_CATEGORIES; i++)
-      base += memory[b].base[i];
-    prices->base_bytes[b + 1] = prices->base_bytes[b] + base;
-    prices->growth_bytes[b + 1] = prices->growth_bytes[b] + left_by_forward(&memory[b]);
-    prices->weight_bytes[b + 1] = prices->weight_bytes[b] + memory[b].base[PETRA_MEMORY_PARAMETERS];
+      sums->base_bytes += memory[b].base[i];
+    sums->growth_bytes += left_by_forward(&memory[b]);
+    sums->weight_bytes += memory[b].base[PETRA_MEMORY_PARAMETERS];
   }
   return PETRA_OK;
 }
@@ -104,7 +96,18 @@ void petra_block_prices_destroy(petra_block_prices *prices) {
   if (!prices)
     return;
   petra_cluster_fini(&prices->cluster);
-  PETRA_FREE_ALL(prices->cost, prices->base_bytes, prices->growth_bytes, prices->weight_bytes, prices);
+  PETRA_FREE_ALL(prices->sums, prices);
+}
+
+petra_block_sums petra_block_sums_of(const petra_block_prices *prices, int begin, int end) {
+  petra_block_sums sums = prices->sums[end];
+  const petra_block_sums *before = &prices->sums[begin];
+  for (int i = 0; i < PETRA_COST_PARTS; i++)
+    sums.cost.ns[i] -= before->cost.ns[i];
+  sums.base_bytes -= before->base_bytes;
+  sums.growth_bytes -= before->growth_bytes;
+  sums.weight_bytes -= before->weight_bytes;
+  return sums;
 }
 
 /* --- one stage of a cut --- */
@@ -114,14 +117,11 @@ static int32_t device_of(const petra_cut_rule *rule, int32_t stage) {
 }
 
 static petra_stage_times times_of(const petra_cut_rule *rule, int32_t stage, int begin, int end) {
-  const petra_block_prices *prices = rule->prices;
-  const petra_stage_cost *a = &prices->cost[begin], *b = &prices->cost[end];
+  const petra_real_list *speeds = &rule->prices->speeds;
   const bool last = stage == rule->stages - 1;
-  petra_stage_cost cost = {0};
-  const double speed = prices->speeds.count > 0 ? prices->speeds.values[device_of(rule, stage)] : 1;
+  petra_stage_cost cost = petra_block_sums_of(rule->prices, begin, end).cost;
+  const double speed = speeds->count > 0 ? speeds->values[device_of(rule, stage)] : 1;
   int64_t ns[PETRA_ACTION_KINDS];
-  for (int i = 0; i < PETRA_COST_PARTS; i++)
-    cost.ns[i] = b->ns[i] - a->ns[i];
   if (rule->cost.early)
     cost.reconstruct_ns = 0;
   petra_cost_durations(&cost, &rule->cost, last, ns);
@@ -150,10 +150,8 @@ static double message_ns(const petra_cut_rule *rule, int32_t from_stage, int32_t
 
 /* Returns an estimate of the memory of a stage at its largest. */
 static int64_t stage_bytes(const petra_cut_rule *rule, int32_t stage, int begin, int end) {
-  const petra_block_prices *p = rule->prices;
-  return p->base_bytes[end] - p->base_bytes[begin] +
-         rule->kept[stage] * (p->growth_bytes[end] - p->growth_bytes[begin]) +
-         rule->versions * (p->weight_bytes[end] - p->weight_bytes[begin]);
+  const petra_block_sums sums = petra_block_sums_of(rule->prices, begin, end);
+  return sums.base_bytes + rule->kept[stage] * sums.growth_bytes + rule->versions * sums.weight_bytes;
 }
 
 /* --- bounds --- */
@@ -169,15 +167,15 @@ static double rounding_ns(const petra_cut_rule *rule) {
 
 /* Adds a stage with the blocks begin .. end - 1 to its device; returns the times that a microbatch spends in it. */
 static petra_stage_times add_stage(const petra_cut_rule *rule, int32_t stage, int begin, int end) {
-  const petra_block_prices *prices = rule->prices;
+  const petra_block_sums sums = petra_block_sums_of(rule->prices, begin, end);
   petra_device_load *load = &rule->loads[device_of(rule, stage)];
   const petra_stage_times t = times_of(rule, stage, begin, end);
   const int64_t kept = rule->kept_is_fixed || rule->kept[stage] < 1 ? rule->kept[stage] : 1;
-  const int64_t grown = kept * (prices->growth_bytes[end] - prices->growth_bytes[begin]);
+  const int64_t grown = kept * sums.growth_bytes;
   load->sum.forward += t.forward;
   load->sum.backward += t.backward;
   load->sum.rest += t.rest;
-  load->base += prices->base_bytes[end] - prices->base_bytes[begin];
+  load->base += sums.base_bytes;
   load->most_grown = grown > load->most_grown ? grown : load->most_grown;
   load->bytes += stage_bytes(rule, stage, begin, end);
   return t;

@@ -6,16 +6,20 @@
 #include "setup/virtual_cluster.h"
 #include "search/candidate.h"
 
-/* The prices of the blocks of a network for one batch and one choice of what is kept between F and B, as sums over the
- * first b blocks, b from 0. */
+/* Sums over some blocks. */
+typedef struct petra_block_sums {
+  petra_stage_cost cost; /* durations */
+  int64_t base_bytes;    /* weights, gradients, state of the optimiser */
+  int64_t growth_bytes;  /* what F of a microbatch leaves until its B, without messages */
+  int64_t weight_bytes;  /* weights alone */
+} petra_block_sums;
+
+/* The prices of the blocks of a network for one batch and one choice of what is kept between F and B. */
 typedef struct petra_block_prices {
   int64_t batch;
   petra_keep keep;
   int blocks;             /* 0: there are no prices */
-  petra_stage_cost *cost; /* durations */
-  int64_t *base_bytes;    /* weights, gradients, state of the optimiser */
-  int64_t *growth_bytes;  /* what F of a microbatch leaves until its B, without messages */
-  int64_t *weight_bytes;  /* weights alone */
+  petra_block_sums *sums; /* over the first b blocks, b from 0 */
   petra_cluster cluster;  /* of a plan with one block per stage: each block's messages, and the links */
   petra_real_list speeds; /* of the devices; borrowed */
 } petra_block_prices;
@@ -25,6 +29,9 @@ typedef struct petra_block_prices {
 petra_status petra_block_prices_create(const petra_candidates *c, int64_t batch, petra_keep keep,
                                        petra_block_prices **out);
 void petra_block_prices_destroy(petra_block_prices *prices);
+
+/* Returns the sums over the blocks begin .. end - 1. */
+petra_block_sums petra_block_sums_of(const petra_block_prices *prices, int begin, int end);
 
 /* The times of a stage for a microbatch, in nanoseconds; `rest` is of W and updates. */
 typedef struct petra_stage_times {

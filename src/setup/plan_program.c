@@ -135,8 +135,7 @@ static petra_status simulate_order(const void *context, const petra_schedule *fl
   program.data = flush;
   program.microbatches = flushes * program.accumulate;
   program.eval_every = 0;
-  const petra_worker_cost_options counting = petra_worker_cost_of(&r->plan->method, &program);
-  return petra_worker_cost_run(&r->cluster->executor, &counting, r->plan->method.program, &program, NULL, out);
+  return petra_worker_cost_run(&r->cluster->executor, &r->plan->method, &program, NULL, out);
 }
 
 static petra_status write_order(petra_plan *plan) {

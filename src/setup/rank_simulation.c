@@ -128,6 +128,7 @@ struct petra_rank_simulation {
   bool ordered, measured_link;
   int64_t bytes[PETRA_PROFILE_MESSAGES];
   variant variant[STATISTICS];
+  petra_method method; /* runs `program` */
   petra_program_ops program;
   petra_program_options options;
 };
@@ -264,13 +265,6 @@ static bool next(const petra_program_options *options, int32_t device, petra_cur
   return true;
 }
 
-static petra_status execute(const petra_executor_virtual_options *clock, const petra_plan *plan,
-                            const petra_program_ops *program, const petra_program_options *options,
-                            petra_observer *observers) {
-  const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
-  return petra_worker_cost_run(clock, &counting, program, options, observers, NULL);
-}
-
 /* Finds the shares by runs over the ranks, and the costs by them. */
 static petra_status find_shares(petra_rank_simulation *p, petra_profile_statistic statistic) {
   petra_status status = PETRA_OK;
@@ -279,7 +273,7 @@ static petra_status find_shares(petra_rank_simulation *p, petra_profile_statisti
   for (int i = 0; i < ROUNDS && status == PETRA_OK; i++) {
     petra_observer *overlap;
     PETRA_TRY(petra_overlap_create(p->rank_of, p->ranks, &overlap));
-    status = execute(&p->variant[statistic].executor, p->plan, &p->program, &p->options, overlap);
+    status = petra_worker_cost_run(&p->variant[statistic].executor, &p->method, &p->options, overlap, NULL);
     petra_overlap_shares(overlap, p->shares);
     petra_overlap_destroy(overlap);
     if (status == PETRA_OK)
@@ -294,7 +288,7 @@ petra_status petra_rank_simulation_order(petra_rank_simulation *p) {
     return PETRA_OK;
   p->base.ops = &ops;
   p->base.next = NULL;
-  PETRA_TRY(execute(&p->cluster->executor, p->plan, p->plan->method.program, &p->plan->program, &p->base));
+  PETRA_TRY(petra_worker_cost_run(&p->cluster->executor, &p->plan->method, &p->plan->program, &p->base, NULL));
   p->ordered = true;
   for (int s = PETRA_PROFILE_MEAN; s < STATISTICS && p->shares; s++)
     if (p->variant[s].costs)
@@ -307,7 +301,7 @@ petra_status petra_rank_simulation_order(petra_rank_simulation *p) {
 petra_status petra_rank_simulation_run(petra_rank_simulation *p, petra_profile_statistic statistic,
                                        petra_rank_times *times) {
   PETRA_TRY(petra_rank_simulation_order(p));
-  return execute(&p->variant[statistic].executor, p->plan, &p->program, &p->options, &times->base);
+  return petra_worker_cost_run(&p->variant[statistic].executor, &p->method, &p->options, &times->base, NULL);
 }
 
 bool petra_rank_simulation_has_interval(const petra_rank_simulation *p) {
@@ -372,6 +366,8 @@ petra_status petra_rank_simulation_create(const petra_plan *plan, const petra_cl
   p->plan = plan;
   p->cluster = cluster;
   p->program = *plan->method.program;
+  p->method = plan->method;
+  p->method.program = &p->program;
   p->options = plan->program;
   if (rank_of)
     PETRA_TRY_GOTO(status, place(p, rank_of, ranks), fail);

@@ -225,16 +225,13 @@ petra_status petra_plan_check_training(petra_plan *plan, int64_t microbatches) {
   const petra_schedule *schedule = plan->schedule ? plan->schedule : plan->flush;
   if (!schedule || !*config->method.schedule)
     return PETRA_OK;
-  const petra_schedule_demands demands = {.accumulate = config->method.accumulate,
-                                          .batches = plan->program.batches,
-                                          .eval_every = schedule->flush ? 0 : config->run.eval_every,
-                                          .double_buffer = plan->method.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER};
   if (!schedule->flush && schedule->microbatches > microbatches)
     return petra_config_fail(config, "method.schedule",
                              "%s: %lld microbatches, but %lld epochs have %lld; expected more epochs",
                              config->method.schedule, (long long)schedule->microbatches, (long long)config->run.epochs,
                              (long long)microbatches);
-  PETRA_TRY(petra_schedule_check_training(schedule, config->method.schedule, &demands));
+  PETRA_TRY(petra_schedule_check_training(schedule, config->method.schedule, &plan->program,
+                                          plan->method.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER));
   if (config->probe.per_epoch > 0 && schedule->program.moment == PETRA_MOMENT_NONE)
     return petra_config_fail(
         config, "probe.per_epoch",

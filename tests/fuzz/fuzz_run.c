@@ -216,8 +216,7 @@ static void run(const petra_schedule *s, uint64_t seed, int engines) {
                  .bandwidth_Bps = bandwidths[seed >> 2 & 3],
                  .node = seed & 16 ? node : NULL,
                  .card_Bps = seed & 32 ? 5e8 : 0}};
-  const petra_worker_cost_options counting = {
-      .stages = s->stages, .split_head = s->split_head, .split_backward = s->split_backward};
+  const petra_method method = {.program = &s->program};
   static const petra_worker_ops ops = {.perform = perform};
   double_entry worker = {.base = {&ops}, .schedule = s};
   rows all = {.maximum = s->first[s->devices]};
@@ -229,7 +228,7 @@ static void run(const petra_schedule *s, uint64_t seed, int engines) {
   worker.counts = zeros(s->stages, sizeof *worker.counts);
   if (petra_program_check(&s->program, &options) != PETRA_OK)
     petra_fuzz_fail("a checked schedule has options that cannot run");
-  if (petra_worker_cost_create(&counting, &worker.inner) != PETRA_OK ||
+  if (petra_worker_cost_create(&method, &options, &worker.inner) != PETRA_OK ||
       petra_executor_virtual_create(&settings, &executor) != PETRA_OK)
     petra_fuzz_fail("no executor");
   if (executor->ops->run(executor, &s->program, &options, timed_of(&drawn, &worker.base, draw, &seed),
