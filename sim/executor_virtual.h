@@ -13,39 +13,27 @@
 
 /* Variations of the durations of actions: random durations, slow stages, pauses, failures. Every draw comes from a
  * counter-based stream named by (seed, stage, kind, microbatch), so that it does not depend on the order of events: two
- * methods, or two numbers of engines, see the same random draws. */
+ * methods, or two numbers of engines, see the same random draws. run.seed, cluster.jitter, cluster.stragglers,
+ * cluster.pauses and cluster.failures of the config say what varies. All laws have mean 1. normal is cut off at 0 and
+ * scaled so that the mean stays 1; exponential is 1 - scale + scale * Exp(1). Pauses and failures come after
+ * exponentially distributed times of work; a mean of 0: never. A failure repeats the action from its beginning after
+ * restart_s. */
 
-typedef struct petra_jitter_options {
-  uint64_t seed;
-  /* All laws have mean 1. normal is cut off at 0 and scaled so that the mean stays 1; exponential is 1 - scale + scale
-   * * Exp(1). */
-  petra_jitter_model law;
-  double scale; /* standard deviation over mean, >= 0; exponential: <= 1 */
-  /* Stages (from 1, rising) whose actions take `factor` times as long. */
-  const int64_t *slow;
-  int64_t slow_count;
-  double factor;
-  /* Pauses and failures come after exponentially distributed times of work; a mean of 0: never. A failure repeats the
-   * action from its beginning after `restart_s`. */
-  double pause_mean_s, pause_s;
-  double failure_mean_s, restart_s;
-} petra_jitter_options;
-
-/* Returns true if the options change no duration. */
-bool petra_jitter_is_none(const petra_jitter_options *options);
+/* Returns true if the config changes no duration. */
+bool petra_jitter_is_none(const petra_config *config);
 
 /* A cache of quantiles of the gamma law, so that not every draw needs a search; NULL for the other laws. It belongs to
  * one executor. Durations are the same with and without it. */
 typedef struct petra_jitter_quantiles petra_jitter_quantiles;
 
 /* Free with petra_free. */
-petra_status petra_jitter_quantiles_create(const petra_jitter_options *options, petra_jitter_quantiles **out);
+petra_status petra_jitter_quantiles_create(const petra_config *config, petra_jitter_quantiles **out);
 
 /* Computes the duration of an action that costs `cost_ns` (0 stays 0). `kind` < 16, stage < 2^17, microbatch < 2^39.
- * `quantiles`: NULL, or the quantiles of the options. Errors: PETRA_CONFIG, logged, if failures are so frequent that
+ * `quantiles`: NULL, or the quantiles of the config. Errors: PETRA_CONFIG, logged, if failures are so frequent that
  * the action hardly ever ends. */
-petra_status petra_jitter_duration(const petra_jitter_options *options, petra_jitter_quantiles *quantiles,
-                                   int32_t stage, int kind, int64_t microbatch, int64_t cost_ns, int64_t *out);
+petra_status petra_jitter_duration(const petra_config *config, petra_jitter_quantiles *quantiles, int32_t stage,
+                                   int kind, int64_t microbatch, int64_t cost_ns, int64_t *out);
 
 /* --- the executor --- */
 
@@ -71,9 +59,9 @@ typedef struct petra_executor_virtual_options {
   /* Number of identical pipelines that run at the same time. Before an update a stage waits until its gradients have
    * been exchanged with its replicas. 0, 1: there are no replicas. */
   int32_t replicas;
-  petra_fabric_options fabric;        /* devices, replicas and event_kind are set by the executor */
-  petra_host_options host;            /* not with a program by arrival */
-  const petra_jitter_options *jitter; /* turns costs into durations; NULL: the cost is the duration. Borrowed */
+  petra_fabric_options fabric; /* devices, replicas and event_kind are set by the executor */
+  petra_host_options host;     /* not with a program by arrival */
+  const petra_config *jitter;  /* turns costs into durations (jitter.c); NULL: the cost is the duration. Borrowed */
 } petra_executor_virtual_options;
 
 /* Returns the cost of a stage from 1. */

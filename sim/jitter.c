@@ -12,11 +12,11 @@
 
 enum { STAGE_BITS = 17, MAX_FAILURES = 10000 };
 
-bool petra_jitter_is_none(const petra_jitter_options *o) {
-  bool random = o->law != PETRA_JITTER_NONE && o->scale > 0;
-  bool slow = o->slow_count > 0 && o->factor != 1;
-  bool pauses = o->pause_mean_s > 0 && o->pause_s > 0;
-  return !random && !slow && !pauses && o->failure_mean_s <= 0;
+bool petra_jitter_is_none(const petra_config *config) {
+  bool random = config->cluster.jitter.model != PETRA_JITTER_NONE && config->cluster.jitter.scale > 0;
+  bool slow = config->cluster.stragglers.stages.count > 0 && config->cluster.stragglers.factor != 1;
+  bool pauses = config->cluster.pauses.mean_between_s > 0 && config->cluster.pauses.duration_s > 0;
+  return !random && !slow && !pauses && config->cluster.failures.mean_between_s <= 0;
 }
 
 /* Returns a uniform number in (0, 1): the inverse distribution functions are infinite at the ends. */
@@ -65,10 +65,11 @@ struct petra_jitter_quantiles {
   cell cells[2][OCTAVES][CELLS]; /* lower and upper half; octave o: from 2^-(o + 2) to 2^-(o + 1) */
 };
 
-petra_status petra_jitter_quantiles_create(const petra_jitter_options *options, petra_jitter_quantiles **out) {
-  const double s = options->scale, shape = 1 / (s * s);
+petra_status petra_jitter_quantiles_create(const petra_config *config, petra_jitter_quantiles **out) {
+  const double s = config->cluster.jitter.scale, shape = 1 / (s * s);
   *out = NULL;
-  if (options->law != PETRA_JITTER_GAMMA || s > 2 || shape >= 2000) /* GSL's search fails for s > 2: gamma_quantile */
+  if (config->cluster.jitter.model != PETRA_JITTER_GAMMA || s > 2 ||
+      shape >= 2000) /* GSL's search fails for s > 2: gamma_quantile */
     return PETRA_OK;
   PETRA_TRY(petra_allocate(out, 1, sizeof **out));
   (*out)->s = s;
@@ -156,18 +157,18 @@ static int compare_stages(const void *a, const void *b) {
 }
 
 /* Adds the cost of failures during an action of `work_s`: the lost work and the restarts. */
-static petra_status add_failures(const petra_jitter_options *options, int32_t stage, petra_rng *rng, double work_s,
+static petra_status add_failures(const petra_config *config, int32_t stage, petra_rng *rng, double work_s,
                                  double *total_s) {
   for (int failures = 0;; failures++) {
-    double until_s = exponential(rng, options->failure_mean_s);
+    double until_s = exponential(rng, config->cluster.failures.mean_between_s);
     if (until_s >= work_s)
       return PETRA_OK;
     if (failures == MAX_FAILURES)
       return petra_fail(PETRA_CONFIG,
                         "cluster.failures.mean_between_s: %g s between failures, but an action of stage %d takes %g s "
                         "and failed %d times; expected a mean that is not much shorter than an action",
-                        options->failure_mean_s, stage, work_s, MAX_FAILURES);
-    *total_s += until_s + options->restart_s;
+                        config->cluster.failures.mean_between_s, stage, work_s, MAX_FAILURES);
+    *total_s += until_s + config->cluster.failures.restart_s;
   }
 }
 
@@ -184,36 +185,37 @@ static bool fitted_duration(petra_jitter_quantiles *quantiles, double u, double 
   return true;
 }
 
-petra_status petra_jitter_duration(const petra_jitter_options *options, petra_jitter_quantiles *quantiles,
-                                   int32_t stage, int kind, int64_t microbatch, int64_t cost_ns, int64_t *out) {
+petra_status petra_jitter_duration(const petra_config *config, petra_jitter_quantiles *quantiles, int32_t stage,
+                                   int kind, int64_t microbatch, int64_t cost_ns, int64_t *out) {
   petra_rng rng;
   double factor = 1;
   const int64_t key = stage;
-  const bool is_slow =
-      options->slow_count > 0 && bsearch(&key, options->slow, (size_t)options->slow_count, sizeof key, compare_stages);
-  const double slow = is_slow ? options->factor : 1;
-  const bool pauses = options->pause_mean_s > 0 && options->pause_s > 0;
+  const bool is_slow = config->cluster.stragglers.stages.count > 0 &&
+                       bsearch(&key, config->cluster.stragglers.stages.values,
+                               (size_t)config->cluster.stragglers.stages.count, sizeof key, compare_stages);
+  const double slow = is_slow ? config->cluster.stragglers.factor : 1;
+  const bool pauses = config->cluster.pauses.mean_between_s > 0 && config->cluster.pauses.duration_s > 0;
   if (cost_ns == 0) {
     *out = 0;
     return PETRA_OK;
   }
-  petra_rng_init(&rng, options->seed, PETRA_RNG_JITTER, (uint32_t)kind,
+  petra_rng_init(&rng, (uint64_t)config->run.seed, PETRA_RNG_JITTER, (uint32_t)kind,
                  (uint64_t)stage | (uint64_t)microbatch << STAGE_BITS);
-  if (options->law != PETRA_JITTER_NONE && options->scale > 0) {
+  if (config->cluster.jitter.model != PETRA_JITTER_NONE && config->cluster.jitter.scale > 0) {
     const double u = open_uniform(&rng);
-    if (quantiles && !pauses && options->failure_mean_s <= 0 &&
+    if (quantiles && !pauses && config->cluster.failures.mean_between_s <= 0 &&
         fitted_duration(quantiles, u, (double)cost_ns, slow, out))
       return PETRA_OK;
-    factor = random_factor(options->law, options->scale, u);
+    factor = random_factor(config->cluster.jitter.model, config->cluster.jitter.scale, u);
   }
   factor *= slow;
   double work_s = 1e-9 * (double)cost_ns * factor, extra_s = 0;
-  if (options->failure_mean_s > 0)
-    PETRA_TRY(add_failures(options, stage, &rng, work_s, &extra_s));
+  if (config->cluster.failures.mean_between_s > 0)
+    PETRA_TRY(add_failures(config, stage, &rng, work_s, &extra_s));
   if (pauses)
-    for (double at_s = exponential(&rng, options->pause_mean_s); at_s < work_s;
-         at_s += exponential(&rng, options->pause_mean_s))
-      extra_s += exponential(&rng, options->pause_s);
+    for (double at_s = exponential(&rng, config->cluster.pauses.mean_between_s); at_s < work_s;
+         at_s += exponential(&rng, config->cluster.pauses.mean_between_s))
+      extra_s += exponential(&rng, config->cluster.pauses.duration_s);
   double total_ns = (double)cost_ns * factor + 1e9 * extra_s;
   if (!(total_ns < 9e18))
     return petra_fail(PETRA_CONFIG, "stage %d: an action of %g s; expected less than 9e9 s", stage, 1e-9 * total_ns);

@@ -3,17 +3,17 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "sim/fair.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Messages between pairs of devices whose two directions slow each other: half duplex cards, or protocols that wait in
- * the queue of the other direction. Each direction is a queue, first come first served. The first message goes at full
- * rate while nothing goes in the other direction. While something does, it goes at the rate at which messages of its
- * size go if as much goes in the other direction. This is a fluid model: rates change whenever a message begins or
- * ends. Times are int64 nanoseconds. */
+/* --- pairs of devices whose two directions slow each other ---
+ *
+ * Such are half duplex cards, or protocols that wait in the queue of the other direction. Each direction is a queue,
+ * first come first served. The first message goes at full rate while nothing goes in the other direction. While
+ * something does, it goes at the rate at which messages of its size go if as much goes in the other direction. This is a
+ * fluid model: rates change whenever a message begins or ends. Times are int64 nanoseconds. */
 
 /* It takes alone_ns with nothing in the other direction, and shared_ns >= alone_ns with a message of its size. */
 typedef struct message {
@@ -75,12 +75,179 @@ static bool duplex_take_ended(duplex_pair *p, int64_t now_ns, petra_packet *out)
   return false;
 }
 
+/* --- fair sharing: max-min fair sharing of links and cards by concurrent transmissions ---
+ *
+ * A fluid model (progressive filling, Bertsekas and Gallager, "Data networks", section 6.5.2). The remainder of a
+ * transmission is a double of bytes. */
+
+/* The resources of a transmission: its link, and the cards at both ends (-1: no finite card). */
+typedef struct route {
+  int32_t link, cards[2];
+  double link_Bps; /* the same for all transmissions on a link; 0: infinite */
+  int64_t latency_ns;
+} route;
+
+typedef struct flow {
+  double bytes_left, rate_Bps;
+  int64_t end_ns; /* end at the current rates */
+  double link_Bps;
+  int64_t latency_ns;
+  int32_t resource[3]; /* link, cards; -1: none */
+  petra_packet packet;
+  bool fixed; /* the current filling has set its rate */
+} flow;
+
+/* During a filling: the remaining bandwidth, and the number of flows that are not fixed yet. */
+typedef struct resource {
+  double left_Bps;
+  int32_t open;
+} resource;
+
+typedef struct fair_share {
+  int32_t links;
+  double card_Bps;
+  int64_t now_ns, number;
+  int32_t count;
+  int64_t capacity;
+  flow *flows;         /* in the order of their starts */
+  resource resource[]; /* links, then cards */
+} fair_share;
+
+#define LONGEST_NS (INT64_C(1) << 60)
+
+/* Returns the time of `bytes` at `Bps` > 0 in nanoseconds, rounded; at most LONGEST_NS. */
+static int64_t transmission_ns(double bytes, double Bps) {
+  double ns = 1e9 * bytes / Bps;
+  return ns < (double)LONGEST_NS ? llround(ns) : LONGEST_NS;
+}
+
+/* Bandwidth 0: infinite. Every transmission must use a finite link or card. */
+static petra_status create_fair(int32_t links, int32_t cards, double card_Bps, fair_share **out) {
+  PETRA_TRY(petra_allocate(out, 1, sizeof **out + ((size_t)links + (size_t)cards) * sizeof(resource)));
+  (*out)->links = links;
+  (*out)->card_Bps = card_Bps > 0 ? card_Bps : INFINITY;
+  return PETRA_OK;
+}
+
+static void advance_flows(fair_share *fair, int64_t now_ns) {
+  double elapsed_s = 1e-9 * (double)(now_ns - fair->now_ns);
+  for (int32_t i = 0; i < fair->count; i++)
+    fair->flows[i].bytes_left -= fair->flows[i].rate_Bps * elapsed_s;
+  fair->now_ns = now_ns;
+}
+
+/* Fixes every flow of the tightest resource at that resource's equal share, and subtracts the shares from the
+ * others. */
+static void fix_tightest(fair_share *fair, int32_t tightest, double share, int32_t *left) {
+  for (int32_t i = 0; i < fair->count; i++) {
+    flow *f = &fair->flows[i];
+    bool on = f->resource[0] == tightest || f->resource[1] == tightest || f->resource[2] == tightest;
+    if (f->fixed || !on)
+      continue;
+    f->fixed = true;
+    f->rate_Bps = share;
+    --*left;
+    for (int r = 0; r < 3; r++)
+      if (f->resource[r] >= 0) {
+        fair->resource[f->resource[r]].left_Bps -= share;
+        fair->resource[f->resource[r]].open--;
+      }
+  }
+}
+
+/* Progressive filling over the resources in use. */
+static void set_rates(fair_share *fair) {
+  for (int32_t i = 0; i < fair->count; i++)
+    for (int r = 0; r < 3; r++)
+      if (fair->flows[i].resource[r] >= 0)
+        fair->resource[fair->flows[i].resource[r]] = (resource){r == 0 ? fair->flows[i].link_Bps : fair->card_Bps, 0};
+  for (int32_t i = 0; i < fair->count; i++) {
+    fair->flows[i].fixed = false;
+    for (int r = 0; r < 3; r++)
+      if (fair->flows[i].resource[r] >= 0)
+        fair->resource[fair->flows[i].resource[r]].open++;
+  }
+  for (int32_t left = fair->count; left > 0;) {
+    int32_t tightest = -1;
+    double share = INFINITY;
+    for (int32_t i = 0; i < fair->count; i++)
+      for (int r = 0; r < 3 && !fair->flows[i].fixed; r++) {
+        int32_t number = fair->flows[i].resource[r];
+        if (number < 0 || fair->resource[number].left_Bps == INFINITY)
+          continue;
+        double equal = fair->resource[number].left_Bps / fair->resource[number].open;
+        if (tightest < 0 || equal < share) {
+          share = equal;
+          tightest = number;
+        }
+      }
+    fix_tightest(fair, tightest, share, &left);
+  }
+  for (int32_t i = 0; i < fair->count; i++) {
+    flow *f = &fair->flows[i];
+    f->end_ns = fair->now_ns + (f->bytes_left > 0 ? transmission_ns(f->bytes_left, f->rate_Bps) : 0);
+  }
+  fair->number++;
+}
+
+/* Starts a transmission. */
+static petra_status start_flow(fair_share *fair, int64_t now_ns, const route *way, double bytes,
+                               const petra_packet *packet) {
+  PETRA_TRY(petra_array_reserve(&fair->flows, &fair->capacity, (int64_t)fair->count + 1, sizeof *fair->flows));
+  advance_flows(fair, now_ns);
+  flow *f = &fair->flows[fair->count++];
+  *f = (flow){.bytes_left = bytes,
+              .link_Bps = way->link_Bps > 0 ? way->link_Bps : INFINITY,
+              .latency_ns = way->latency_ns,
+              .packet = *packet};
+  f->resource[0] = way->link;
+  for (int c = 0; c < 2; c++)
+    f->resource[c + 1] = way->cards[c] < 0 ? -1 : fair->links + way->cards[c];
+  set_rates(fair);
+  return PETRA_OK;
+}
+
+/* Gets the time at which the next transmission ends at the current rates, and a number that identifies the current
+ * state: it is fair->number until something starts or ends. Returns false if there is no transmission. */
+static bool next_end(const fair_share *fair, int64_t *time_ns, int64_t *number) {
+  if (fair->count == 0)
+    return false;
+  *time_ns = fair->flows[0].end_ns;
+  for (int32_t i = 1; i < fair->count; i++)
+    if (fair->flows[i].end_ns < *time_ns)
+      *time_ns = fair->flows[i].end_ns;
+  *number = fair->number;
+  return true;
+}
+
+/* Takes the transmission that started first among those that have ended at `now_ns`; returns false if there is none, or
+ * none left. */
+static bool take_ended(fair_share *fair, int64_t now_ns, int64_t *latency_ns, petra_packet *out) {
+  for (int32_t i = 0; i < fair->count; i++) {
+    if (fair->flows[i].end_ns > now_ns)
+      continue;
+    advance_flows(fair, now_ns);
+    *out = fair->flows[i].packet;
+    *latency_ns = fair->flows[i].latency_ns;
+    memmove(&fair->flows[i], &fair->flows[i + 1], (size_t)(--fair->count - i) * sizeof *fair->flows);
+    /* Other transmissions that end now keep their end: the rates of the rest are set when the last of them is taken. */
+    for (int32_t k = 0; k < fair->count; k++)
+      if (fair->flows[k].end_ns <= now_ns)
+        return true;
+    set_rates(fair);
+    return true;
+  }
+  return false;
+}
+
+/* --- the fabric --- */
+
 enum { DETAIL_ARRIVAL = 0, DETAIL_RATES = 1, BACKWARD_BIT = 2, EXCHANGE_BIT = 4 };
 
 struct petra_fabric {
   petra_fabric_options options;
   petra_event_queue *events;
-  petra_fair *fair;
+  fair_share *fair;
   duplex_pair *duplex; /* per pair of devices (pair_of); NULL: the directions are independent */
   int64_t *far;        /* pairs that are not neighbours, rising: lower device times the number of devices + higher */
   int32_t far_count, nodes;
@@ -168,7 +335,7 @@ petra_status petra_fabric_create(const petra_fabric_options *options, petra_even
     fabric->options.has_node_link = false;
   }
   if (fabric->options.sharing == PETRA_LINK_FAIR)
-    PETRA_TRY(petra_fair_create((int32_t)links, 2 * nodes, options->card_Bps, &fabric->fair));
+    PETRA_TRY(create_fair((int32_t)links, 2 * nodes, options->card_Bps, &fabric->fair));
   if (options->times && options->shared)
     PETRA_TRY(petra_allocate(&fabric->duplex, pairs, sizeof *fabric->duplex));
   return PETRA_OK;
@@ -177,12 +344,13 @@ petra_status petra_fabric_create(const petra_fabric_options *options, petra_even
 void petra_fabric_destroy(petra_fabric *fabric) {
   if (!fabric)
     return;
-  petra_fair_destroy(fabric->fair);
+  if (fabric->fair)
+    petra_free(fabric->fair->flows);
   for (int32_t i = 0; fabric->duplex && i < pair_count(fabric); i++)
     for (int d = 0; d < 2; d++)
       petra_free(fabric->duplex[i].line[d].messages);
   petra_free(fabric->duplex);
-  PETRA_FREE_ALL(fabric->link_free_ns, fabric->far, fabric);
+  PETRA_FREE_ALL(fabric->fair, fabric->link_free_ns, fabric->far, fabric);
 }
 
 static petra_status push_arrival(petra_fabric *fabric, int64_t time_ns, const petra_packet *packet) {
@@ -224,12 +392,12 @@ int64_t petra_fabric_latency_ns(const petra_fabric_options *options, int32_t fro
   return uses_node_link(options, from, to) ? options->node_latency_ns : options->latency_ns;
 }
 
-static petra_route route_between(const petra_fabric *fabric, int32_t from, int32_t to) {
+static route route_between(const petra_fabric *fabric, int32_t from, int32_t to) {
   const petra_fabric_options *options = &fabric->options;
-  petra_route way = {link_of(fabric, from, to),
-                     {-1, -1},
-                     link_bandwidth_Bps(options, from, to),
-                     petra_fabric_latency_ns(options, from, to)};
+  route way = {link_of(fabric, from, to),
+               {-1, -1},
+               link_bandwidth_Bps(options, from, to),
+               petra_fabric_latency_ns(options, from, to)};
   if (uses_cards(options, from, to)) {
     way.cards[0] = card_of(options, from, false);
     way.cards[1] = card_of(options, to, true);
@@ -238,9 +406,9 @@ static petra_route route_between(const petra_fabric *fabric, int32_t from, int32
 }
 
 /* The nodes of the replicas do the same as this one: as much leaves here as arrives there, and the reverse. */
-static petra_route route_to_replicas(const petra_fabric *fabric, int32_t device) {
+static route route_to_replicas(const petra_fabric *fabric, int32_t device) {
   const petra_fabric_options *options = &fabric->options;
-  petra_route way = {link_of_replicas(fabric, device), {-1, -1}, options->bandwidth_Bps, 2 * options->latency_ns};
+  route way = {link_of_replicas(fabric, device), {-1, -1}, options->bandwidth_Bps, 2 * options->latency_ns};
   for (int c = 0; c < 2 && options->card_Bps > 0; c++)
     way.cards[c] = card_of(options, device, c == 1);
   return way;
@@ -267,7 +435,7 @@ static int64_t alone_ns(const petra_fabric_options *options, double link_Bps, bo
   if (options->times)
     return later(petra_link_time_ns(options->times, bytes) - options->times->ns[0], 0);
   const double bandwidth = bandwidth_Bps(options, link_Bps, cards);
-  return bandwidth <= 0 ? 0 : petra_transmission_ns((double)bytes, bandwidth);
+  return bandwidth <= 0 ? 0 : transmission_ns((double)bytes, bandwidth);
 }
 
 int64_t petra_fabric_alone_ns(const petra_fabric_options *options, int32_t from, int32_t to, int64_t bytes) {
@@ -284,7 +452,7 @@ int64_t petra_fabric_exchange_alone_ns(const petra_fabric_options *options, int6
   return shared_ns(options, bytes, alone_ns(options, options->bandwidth_Bps, true, bytes));
 }
 
-static petra_status send_fifo(petra_fabric *fabric, int64_t now_ns, const petra_route *way, int64_t bytes,
+static petra_status send_fifo(petra_fabric *fabric, int64_t now_ns, const route *way, int64_t bytes,
                               const petra_packet *packet, bool *arrived) {
   const bool cards = way->cards[0] >= 0;
   int64_t *link = &fabric->link_free_ns[way->link];
@@ -293,7 +461,7 @@ static petra_status send_fifo(petra_fabric *fabric, int64_t now_ns, const petra_
   const int64_t start_ns = later(later(now_ns, *link), later(*out, *in));
   const int64_t end_ns = start_ns + (packet->exchange ? petra_fabric_exchange_alone_ns(&fabric->options, bytes)
                                                       : alone_ns(&fabric->options, way->link_Bps, cards, bytes));
-  if (end_ns > PETRA_LONGEST_NS * 4)
+  if (end_ns > LONGEST_NS * 4)
     return petra_fail(PETRA_SCHEDULE,
                       "a message of %lld bytes for stage %d would arrive after more than 146 years; expected "
                       "more bandwidth",
@@ -316,7 +484,7 @@ static petra_status push_change(petra_fabric *fabric, int64_t time_ns, int32_t p
 
 static petra_status push_rates(petra_fabric *fabric) {
   int64_t time_ns, number;
-  return petra_fair_next_end(fabric->fair, &time_ns, &number) ? push_change(fabric, time_ns, 0, number) : PETRA_OK;
+  return next_end(fabric->fair, &time_ns, &number) ? push_change(fabric, time_ns, 0, number) : PETRA_OK;
 }
 
 static petra_status push_end(petra_fabric *fabric, int32_t pair) {
@@ -340,14 +508,14 @@ static petra_status send_duplex(petra_fabric *fabric, int64_t now_ns, int32_t fr
   return push_end(fabric, pair);
 }
 
-static petra_status send(petra_fabric *fabric, int64_t now_ns, const petra_route *way, int64_t bytes,
+static petra_status send(petra_fabric *fabric, int64_t now_ns, const route *way, int64_t bytes,
                          const petra_packet *packet, bool *arrived) {
   const petra_fabric_options *options = &fabric->options;
   *arrived = false;
   if (options->sharing == PETRA_LINK_FIFO || bytes == 0 ||
       bandwidth_Bps(options, way->link_Bps, way->cards[0] >= 0) <= 0)
     return send_fifo(fabric, now_ns, way, bytes, packet, arrived);
-  PETRA_TRY(petra_fair_start(fabric->fair, now_ns, way, (double)bytes, packet));
+  PETRA_TRY(start_flow(fabric->fair, now_ns, way, (double)bytes, packet));
   return push_rates(fabric);
 }
 
@@ -358,13 +526,13 @@ petra_status petra_fabric_send(petra_fabric *fabric, int64_t now_ns, int32_t fro
     return PETRA_OK;
   if (fabric->duplex)
     return send_duplex(fabric, now_ns, from, to, bytes, packet);
-  const petra_route way = route_between(fabric, from, to);
+  const route way = route_between(fabric, from, to);
   return send(fabric, now_ns, &way, bytes, packet, arrived);
 }
 
 petra_status petra_fabric_exchange(petra_fabric *fabric, int64_t now_ns, int32_t device, int64_t bytes,
                                    const petra_packet *packet, bool *arrived) {
-  const petra_route way = route_to_replicas(fabric, device);
+  const route way = route_to_replicas(fabric, device);
   return send(fabric, now_ns, &way, bytes, packet, arrived);
 }
 
@@ -387,10 +555,10 @@ petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, 
       PETRA_TRY(push_arrival(fabric, event->time_ns + fabric->options.latency_ns, &done));
     return push_end(fabric, event->stage);
   }
-  if (!petra_fair_is_current(fabric->fair, event->microbatch))
+  if (fabric->fair->number != event->microbatch)
     return PETRA_OK;
   int64_t latency_ns;
-  while (petra_fair_take_ended(fabric->fair, event->time_ns, &latency_ns, &done))
+  while (take_ended(fabric->fair, event->time_ns, &latency_ns, &done))
     PETRA_TRY(push_arrival(fabric, event->time_ns + latency_ns, &done));
   return push_rates(fabric);
 }
@@ -412,6 +580,20 @@ static void give_pair(const duplex_pair *p, petra_cycle *cycle) {
   }
 }
 
+static void give_flows(const fair_share *fair, petra_cycle *cycle) {
+  petra_cycle_value(cycle, fair->count);
+  petra_cycle_time(cycle, fair->count > 0 ? fair->now_ns : cycle->now_ns);
+  for (int32_t i = 0; i < fair->count; i++) {
+    const flow *f = &fair->flows[i];
+    petra_cycle_real(cycle, f->bytes_left);
+    petra_cycle_real(cycle, f->rate_Bps);
+    petra_cycle_time(cycle, f->end_ns);
+    for (int r = 0; r < 3; r++)
+      petra_cycle_value(cycle, f->resource[r]);
+    petra_cycle_packet(cycle, &f->packet);
+  }
+}
+
 void petra_fabric_state(const petra_fabric *fabric, petra_cycle *cycle) {
   const int64_t queues = fabric->card_free_ns - fabric->link_free_ns + 2 * (int64_t)fabric->nodes;
   for (int64_t i = 0; i < queues; i++)
@@ -419,13 +601,13 @@ void petra_fabric_state(const petra_fabric *fabric, petra_cycle *cycle) {
   for (int32_t i = 0; fabric->duplex && i < pair_count(fabric); i++)
     give_pair(&fabric->duplex[i], cycle);
   if (fabric->fair)
-    petra_fair_state(fabric->fair, cycle);
+    give_flows(fabric->fair, cycle);
 }
 
 bool petra_fabric_event_state(const petra_fabric *fabric, const petra_event *event, petra_cycle *cycle) {
   if (event->detail == DETAIL_RATES)
     return fabric->duplex ? fabric->duplex[event->stage].number == event->microbatch
-                          : petra_fair_is_current(fabric->fair, event->microbatch);
+                          : fabric->fair->number == event->microbatch;
   petra_cycle_microbatch(cycle, event->microbatch);
   return true;
 }

@@ -241,17 +241,17 @@ petra_status petra_memory_observer_create(const petra_memory_stage *stage, const
   /* Levels over time need every action. */
   static const petra_observer_ops ops = {.started = started, .state = state}, ops_over_time = {.started = started};
   memory_observer *observer;
-  petra_status status;
   const size_t stages = (size_t)program->stages, devices = (size_t)petra_program_devices(program);
   PETRA_TRY(petra_allocate(&observer, 1, sizeof *observer + stages * sizeof *observer->stage));
+  *out = &observer->base;
   observer->base.ops = samples ? &ops_over_time : &ops;
   observer->about = stage;
   observer->program = program;
   observer->stages = program->stages;
   observer->samples = samples;
-  PETRA_TRY_GOTO(status, petra_worker_cost_create(method, program, &observer->counting), fail);
+  PETRA_TRY(petra_worker_cost_create(method, program, &observer->counting));
   observer->counts = petra_worker_cost_counts(observer->counting);
-  PETRA_TRY_GOTO(status, petra_allocate(&observer->accounts, stages + devices, sizeof *observer->accounts), fail);
+  PETRA_TRY(petra_allocate(&observer->accounts, stages + devices, sizeof *observer->accounts));
   observer->devices = observer->accounts + stages;
   for (size_t j = 0; j < stages; j++) {
     for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
@@ -263,11 +263,7 @@ petra_status petra_memory_observer_create(const petra_memory_stage *stage, const
     if (samples)
       sample(observer, (int32_t)j + 1, 0, &observer->accounts[j]);
   }
-  *out = &observer->base;
   return PETRA_OK;
-fail:
-  petra_memory_observer_destroy(&observer->base);
-  return status;
 }
 
 void petra_memory_observer_destroy(petra_observer *base) {

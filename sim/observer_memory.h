@@ -92,7 +92,7 @@ typedef struct petra_memory_stage {
 } petra_memory_stage;
 
 /* `stage` has one entry per stage. `samples`: rows are stages, columns the categories and then their sum; NULL: none.
- * All but the method are borrowed. */
+ * All but the method are borrowed. *out is NULL before; destroy it even on failure. */
 petra_status petra_memory_observer_create(const petra_memory_stage *stage, const petra_method *method,
                                           const petra_program_options *program, petra_time_bins *samples,
                                           petra_observer **out);

@@ -16,7 +16,7 @@ enum { STAGES_MAX = 12 };
 typedef struct run {
   petra_executor_virtual_options cluster;
   petra_program_options program;
-  petra_jitter_options jitter;
+  petra_config jitter;
   petra_stage_cost costs[STAGES_MAX];
   petra_action_kind longer; /* actions of this kind take `more` times as long */
   int64_t more;
@@ -197,8 +197,9 @@ static run random_run(int number, const petra_program_ops *program) {
                                     .forward_bytes = below(&rng, 60),
                                     .backward_bytes = below(&rng, 120)};
   r.cluster.fabric.latency_ns = below(&rng, 2) * below(&rng, 20);
-  r.jitter = (petra_jitter_options){
-      .seed = (uint64_t)number, .law = below(&rng, 2) ? PETRA_JITTER_GAMMA : PETRA_JITTER_NONE, .scale = 0.5};
+  r.jitter = (petra_config){.run.seed = number,
+                            .cluster.jitter.model = below(&rng, 2) ? PETRA_JITTER_GAMMA : PETRA_JITTER_NONE,
+                            .cluster.jitter.scale = 0.5};
   if (!program->arrival)
     r.cluster.replicas = (int32_t)below(&rng, 4);
   for (int j = 0; j < stages; j++)

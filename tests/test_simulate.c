@@ -11,14 +11,14 @@
 
 enum { DRAWS = 20000 };
 
-static int64_t duration(const petra_jitter_options *options, int32_t stage, int64_t microbatch, int64_t cost_ns) {
+static int64_t duration(const petra_config *options, int32_t stage, int64_t microbatch, int64_t cost_ns) {
   int64_t result = -1;
   ck_assert_int_eq(petra_jitter_duration(options, NULL, stage, 1, microbatch, cost_ns, &result), PETRA_OK);
   return result;
 }
 
 /* Mean and standard deviation over many microbatches, in units of the cost. */
-static void moments(const petra_jitter_options *options, double *mean, double *deviation) {
+static void moments(const petra_config *options, double *mean, double *deviation) {
   double sum = 0, squares = 0;
   for (int64_t m = 0; m < DRAWS; m++) {
     double x = 1e-9 * (double)duration(options, 3, m, 1000000000);
@@ -40,7 +40,8 @@ START_TEST(laws_keep_the_mean) {
                {PETRA_JITTER_EXPONENTIAL, 0.7},
                {PETRA_JITTER_EXPONENTIAL, 1}};
   for (int i = 0; i < HARNESS_COUNT(cases); i++) {
-    const petra_jitter_options options = {.seed = 5, .law = cases[i].law, .scale = cases[i].scale};
+    const petra_config options = {
+        .run.seed = 5, .cluster.jitter.model = cases[i].law, .cluster.jitter.scale = cases[i].scale};
     double mean, deviation;
     moments(&options, &mean, &deviation);
     /* Five standard errors of the mean; the deviation of these laws has a relative error below 3 % at 20000
@@ -49,7 +50,7 @@ START_TEST(laws_keep_the_mean) {
     ck_assert_double_eq_tol(deviation, cases[i].scale, 0.06 * cases[i].scale);
   }
   /* A wide normal law is cut off at 0 and keeps its mean all the same. */
-  const petra_jitter_options wide = {.seed = 5, .law = PETRA_JITTER_NORMAL, .scale = 2};
+  const petra_config wide = {.run.seed = 5, .cluster.jitter.model = PETRA_JITTER_NORMAL, .cluster.jitter.scale = 2};
   double mean, deviation;
   moments(&wide, &mean, &deviation);
   ck_assert_double_eq_tol(mean, 1, 5 * deviation / sqrt(DRAWS));
@@ -61,12 +62,14 @@ END_TEST
 START_TEST(fitted_quantiles_change_no_duration) {
   static const double scales[] = {0.02, 0.0225, 0.03, 0.05, 0.1, 0.3, 0.7, 1, 1.5, 2, 3};
   static const int64_t costs[] = {3, 1000003, 1000000007, 30000000001};
-  static const int64_t slow[] = {2};
+  static int64_t slow[] = {2};
   for (int c = 0; c < 4 * HARNESS_COUNT(scales); c++) {
-    petra_jitter_options options = {.seed = 11 + (uint64_t)c, .law = PETRA_JITTER_GAMMA, .scale = scales[c / 4]};
-    options.slow = slow, options.slow_count = 1, options.factor = 1.7;
+    petra_config options = {
+        .run.seed = 11 + c, .cluster.jitter.model = PETRA_JITTER_GAMMA, .cluster.jitter.scale = scales[c / 4]};
+    options.cluster.stragglers.stages.values = slow, options.cluster.stragglers.stages.count = 1,
+    options.cluster.stragglers.factor = 1.7;
     if (c % 4 == 1)
-      options.pause_mean_s = 0.01, options.pause_s = 0.5;
+      options.cluster.pauses.mean_between_s = 0.01, options.cluster.pauses.duration_s = 0.5;
     petra_jitter_quantiles *quantiles;
     ck_assert_int_eq(petra_jitter_quantiles_create(&options, &quantiles), PETRA_OK);
     for (int64_t m = 0; m < DRAWS / 2; m++) {
@@ -74,7 +77,7 @@ START_TEST(fitted_quantiles_change_no_duration) {
       int64_t found = -1;
       ck_assert_int_eq(petra_jitter_duration(&options, quantiles, stage, 1, m, costs[c % 4], &found), PETRA_OK);
       ck_assert_msg(found == duration(&options, stage, m, costs[c % 4]), "scale %g, cost %lld, draw %lld: %lld",
-                    options.scale, (long long)costs[c % 4], (long long)m, (long long)found);
+                    options.cluster.jitter.scale, (long long)costs[c % 4], (long long)m, (long long)found);
     }
     petra_free(quantiles);
   }
@@ -82,8 +85,8 @@ START_TEST(fitted_quantiles_change_no_duration) {
 END_TEST
 
 START_TEST(draws_depend_on_name_alone) {
-  const petra_jitter_options options = {.seed = 9, .law = PETRA_JITTER_GAMMA, .scale = 0.3},
-                             other = {.seed = 10, .law = PETRA_JITTER_GAMMA, .scale = 0.3};
+  const petra_config options = {.run.seed = 9, .cluster.jitter.model = PETRA_JITTER_GAMMA, .cluster.jitter.scale = 0.3},
+                     other = {.run.seed = 10, .cluster.jitter.model = PETRA_JITTER_GAMMA, .cluster.jitter.scale = 0.3};
   int64_t forwards[20];
   for (int64_t m = 0; m < 20; m++)
     forwards[m] = duration(&options, 4, m, 1000000);
@@ -97,24 +100,26 @@ START_TEST(draws_depend_on_name_alone) {
 END_TEST
 
 START_TEST(slow_stages_and_no_luck) {
-  const int64_t slow[] = {2, 5, 9};
-  const petra_jitter_options options = {.slow = slow, .slow_count = 3, .factor = 1.5};
+  int64_t slow[] = {2, 5, 9};
+  const petra_config options = {
+      .cluster.stragglers.stages.values = slow, .cluster.stragglers.stages.count = 3, .cluster.stragglers.factor = 1.5};
   for (int32_t stage = 1; stage <= 10; stage++)
     ck_assert_int_eq(duration(&options, stage, 0, 10), stage == 2 || stage == 5 || stage == 9 ? 15 : 10);
   ck_assert(!petra_jitter_is_none(&options));
-  ck_assert(petra_jitter_is_none(&(petra_jitter_options){.law = PETRA_JITTER_NORMAL}));
+  ck_assert(petra_jitter_is_none(&(petra_config){.cluster.jitter.model = PETRA_JITTER_NORMAL}));
 }
 END_TEST
 
 START_TEST(pauses_and_failures_take_their_expected_time) {
   double mean, deviation;
-  const petra_jitter_options pauses = {.seed = 1, .pause_mean_s = 2, .pause_s = 0.5};
+  const petra_config pauses = {.run.seed = 1, .cluster.pauses.mean_between_s = 2, .cluster.pauses.duration_s = 0.5};
   moments(&pauses, &mean, &deviation); /* half a pause of 0.5 s in a second of work */
   ck_assert_double_eq_tol(mean, 1.25, 5 * deviation / sqrt(DRAWS));
-  const petra_jitter_options failures = {.seed = 1, .failure_mean_s = 2, .restart_s = 3};
+  const petra_config failures = {.run.seed = 1, .cluster.failures.mean_between_s = 2, .cluster.failures.restart_s = 3};
   moments(&failures, &mean, &deviation); /* (1/r + R) (exp(r d) - 1) with rate r = 1/2, work d = 1, restart R = 3 */
   ck_assert_double_eq_tol(mean, (2 + 3) * expm1(0.5), 5 * deviation / sqrt(DRAWS));
-  const petra_jitter_options hopeless = {.seed = 1, .failure_mean_s = 0.01, .restart_s = 3};
+  const petra_config hopeless = {
+      .run.seed = 1, .cluster.failures.mean_between_s = 0.01, .cluster.failures.restart_s = 3};
   int64_t found = -1;
   harness_clear();
   ck_assert_int_eq(petra_jitter_duration(&hopeless, NULL, 3, 1, 0, 1000000000, &found), PETRA_CONFIG);

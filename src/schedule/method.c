@@ -5,6 +5,7 @@
 #include "base/text.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #define LATEST PETRA_WEIGHTS_LATEST
@@ -111,46 +112,43 @@ const char *petra_keep_name(petra_keep keep) {
   return petra_config_choice_name("method.keep", (int)keep);
 }
 
-enum { MAX_PROGRAMS = 32 };
+enum { MAX_NAMES = 32 };
+_Static_assert(sizeof methods / sizeof *methods < MAX_NAMES, "a list of names ends with NULL");
 
-/* Appends ", name". */
-static void append_name(char *names, size_t size, const char *name) {
-  strncat(names, names[0] ? ", " : "", size - strlen(names) - 1);
-  strncat(names, name, size - strlen(names) - 1);
+/* Fails because `name` is none of a list, which NULL ends; `first`, such as "preset, ", is expected as well. */
+static petra_status fail_unknown(const petra_config *config, const char *key, const char *what, const char *name,
+                                 const char *first, const char *const *list) {
+  char names[512], near[PETRA_NEAREST_LONGEST];
+  int length = snprintf(names, sizeof names, "%s%s", first, list[0]);
+  for (int i = 1; list[i] && length < (int)sizeof names; i++)
+    length += snprintf(names + length, sizeof names - (size_t)length, ", %s", list[i]);
+  return petra_config_fail(config, key, "no %s '%s'; expected one of %s%s", what, name, names,
+                           petra_nearest_hint(near, sizeof near, "", name, list));
 }
 
 static petra_status find_preset(const petra_config *config, petra_method *out) {
-  const char *list[sizeof methods / sizeof *methods + 1] = {NULL};
-  char names[512] = "", near[PETRA_NEAREST_LONGEST];
+  const char *list[MAX_NAMES] = {NULL};
   for (int i = 0; i < petra_method_count(); i++) {
     list[i] = methods[i].name;
     if (strcmp(methods[i].name, config->method.name) == 0) {
       *out = petra_method_get(i);
       return PETRA_OK;
     }
-    append_name(names, sizeof names, methods[i].name);
   }
-  return petra_config_fail(config, "method.name", "no method '%s'; expected one of %s%s", config->method.name, names,
-                           petra_nearest_hint(near, sizeof near, "", config->method.name, list));
+  return fail_unknown(config, "method.name", "method", config->method.name, "", list);
 }
 
 static petra_status override_program(const petra_config *config, petra_method *method) {
-  const char *list[MAX_PROGRAMS] = {NULL};
-  char names[256] = "preset", near[PETRA_NEAREST_LONGEST];
-  if (strcmp(config->method.program, "preset") == 0)
-    return PETRA_OK;
+  const char *list[MAX_NAMES] = {NULL};
   const petra_program_ops *program = petra_program_find(config->method.program);
-  if (program) {
+  if (program)
     method->program = program;
+  if (program || strcmp(config->method.program, "preset") == 0)
     return PETRA_OK;
-  }
-  assert(petra_program_count() < MAX_PROGRAMS);
-  for (int i = 0; i < petra_program_count(); i++) {
+  assert(petra_program_count() < MAX_NAMES);
+  for (int i = 0; i < petra_program_count(); i++)
     list[i] = petra_program_get(i)->name;
-    append_name(names, sizeof names, list[i]);
-  }
-  return petra_config_fail(config, "method.program", "no program '%s'; expected one of %s%s", config->method.program,
-                           names, petra_nearest_hint(near, sizeof near, "", config->method.program, list));
+  return fail_unknown(config, "method.program", "program", config->method.program, "preset, ", list);
 }
 
 /* Replaces choices of the preset by the choices of the config. Whether inputs are inverted follows from what is kept. */

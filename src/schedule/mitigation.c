@@ -44,19 +44,28 @@ static petra_status check_delay(const petra_config *config, const petra_method *
   return PETRA_OK;
 }
 
-static petra_status check_correction(const petra_config *config, const petra_method *method,
-                                     const petra_mitigation *m) {
-  if (m->discrepancy_correction == 0)
-    return PETRA_OK;
-  if (method->backward_weights != PETRA_WEIGHTS_LATEST)
+/* Checks the weights that forward and backward read. */
+static petra_status check_weights(const petra_config *config, const petra_method *method, const petra_mitigation *m) {
+  const bool latest = method->backward_weights == PETRA_WEIGHTS_LATEST;
+  if (m->discrepancy_correction > 0 && !latest)
     return petra_config_fail(config, KEY("discrepancy_correction"),
                              "backward reads the weights of its forward (%s), so there is no discrepancy; expected 0, "
                              "or method.backward_weights: latest",
                              petra_weights_name(method->backward_weights));
-  if (m->weight_prediction != PETRA_PREDICTION_NONE)
+  if (m->discrepancy_correction > 0 && m->weight_prediction != PETRA_PREDICTION_NONE)
     return petra_config_fail(config, KEY("discrepancy_correction"),
                              "with weight_prediction: forward would aim at the weights of backward and backward at "
                              "those of forward; expected one of the two");
+  if (m->weight_prediction == PETRA_PREDICTION_SPECTRAIN && !latest)
+    return petra_config_fail(config, KEY("weight_prediction"),
+                             "spectrain, which predicts new weights for backward, but backward reads those of its "
+                             "forward (%s); expected method.backward_weights: latest, or weight_prediction: velocity",
+                             petra_weights_name(method->backward_weights));
+  if (m->sync_warmup_epochs > 0 && method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER)
+    return petra_config_fail(config, KEY("sync_warmup_epochs"),
+                             "%lld with method %s, whose double buffer has forward read older weights in any order; "
+                             "expected 0, or weights that are not double-buffered",
+                             (long long)m->sync_warmup_epochs, method->name);
   return PETRA_OK;
 }
 
@@ -80,34 +89,6 @@ static petra_status check_optimiser(const petra_config *config, const petra_miti
       return petra_config_fail(config, all[i].key, "%s; with optim.name: %s expected its default", all[i].reason,
                                config->optim.name);
   return PETRA_OK;
-}
-
-static petra_status check_prediction(const petra_config *config, const petra_method *method,
-                                     const petra_mitigation *m) {
-  if (m->weight_prediction != PETRA_PREDICTION_SPECTRAIN || method->backward_weights == PETRA_WEIGHTS_LATEST)
-    return PETRA_OK;
-  return petra_config_fail(config, KEY("weight_prediction"),
-                           "spectrain, which predicts new weights for backward, but backward reads those of its "
-                           "forward (%s); expected method.backward_weights: latest, or weight_prediction: velocity",
-                           petra_weights_name(method->backward_weights));
-}
-
-static petra_status check_warmup(const petra_config *config, const petra_method *method, const petra_mitigation *m) {
-  if (m->sync_warmup_epochs == 0 || method->forward_weights != PETRA_WEIGHTS_DOUBLE_BUFFER)
-    return PETRA_OK;
-  return petra_config_fail(config, KEY("sync_warmup_epochs"),
-                           "%lld with method %s, whose double buffer has forward read older weights in any order; "
-                           "expected 0, or weights that are not double-buffered",
-                           (long long)m->sync_warmup_epochs, method->name);
-}
-
-static petra_status check_feedback(const petra_config *config, const petra_mitigation *m) {
-  const bool spike = m->spike_compensation;
-  if (!m->error_feedback || (!spike && m->weight_prediction == PETRA_PREDICTION_NONE))
-    return PETRA_OK;
-  return petra_config_fail(config, KEY("error_feedback"),
-                           "with %s: both make up for the same delay; expected one of the two",
-                           spike ? "spike_compensation" : "weight_prediction");
 }
 
 static petra_status check_momentum(const petra_config *config, const petra_mitigation *m) {
@@ -142,10 +123,12 @@ petra_status petra_mitigation_check(const petra_config *config, const petra_meth
     return PETRA_OK;
   PETRA_TRY(check_delay(config, method, key));
   PETRA_TRY(check_optimiser(config, m));
-  PETRA_TRY(check_correction(config, method, m));
-  PETRA_TRY(check_prediction(config, method, m));
-  PETRA_TRY(check_warmup(config, method, m));
-  PETRA_TRY(check_feedback(config, m));
+  PETRA_TRY(check_weights(config, method, m));
+  const bool spike = m->spike_compensation;
+  if (m->error_feedback && (spike || m->weight_prediction != PETRA_PREDICTION_NONE))
+    return petra_config_fail(config, KEY("error_feedback"),
+                             "with %s: both make up for the same delay; expected one of the two",
+                             spike ? "spike_compensation" : "weight_prediction");
   return check_momentum(config, m);
 }
 

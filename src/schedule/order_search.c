@@ -456,9 +456,10 @@ static petra_status write_order(const order_search *s, const petra_action *actio
 
 /* Sets *slower if a run takes longer in the first order than in the second: a run of one flush or, if messages take
  * time, one of many flushes. */
-static petra_status compare(const order_search *s, const petra_order_costs *costs, petra_schedule *const *orders,
-                            bool *slower) {
+static petra_status compare(const order_search *s, const petra_order_costs *costs, const petra_schedule *first,
+                            const petra_schedule *second, bool *slower) {
   static const int64_t flushes[] = {1, 100};
+  const petra_schedule *const orders[] = {first, second};
   int64_t times[2] = {0};
   *slower = false;
   for (int i = 0; i < (s->p.message > 0 ? 2 : 1) && !*slower && times[0] < NEVER / flushes[i]; i++) {
@@ -472,20 +473,17 @@ static petra_status compare(const order_search *s, const petra_order_costs *cost
 /* Writes the best order or, if the simulation finds it slower, that for equal costs. */
 static petra_status write_best(const order_search *s, const petra_order_costs *costs, const char *name,
                                petra_schedule **out) {
-  petra_schedule *orders[2] = {NULL};
+  PETRA_SCHEDULE_DESTROYED petra_schedule *best = NULL, *equal = NULL;
   bool slower = false;
-  petra_status status;
-  PETRA_TRY_GOTO(status, write_order(s, s->best, name, &orders[0]), done);
+  PETRA_TRY(write_order(s, s->best, name, &best));
   if (costs->simulate && memcmp(s->best, s->equal, bytes_of(&s->p)) != 0) {
-    PETRA_TRY_GOTO(status, write_order(s, s->equal, name, &orders[1]), done);
-    PETRA_TRY_GOTO(status, compare(s, costs, orders, &slower), done);
+    PETRA_TRY(write_order(s, s->equal, name, &equal));
+    PETRA_TRY(compare(s, costs, best, equal, &slower));
   }
-  *out = orders[slower];
-  orders[slower] = NULL;
-done:
-  petra_schedule_destroy(orders[0]);
-  petra_schedule_destroy(orders[1]);
-  return status;
+  petra_schedule **const chosen = slower ? &equal : &best;
+  *out = *chosen;
+  *chosen = NULL;
+  return PETRA_OK;
 }
 
 petra_status petra_order_find(const petra_order_search_options *options, const petra_order_costs *costs,

@@ -2,6 +2,7 @@
 #include "schedule/program.h"
 
 #include "base/log.h"
+#include "schedule/program_order.h"
 
 #include <string.h>
 
@@ -73,6 +74,14 @@ petra_status petra_program_check(const petra_program_ops *program, const petra_p
   return program->check ? program->check(program, options) : PETRA_OK;
 }
 
+/* A place within a flush is an int: 4 steps for each of at most 3 slots a microbatch. */
+petra_status petra_flush_check(const petra_program_ops *program, const petra_program_options *options) {
+  if (options->accumulate > INT32_MAX / 16 / petra_program_chunks(options))
+    return petra_fail(PETRA_SCHEDULE, "program %s: %lld microbatches per flush are too many", program->name,
+                      (long long)options->accumulate);
+  return PETRA_OK;
+}
+
 bool petra_program_next(const petra_program_ops *program, const petra_program_options *options, int32_t device,
                         petra_cursor *cursor, petra_action *out, int64_t *round) {
   if (options->warmup == 0)
@@ -104,15 +113,14 @@ int64_t petra_program_descent(const petra_program_ops *program, const petra_prog
 
 int64_t petra_program_rate_index(const petra_program_ops *program, const petra_program_options *options, int32_t stage,
                                  int64_t microbatch) {
-  if (microbatch < options->warmup)
-    return microbatch;
-  return program->rate_index ? program->rate_index(options, stage, microbatch) : microbatch;
+  const bool ticks = program->ticks && microbatch >= options->warmup;
+  return microbatch + (ticks ? petra_program_delay(program, options, stage) + stage - 1 : 0);
 }
 
 int64_t petra_program_loss_epoch(const petra_program_ops *program, const petra_program_options *options,
                                  int64_t microbatch) {
-  return program->loss_epoch && microbatch >= options->warmup ? program->loss_epoch(options, microbatch)
-                                                              : microbatch / options->batches;
+  const bool ticks = program->ticks && microbatch >= options->warmup; /* losses come from the last stage */
+  return (microbatch + (ticks ? options->stages - 1 : 0)) / options->batches;
 }
 
 int64_t petra_program_losses(const petra_program_ops *program, const petra_program_options *options) {

@@ -110,6 +110,9 @@ typedef struct petra_program_ops {
   /* A round covers the whole network: `next` numbers rounds alike on all devices, from 0, and never decreases; a
    * device may have no action in a round. */
   bool locked;
+  /* After the warm-up, learning rates and losses count by ticks of the network: stage j does F of microbatch m at tick
+   * m + j - 1, and its B petra_program_delay ticks later. */
+  bool ticks;
   bool undrained; /* ends with microbatches in flight unless options->drain; others always drain */
   /* The order of the microbatches from m + k on is the order of the microbatches from m on, with larger numbers, except
    * near the end and at evaluations; the cursor's round is larger by k, or by 1. By arrival: the same holds for the
@@ -127,8 +130,6 @@ typedef struct petra_program_ops {
   /* Writes the order of one flush, with which `next` is petra_flush_list_next; else NULL. */
   petra_status (*write)(const petra_program_options *options, const petra_order_costs *costs, petra_schedule **out);
   /* May be NULL; called by the functions of the same names below. */
-  int64_t (*rate_index)(const petra_program_options *options, int32_t stage, int64_t microbatch);
-  int64_t (*loss_epoch)(const petra_program_options *options, int64_t microbatch);
   int64_t (*delay)(const petra_program_options *options, int32_t stage);
   int64_t (*losses)(const petra_program_options *options);
   /* Additional checks of this program in petra_program_check; may be NULL. */

@@ -51,12 +51,6 @@ static inline petra_flush petra_flush_of(const petra_program_options *options, i
   return (petra_flush){first, left < options->accumulate ? left : options->accumulate};
 }
 
-/* `next` of a program with one stage per device that comes to rest after every flush. In slot s of a flush of n
- * microbatches the stage does F(s), B(s - ahead) and, if the program splits it off, W(s - ahead - behind); after the
- * last slot U. `ahead` and `behind` are at most n, so that no slot is empty; behind < 0: no W. */
-bool petra_flush_next(const petra_program_options *options, int32_t stage, int64_t ahead, int64_t behind,
-                      petra_cursor *cursor, petra_action *out, int64_t *round);
-
 /* `check` of the programs with flushes: PETRA_SCHEDULE, logged, if a flush has too many positions for a cursor. */
 petra_status petra_flush_check(const petra_program_ops *program, const petra_program_options *options);
 

@@ -58,16 +58,6 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
   }
 }
 
-/* Returns the global tick of the update: local tick microbatch + tau_j, plus j - 1. */
-static int64_t rate_index(const petra_program_options *options, int32_t stage, int64_t microbatch) {
-  return microbatch + delay(options, stage) + stage - 1;
-}
-
-/* Losses are produced at the last stage, at global tick microbatch + J - 1. */
-static int64_t loss_epoch(const petra_program_options *options, int64_t microbatch) {
-  return (microbatch + options->stages - 1) / options->batches;
-}
-
 static int64_t losses(const petra_program_options *options) {
   const int64_t lost = options->drain ? 0 : options->stages - 1;
   return own(options) > lost ? options->microbatches - lost : options->warmup;
@@ -77,10 +67,9 @@ const petra_program_ops petra_program_lockstep = {.name = "lockstep",
                                                   .repeats = true,
                                                   .moment = PETRA_MOMENT_ROUND,
                                                   .time = PETRA_TIME_STEADY,
+                                                  .ticks = true,
                                                   .undrained = true,
                                                   .next = next,
-                                                  .rate_index = rate_index,
-                                                  .loss_epoch = loss_epoch,
                                                   .delay = delay,
                                                   .descent = 1 /* to the next stage below in the next tick */,
                                                   .losses = losses};

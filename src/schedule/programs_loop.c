@@ -39,7 +39,7 @@ static petra_action pass(const place *p, petra_action_kind kind, int64_t index) 
   int64_t group = index / (p->group * p->chunks), rest = index % (p->group * p->chunks);
   int64_t left = p->flush.count - group * p->group, size = left < p->group ? left : p->group;
   int32_t chunk = (int32_t)(rest / size);
-  if (kind == PETRA_ACTION_BACKWARD)
+  if (kind != PETRA_ACTION_FORWARD)
     chunk = p->chunks - 1 - chunk;
   return (petra_action){p->device + chunk * p->devices, kind, p->flush.first + group * p->group + rest % size};
 }
@@ -125,40 +125,29 @@ const petra_program_ops petra_program_looped_bfs = {.name = "looped-bfs",
 /* interleaved-zb: interleaved with W split from B. One F less per device below comes before the first B, and on device d
  * W comes d - 1 passes after its B, so that it fills the end of a flush as in zb-h1. */
 
-/* A device of the order for equal costs. */
-typedef struct device_order {
-  petra_schedule_builder *builder;
-  int64_t limit;                  /* microbatches from this one on are left out */
-  int32_t devices, chunks, above; /* above: number of devices before this one */
-} device_order;
-
-/* Adds pass `index` of the device, in groups of D microbatches, chunk by chunk. */
-static petra_status add_pass(const device_order *p, petra_action_kind kind, int64_t index) {
-  const int32_t chunk = (int32_t)(index / p->devices % p->chunks);
-  const int32_t at = kind == PETRA_ACTION_FORWARD ? chunk : p->chunks - 1 - chunk;
-  const int64_t microbatch = index / ((int64_t)p->devices * p->chunks) * p->devices + index % p->devices;
-  if (microbatch >= p->limit)
-    return PETRA_OK;
-  return petra_schedule_add(p->builder,
-                            (petra_schedule_entry){.action = {at * p->devices + p->above + 1, kind, microbatch}});
+/* Adds pass `index` of a device to the order for equal costs. Microbatches from `limit` on are left out. */
+static petra_status add_pass(petra_schedule_builder *b, const place *p, int64_t limit, petra_action_kind kind,
+                             int64_t index) {
+  const petra_action action = pass(p, kind, index);
+  return action.microbatch < limit ? petra_schedule_add(b, (petra_schedule_entry){.action = action}) : PETRA_OK;
 }
 
-static petra_status write_device(const device_order *p, int64_t passes) {
-  const int64_t ahead = ((int64_t)p->chunks - 1) * p->devices + p->devices - 1 - p->above;
-  const int64_t warm = ahead < passes ? ahead : passes;
+static petra_status write_device(petra_schedule_builder *b, const place *p, int64_t limit) {
+  const int64_t ahead = (int64_t)p->chunks * p->devices - p->device;
+  const int64_t warm = ahead < p->total ? ahead : p->total;
   int64_t weights = 0;
-  PETRA_TRY(petra_schedule_add_device(p->builder));
+  PETRA_TRY(petra_schedule_add_device(b));
   for (int64_t i = 0; i < warm; i++)
-    PETRA_TRY(add_pass(p, PETRA_ACTION_FORWARD, i));
-  for (int64_t i = 0; i < passes; i++) {
-    if (warm + i < passes)
-      PETRA_TRY(add_pass(p, PETRA_ACTION_FORWARD, warm + i));
-    PETRA_TRY(add_pass(p, PETRA_ACTION_BACKWARD, i));
-    if (i >= p->above)
-      PETRA_TRY(add_pass(p, PETRA_ACTION_WEIGHT_GRADIENT, weights++));
+    PETRA_TRY(add_pass(b, p, limit, PETRA_ACTION_FORWARD, i));
+  for (int64_t i = 0; i < p->total; i++) {
+    if (warm + i < p->total)
+      PETRA_TRY(add_pass(b, p, limit, PETRA_ACTION_FORWARD, warm + i));
+    PETRA_TRY(add_pass(b, p, limit, PETRA_ACTION_BACKWARD, i));
+    if (i >= p->device - 1)
+      PETRA_TRY(add_pass(b, p, limit, PETRA_ACTION_WEIGHT_GRADIENT, weights++));
   }
-  while (weights < passes)
-    PETRA_TRY(add_pass(p, PETRA_ACTION_WEIGHT_GRADIENT, weights++));
+  while (weights < p->total)
+    PETRA_TRY(add_pass(b, p, limit, PETRA_ACTION_WEIGHT_GRADIENT, weights++));
   return PETRA_OK;
 }
 
@@ -168,17 +157,16 @@ static petra_status write_zb(const petra_program_options *options, const petra_o
   const int32_t devices = petra_program_devices(options), chunks = petra_program_chunks(options);
   const int64_t groups = (options->accumulate + devices - 1) / devices;
   petra_schedule_builder builder = {0};
-  petra_schedule *seed;
+  PETRA_SCHEDULE_DESTROYED petra_schedule *seed = NULL;
   petra_status status = PETRA_OK;
-  for (int32_t d = 0; d < devices && status == PETRA_OK; d++)
-    status =
-        write_device(&(device_order){&builder, options->accumulate, devices, chunks, d}, groups * devices * chunks);
+  for (int32_t d = 1; d <= devices && status == PETRA_OK; d++) {
+    const place p = {devices, chunks, d, {0, groups * devices}, .group = devices, .total = groups * devices * chunks};
+    status = write_device(&builder, &p, options->accumulate);
+  }
   PETRA_TRY(petra_schedule_finish(&builder, status, "interleaved-zb", &seed));
   const petra_order_search_options search = {
       .options = options, .limit = options->stages, .rules = rules, .rule_count = 2, .seed = seed};
-  status = petra_order_find(&search, costs, "interleaved-zb", out);
-  petra_schedule_destroy(seed);
-  return status;
+  return petra_order_find(&search, costs, "interleaved-zb", out);
 }
 
 const petra_program_ops petra_program_interleaved_zb = {

@@ -22,12 +22,48 @@ static bool sequential_next(const petra_program_options *options, int32_t stage,
 const petra_program_ops petra_program_sequential = {
     .name = "sequential", .repeats = true, .moment = PETRA_MOMENT_WINDOW, .next = sequential_next};
 
+/* `next` of a program that comes to rest after every flush. In slot s of a flush of n microbatches the stage does F(s),
+ * B(s - ahead) and, if the program splits it off, W(s - ahead - behind). `ahead` and `behind` are at most n, so that no
+ * slot is empty; behind < 0: no W. A slot may hold F, B, E and W, in this order. After the last one comes one more, with
+ * U and the E of the flush's last microbatch, which sees the weights after U; any other E follows its B. */
+static bool flush_next(const petra_program_options *options, int32_t stage, int64_t ahead, int64_t behind,
+                       petra_cursor *cursor, petra_action *out, int64_t *round) {
+  enum { ITEMS = 4, END_ITEMS = 2 };
+  static const petra_action_kind kinds[ITEMS] = {PETRA_ACTION_FORWARD, PETRA_ACTION_BACKWARD, PETRA_ACTION_EVALUATE,
+                                                 PETRA_ACTION_WEIGHT_GRADIENT};
+  static const petra_action_kind end_kinds[END_ITEMS] = {PETRA_ACTION_UPDATE, PETRA_ACTION_EVALUATE};
+  const bool fused = petra_program_fused(options, stage);
+  petra_flush flush;
+  *round = 0;
+  while (flush = petra_flush_of(options, cursor->round), flush.count > 0) {
+    const int64_t fill = fused ? 0 : ahead < flush.count ? ahead : flush.count;
+    const int64_t late = behind < flush.count ? behind : flush.count;
+    const int64_t slots = flush.count + fill + (late > 0 ? late : 0), last = flush.count - 1;
+    while (cursor->step < slots * ITEMS + END_ITEMS) {
+      const int64_t slot = cursor->step / ITEMS, back = slot - fill;
+      const int item = cursor->step++ % ITEMS;
+      const int64_t at[ITEMS] = {slot, back, back, behind < 0 ? -1 : back - late};
+      const bool end = slot == slots;
+      const int64_t m = end ? last : at[item];
+      *out = (petra_action){stage, end ? end_kinds[item] : kinds[item], flush.first + m};
+      if (m < 0 || m > last || (out->kind == PETRA_ACTION_FORWARD && fused) ||
+          (out->kind == PETRA_ACTION_UPDATE && flush.count < options->accumulate) ||
+          (out->kind == PETRA_ACTION_EVALUATE &&
+           ((m == last && !end) || !petra_program_evaluates(options, out->microbatch))))
+        continue;
+      return true;
+    }
+    *cursor = (petra_cursor){.round = cursor->round + 1};
+  }
+  return false;
+}
+
 /* gpipe: all F of a flush, then all B, in the order of microbatches, so that gradients are summed in the
  * order of the other synchronous programs. */
 
 static bool gpipe_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                        int64_t *round) {
-  return petra_flush_next(options, stage, options->accumulate, -1, cursor, out, round);
+  return flush_next(options, stage, options->accumulate, -1, cursor, out, round);
 }
 
 const petra_program_ops petra_program_gpipe = {.name = "gpipe",
@@ -41,7 +77,7 @@ const petra_program_ops petra_program_gpipe = {.name = "gpipe",
 
 static bool one_f_one_b_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor,
                              petra_action *out, int64_t *round) {
-  return petra_flush_next(options, stage, options->stages - stage, -1, cursor, out, round);
+  return flush_next(options, stage, options->stages - stage, -1, cursor, out, round);
 }
 
 const petra_program_ops petra_program_1f1b = {
@@ -53,7 +89,7 @@ const petra_program_ops petra_program_1f1b = {
 
 static bool zb_h1_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                        int64_t *round) {
-  return petra_flush_next(options, stage, options->stages - stage, stage - 1, cursor, out, round);
+  return flush_next(options, stage, options->stages - stage, stage - 1, cursor, out, round);
 }
 
 const petra_program_ops petra_program_zb_h1 = {
@@ -76,16 +112,11 @@ const petra_program_ops petra_program_zb_h2 = {.name = "zb-h2", PETRA_WRITTEN_PR
  * output up, then B(m) from its own loss, then U after every k of them. Nothing comes down, so the stage goes on with
  * m + 1 while the stages above work on m. */
 
-/* The cursor's round is the microbatch. */
 static bool local_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                        int64_t *round) {
+  const bool more = sequential_next(options, stage, cursor, out, round);
   *round = 0;
-  while (cursor->round < options->microbatches) {
-    const int64_t m = cursor->round;
-    if (petra_slot_next(options, stage, (petra_slot){m, m, m}, cursor, out))
-      return true;
-  }
-  return false;
+  return more;
 }
 
 const petra_program_ops petra_program_local = {

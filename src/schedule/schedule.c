@@ -137,7 +137,8 @@ static petra_status check_sizes(const petra_schedule_builder *b, const char *nam
 /* A stage is on the device that has its actions; in doubt on its device in a loop. A stage without actions, which an
  * undrained run does not reach, is in the loop as well. */
 static petra_status place_stages(petra_schedule *s, const char *name) {
-  int64_t *actions; /* per stage: on its device of the loop, and on the other device with its first action */
+  /* Per stage: on its device of the loop, and on the other device with its first action. */
+  PETRA_FREED int64_t *actions = NULL;
   PETRA_TRY(petra_allocate(&s->device_of, (size_t)s->stages, sizeof *s->device_of));
   PETRA_TRY(petra_allocate(&actions, 2 * (size_t)s->stages, sizeof *actions));
   for (int32_t d = 1; d <= s->devices; d++)
@@ -150,14 +151,11 @@ static petra_status place_stages(petra_schedule *s, const char *name) {
       actions[2 * j + 1] += d == s->device_of[j];
     }
   for (int32_t j = 0; j < s->stages; j++) {
-    if (actions[2 * j] + actions[2 * j + 1] == 0 && s->stages % s->devices) {
-      petra_free(actions);
+    if (actions[2 * j] + actions[2 * j + 1] == 0 && s->stages % s->devices)
       return petra_fail(PETRA_SCHEDULE, "%s: no device has an action of stage %d", name, j + 1);
-    }
     if (actions[2 * j] >= actions[2 * j + 1])
       s->device_of[j] = petra_layout_device(PETRA_LAYOUT_LOOP, s->devices, j + 1);
   }
-  petra_free(actions);
   return PETRA_OK;
 }
 

@@ -106,6 +106,12 @@ petra_program_options petra_schedule_options(const petra_schedule *schedule);
 
 void petra_schedule_destroy(petra_schedule *schedule);
 
+/* Before a local pointer, which has a value from the beginning: destroys the schedule at the end of its block. */
+#define PETRA_SCHEDULE_DESTROYED __attribute__((cleanup(petra_schedule_destroy_local)))
+static inline void petra_schedule_destroy_local(petra_schedule **schedule) {
+  petra_schedule_destroy(*schedule);
+}
+
 /* What a schedule that passed petra_schedule_check requires of its executor (examine.c). */
 
 /* The largest counts between the forward and the backward of a microbatch at a stage, over its microbatches. */

@@ -201,16 +201,12 @@ static int64_t print_step(const petra_schedule *s, int64_t i, FILE *out) {
   return end;
 }
 
-static bool is_pass(const petra_action *a) {
-  return a->kind == PETRA_ACTION_FORWARD || a->kind == PETRA_ACTION_BACKWARD || a->kind == PETRA_ACTION_WEIGHT_GRADIENT;
-}
-
 static petra_status check_flush(const petra_schedule *s) {
   for (int32_t d = 0; d < s->devices; d++) {
     bool updated = false;
     for (int64_t i = s->first[d]; i < s->first[d + 1]; i++) {
       updated |= s->entries[i].action.kind == PETRA_ACTION_UPDATE;
-      if (updated && is_pass(&s->entries[i].action))
+      if (updated && s->entries[i].action.kind <= PETRA_ACTION_WEIGHT_GRADIENT)
         return petra_schedule_refuse(
             s, "--format torch-csv", i,
             "it comes after an update; the CSV has the order of one flush, with updates at its "
@@ -225,7 +221,7 @@ petra_status petra_torch_csv_print(const petra_schedule *schedule, FILE *out) {
   for (int32_t d = 0; d < schedule->devices; d++) {
     bool begun = false;
     for (int64_t i = schedule->first[d]; i < schedule->first[d + 1];) {
-      if (!is_pass(&schedule->entries[i].action)) {
+      if (schedule->entries[i].action.kind > PETRA_ACTION_WEIGHT_GRADIENT) {
         i++;
         continue;
       }

@@ -193,20 +193,15 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
 }
 
 static petra_status run(group_counter *c) {
-  petra_cluster cluster;
-  petra_executor *executor = NULL;
+  PETRA_CLUSTER_ENDED petra_cluster cluster = {0};
+  petra_executor *executor;
   petra_program_options program = c->plan->program;
-  petra_status status;
   program.warmup = 0; /* usually the smaller part of the run */
-  PETRA_TRY_GOTO(status, petra_cluster_init(&cluster, c->plan), done);
-  PETRA_TRY_GOTO(status, petra_executor_virtual_create(&cluster.executor, &executor), done);
-  status = executor->ops->run(executor, c->plan->method.program, &program, &c->base, NULL);
-  if (c->left <= 0)
-    status = PETRA_OK;
-done:
+  PETRA_TRY(petra_cluster_init(&cluster, c->plan));
+  PETRA_TRY(petra_executor_virtual_create(&cluster.executor, &executor));
+  const petra_status status = executor->ops->run(executor, c->plan->method.program, &program, &c->base, NULL);
   petra_executor_destroy(executor);
-  petra_cluster_fini(&cluster);
-  return status;
+  return c->left <= 0 ? PETRA_OK : status;
 }
 
 static int fastest(const group_counter *c, int threads) {
@@ -221,22 +216,21 @@ petra_status petra_groups_choose(const petra_plan *plan, int threads, int *group
   static const petra_worker_ops ops = {.perform = perform};
   const int stages = plan->stages, maximum = threads < 2 * stages ? threads : 2 * stages;
   group_counter c = {.base.ops = &ops, .plan = plan, .maximum = maximum, .left = (int64_t)ACTIONS_A_STAGE * stages};
-  petra_status status;
+  PETRA_FREED double *numbers = NULL;
   *groups = 1;
   if (plan->program.stages == 0 || maximum == 1)
     return PETRA_OK;
-  PETRA_TRY(petra_allocate(&c.flops, (size_t)(3 * stages + 2 * maximum), sizeof *c.flops));
+  PETRA_TRY(petra_allocate(&numbers, (size_t)(3 * stages + 2 * maximum), sizeof *numbers));
+  c.flops = numbers;
   c.length = c.flops + stages;
   c.busy = c.length + 2 * stages;
   c.sum = c.busy + maximum;
   for (int j = 0; j < stages; j++)
     for (int i = 0; i < petra_plan_stage_blocks(plan, j); i++)
       c.flops[j] += (double)petra_block_work(&plan->model.blocks[petra_plan_stage_block(plan, j, i)], NULL);
-  status = run(&c);
-  if (status == PETRA_OK)
-    *groups = fastest(&c, threads);
-  petra_free(c.flops);
-  return status;
+  PETRA_TRY(run(&c));
+  *groups = fastest(&c, threads);
+  return PETRA_OK;
 }
 
 /* Returns why only one action can be done at a time; NULL: several can. */

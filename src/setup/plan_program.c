@@ -140,19 +140,16 @@ static petra_status simulate_order(const void *context, const petra_schedule *fl
 
 static petra_status write_order(petra_plan *plan) {
   const petra_program_ops *program = plan->method.program;
-  int64_t(*duration)[PETRA_ACTION_KINDS] = NULL;
-  petra_cluster cluster = {0};
+  PETRA_FREED int64_t(*duration)[PETRA_ACTION_KINDS] = NULL;
+  PETRA_CLUSTER_ENDED petra_cluster cluster = {0};
   if (!program->write)
     return PETRA_OK;
   petra_schedule_destroy(plan->flush);
-  plan->flush = NULL;
+  plan->program.data = plan->flush = NULL;
   PETRA_TRY(petra_plan_load_profile(plan));
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_cluster_init(&cluster, plan), done);
-  PETRA_TRY_GOTO(status,
-                 petra_cost_all_durations(cluster.costs, cluster.executor.cost_count, &cluster.executor.rule,
-                                          plan->stages, &duration),
-                 done);
+  PETRA_TRY(petra_cluster_init(&cluster, plan));
+  PETRA_TRY(petra_cost_all_durations(cluster.costs, cluster.executor.cost_count, &cluster.executor.rule, plan->stages,
+                                     &duration));
   if (!plan->program.split_head)
     duration[plan->stages - 1][PETRA_ACTION_FORWARD] = 0; /* it is part of B */
   cluster.executor.jitter = NULL;                         /* an order does not know what is random */
@@ -161,12 +158,9 @@ static petra_status write_order(petra_plan *plan) {
                                    .message = message_ns(plan, &cluster),
                                    .simulate = simulate_order,
                                    .context = &context};
-  status = program->write(&plan->program, &costs, &plan->flush);
-done:
+  PETRA_TRY(program->write(&plan->program, &costs, &plan->flush));
   plan->program.data = plan->flush;
-  petra_free(duration);
-  petra_cluster_fini(&cluster);
-  return status;
+  return PETRA_OK;
 }
 
 /* --- the options of the program --- */

@@ -361,8 +361,8 @@ static petra_status place(petra_rank_simulation *p, const int32_t *rank_of, int3
 petra_status petra_rank_simulation_create(const petra_plan *plan, const petra_cluster *cluster, const int32_t *rank_of,
                                           int32_t ranks, petra_rank_simulation **out) {
   petra_rank_simulation *p;
-  petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&p, 1, sizeof *p));
+  *out = p;
   p->plan = plan;
   p->cluster = cluster;
   p->program = *plan->method.program;
@@ -370,17 +370,13 @@ petra_status petra_rank_simulation_create(const petra_plan *plan, const petra_cl
   p->method.program = &p->program;
   p->options = plan->program;
   if (rank_of)
-    PETRA_TRY_GOTO(status, place(p, rank_of, ranks), fail);
-  PETRA_TRY_GOTO(status, set_variant(p, PETRA_PROFILE_MEAN), fail);
+    PETRA_TRY(place(p, rank_of, ranks));
+  PETRA_TRY(set_variant(p, PETRA_PROFILE_MEAN));
   for (int s = PETRA_PROFILE_QUARTILE1; s < STATISTICS && petra_rank_simulation_has_interval(p); s++)
-    PETRA_TRY_GOTO(status, set_variant(p, (petra_profile_statistic)s), fail);
+    PETRA_TRY(set_variant(p, (petra_profile_statistic)s));
   if (rank_of && ranks > 1 && plan->profile && plan->profile->has_alone)
-    PETRA_TRY_GOTO(status, petra_allocate(&p->shares, (size_t)ranks, sizeof *p->shares), fail);
-  *out = p;
+    PETRA_TRY(petra_allocate(&p->shares, (size_t)ranks, sizeof *p->shares));
   return PETRA_OK;
-fail:
-  petra_rank_simulation_destroy(p);
-  return status;
 }
 
 void petra_rank_simulation_destroy(petra_rank_simulation *p) {

@@ -23,8 +23,8 @@ typedef struct petra_rank_simulation petra_rank_simulation;
 
 /* `plan` (with its program) and `cluster` are borrowed. `rank_of` has the rank of each stage and is copied; NULL: every
  * device of the plan is a rank, with the clock and the links of the cluster. Links between ranks are those of the
- * profile if it has measured them and cluster.link does not say otherwise. PETRA_CONFIG if the method has no order, or
- * the links are shared fairly. */
+ * profile if it has measured them and cluster.link does not say otherwise. *out is NULL before; destroy it even on
+ * failure. PETRA_CONFIG if the method has no order, or the links are shared fairly. */
 petra_status petra_rank_simulation_create(const petra_plan *plan, const petra_cluster *cluster, const int32_t *rank_of,
                                           int32_t ranks, petra_rank_simulation **out);
 void petra_rank_simulation_destroy(petra_rank_simulation *rank_simulation); /* NULL is allowed */

@@ -128,18 +128,14 @@ petra_status petra_schedule_file_peek(const char *path, petra_schedule_text *out
 /* Reads and checks a schedule. PETRA_IO; PETRA_SCHEDULE, with the line or the action. */
 static petra_status read_schedule(const char *path, petra_schedule **out) {
   const char *name = petra_schedule_file_name(path);
-  petra_schedule_text text;
+  petra_schedule_text file;
   errno = 0;
-  PETRA_TRY(petra_schedule_file_peek(path, &text));
-  if (!text.text)
+  PETRA_TRY(petra_schedule_file_peek(path, &file));
+  PETRA_FREED char *text = file.text;
+  if (!text)
     return petra_fail(PETRA_IO, "%s: cannot be read: %s; expected a schedule", name, strerror(errno));
-  petra_status status = petra_schedule_parse(name, text.text, text.size, out);
-  petra_free(text.text);
-  PETRA_TRY(status);
-  status = petra_schedule_check(*out, name);
-  if (status != PETRA_OK)
-    petra_schedule_destroy(*out);
-  return status;
+  PETRA_TRY(petra_schedule_parse(name, text, file.size, out));
+  return petra_schedule_check(*out, name);
 }
 
 /* --- method.schedule: the order in a file replaces the program of the method, which keeps its weights and its costs --- */
@@ -196,11 +192,12 @@ static petra_status settle_head(const petra_config *config, const petra_method *
 
 petra_status petra_plan_read_order(petra_plan *plan) {
   const petra_config *config = plan->config;
-  petra_schedule *s;
+  PETRA_SCHEDULE_DESTROYED petra_schedule *read = NULL;
   if (!*config->method.schedule)
     return PETRA_OK;
-  PETRA_TRY(read_schedule(config->method.schedule, &s));
-  *(s->flush ? &plan->flush : &plan->schedule) = s;
+  PETRA_TRY(read_schedule(config->method.schedule, &read));
+  petra_schedule *s = *(read->flush ? &plan->flush : &plan->schedule) = read;
+  read = NULL;
   PETRA_TRY(check_stages(config, s, plan->stages));
   PETRA_TRY(check_length(config, s));
   PETRA_TRY(settle_head(config, &plan->method, s));

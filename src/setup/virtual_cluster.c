@@ -7,18 +7,14 @@ static const double LEAST_MEAN_S = 1e-6;
 
 /* Sets the costs of one stage by cluster.cost: unit or constant. */
 static petra_stage_cost stage_cost(const petra_config *config) {
-  if (config->cluster.cost.model == PETRA_COST_UNIT)
-    return (petra_stage_cost){.forward_ns = petra_nanoseconds(1),
-                              .backward_ns = petra_nanoseconds(2),
-                              .reconstruct_ns = petra_nanoseconds(1),
-                              .weight_gradient_ns = petra_nanoseconds(1)};
-  if (config->cluster.cost.model == PETRA_COST_MEASURED)
-    return (petra_stage_cost){0}; /* the worker measures */
-  return (petra_stage_cost){.forward_ns = petra_nanoseconds(config->cluster.cost.forward_s),
-                            .backward_ns = petra_nanoseconds(config->cluster.cost.backward_s),
-                            .reconstruct_ns = petra_nanoseconds(config->cluster.cost.reconstruct_s),
-                            .weight_gradient_ns = petra_nanoseconds(config->cluster.cost.weight_gradient_s),
-                            .update_ns = petra_nanoseconds(config->cluster.cost.update_s)};
+  static const petra_roofline_seconds unit = {1, 2, 1, 1, 0};
+  const petra_roofline_seconds constant = {config->cluster.cost.forward_s, config->cluster.cost.backward_s,
+                                           config->cluster.cost.reconstruct_s, config->cluster.cost.weight_gradient_s,
+                                           config->cluster.cost.update_s};
+  petra_stage_cost cost = {0};
+  if (config->cluster.cost.model != PETRA_COST_MEASURED) /* which the worker measures */
+    petra_roofline_cost(config->cluster.cost.model == PETRA_COST_UNIT ? &unit : &constant, &cost);
+  return cost;
 }
 
 /* Returns true if costs are counted from the kernels of the model's blocks. */
@@ -217,21 +213,6 @@ static petra_status set_fabric(petra_cluster *cluster, const petra_config *confi
   return PETRA_OK;
 }
 
-static void set_jitter(petra_cluster *cluster, const petra_config *config) {
-  cluster->jitter = (petra_jitter_options){.seed = (uint64_t)config->run.seed,
-                                           .law = config->cluster.jitter.model,
-                                           .scale = config->cluster.jitter.scale,
-                                           .slow = config->cluster.stragglers.stages.values,
-                                           .slow_count = config->cluster.stragglers.stages.count,
-                                           .factor = config->cluster.stragglers.factor,
-                                           .pause_mean_s = config->cluster.pauses.mean_between_s,
-                                           .pause_s = config->cluster.pauses.duration_s,
-                                           .failure_mean_s = config->cluster.failures.mean_between_s,
-                                           .restart_s = config->cluster.failures.restart_s};
-  if (!petra_jitter_is_none(&cluster->jitter))
-    cluster->executor.jitter = &cluster->jitter;
-}
-
 petra_status petra_cluster_init(petra_cluster *cluster, const petra_plan *plan) {
   const petra_config *config = plan->config;
   const petra_method *method = &plan->method;
@@ -248,7 +229,8 @@ petra_status petra_cluster_init(petra_cluster *cluster, const petra_plan *plan) 
   PETRA_TRY(set_costs(cluster, plan));
   PETRA_TRY(set_host(cluster, plan));
   PETRA_TRY(set_fabric(cluster, config, petra_program_devices(program)));
-  set_jitter(cluster, config);
+  if (!petra_jitter_is_none(config))
+    cluster->executor.jitter = config;
   return PETRA_OK;
 }
 

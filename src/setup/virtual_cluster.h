@@ -12,7 +12,6 @@ typedef struct petra_cluster {
   petra_stage_cost *costs;
   petra_stage_cost *host_costs; /* per stage, time to issue its kernels; NULL: none */
   int32_t *node;
-  petra_jitter_options jitter;
 } petra_cluster;
 
 /* `plan` has its program. Its executor options point into the cluster, which must stay in place until
@@ -20,3 +19,6 @@ typedef struct petra_cluster {
  * plan. */
 petra_status petra_cluster_init(petra_cluster *cluster, const petra_plan *plan);
 void petra_cluster_fini(petra_cluster *cluster);
+
+/* Before a local cluster, which has a value from the beginning: ends it at the end of its block. */
+#define PETRA_CLUSTER_ENDED __attribute__((cleanup(petra_cluster_fini)))
