@@ -99,13 +99,6 @@ petra_status petra_exchange_count(petra_executor_virtual *executor, const petra_
   return PETRA_OK;
 }
 
-petra_status petra_exchange_fail(const petra_executor_virtual *executor, const petra_action *update) {
-  return petra_fail(PETRA_SCHEDULE,
-                    "stage %d: an update after %lld gradients; expected %lld (method.accumulate) with cluster.replicas",
-                    update->stage, (long long)executor->exchanges[update->stage - 1].gradients,
-                    (long long)executor->options->accumulate);
-}
-
 /* --- hosts --- */
 
 /* Hosts issue the actions of devices, one at a time. An action of an ordered program starts when it has been issued and

@@ -283,12 +283,16 @@ static petra_status check_finished(const petra_executor_virtual *executor) {
   for (int32_t d = 0; d < executor->devices; d++)
     for (int e = 0; e < executor->settings.engines; e++) {
       const petra_engine *engine = &executor->device[d].engines[e];
-      if (engine->waiting && engine->next.action[0].kind == PETRA_ACTION_UPDATE &&
-          !petra_exchange_done(executor, engine->next.action[0].stage))
-        return petra_exchange_fail(executor, &engine->next.action[0]);
+      const petra_action *action = &engine->next.action[0];
+      if (engine->waiting && action->kind == PETRA_ACTION_UPDATE && !petra_exchange_done(executor, action->stage))
+        return petra_fail(PETRA_SCHEDULE,
+                          "stage %d: an update after %lld gradients; expected %lld (method.accumulate) with "
+                          "cluster.replicas",
+                          action->stage, (long long)executor->exchanges[action->stage - 1].gradients,
+                          (long long)executor->options->accumulate);
       if (engine->waiting) {
         char text[40];
-        petra_action_print(&engine->next.action[0], text, sizeof text);
+        petra_action_print(action, text, sizeof text);
         return petra_fail(PETRA_SCHEDULE, "program %s: deadlock: %s waits for something that never happens",
                           executor->program->name, text);
       }

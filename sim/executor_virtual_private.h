@@ -9,7 +9,7 @@ typedef struct petra_arrival petra_arrival; /* queues of an `arrival` run; virtu
 
 typedef struct petra_hosts petra_hosts; /* executor_device.c */
 
-typedef struct petra_cycle_search petra_cycle_search; /* executor_cycle.c */
+typedef struct petra_cycle_search petra_cycle_search; /* cycle.c */
 
 /* Far enough below 2^63 that a transmission and its latency cannot overflow. */
 #define PETRA_LATEST_NS (INT64_C(1) << 61)
@@ -108,9 +108,6 @@ bool petra_device_ready(const petra_executor_virtual *executor, const petra_devi
 
 /* Replicas: records that an action has ended. After the last one before an update, the exchange of the stage begins. */
 petra_status petra_exchange_count(petra_executor_virtual *executor, const petra_action *ended);
-/* Returns PETRA_SCHEDULE for an update that would wait for ever, because its stage has too few gradients. */
-petra_status petra_exchange_fail(const petra_executor_virtual *executor, const petra_action *update);
-
 /* Returns true if an update need not wait for replicas. */
 static inline bool petra_exchange_done(const petra_executor_virtual *executor, int32_t stage) {
   return !executor->exchanges || executor->exchanges[stage - 1].done;
@@ -127,7 +124,7 @@ petra_status petra_hosts_serve(petra_executor_virtual *executor);
 petra_status petra_host_issued(petra_executor_virtual *executor, int32_t lane);
 int64_t petra_hosts_busy_ns(const petra_hosts *hosts); /* of the busiest host */
 
-/* Cycles (executor_cycle.c): petra_cycle_search_create creates a search unless something needs every action. Call
+/* Cycles (cycle.c): petra_cycle_search_create creates a search unless something needs every action. Call
  * petra_cycle_search_look when everything of a moment has happened; it skips periods if this moment is like an earlier
  * one. */
 petra_status petra_cycle_search_create(petra_executor_virtual *executor, const petra_worker *worker);

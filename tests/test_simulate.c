@@ -179,10 +179,10 @@ static void report(petra_observer *overlap, int32_t stage, int64_t start_ns, int
 
 /* Rank 0 computes in [0, 100), rank 1 in [50, 75) and [90, 110), rank 2 in [60, 80), rank 3 never. */
 START_TEST(shares_of_the_others) {
-  static const int32_t rank_of[] = {0, 0, 1, 2, 3};
+  static const int32_t device_of[] = {1, 1, 2, 3, 4};
   petra_observer *overlap;
   double shares[4];
-  ck_assert_int_eq(petra_overlap_create(rank_of, 4, &overlap), PETRA_OK);
+  ck_assert_int_eq(petra_overlap_create(device_of, 4, &overlap), PETRA_OK);
   report(overlap, 1, 0, 40);
   report(overlap, 2, 40, 100);
   report(overlap, 2, 100, 100);

@@ -222,17 +222,16 @@ static petra_status predict(petra_memory_cache *cache, const petra_plan *plan, i
 }
 
 petra_status petra_memory_cache_measured(petra_memory_cache *cache, const petra_plan *plan, petra_memory_stage *out) {
-  petra_status status = PETRA_OK;
-  int64_t *key;
+  PETRA_FREED int64_t *key = NULL;
   if (petra_mitigation_key(&plan->method.mitigation)) /* its delays depend on the order */
     return petra_predict_memory_measured(plan, NULL, out);
   PETRA_TRY(make_key(plan, &key));
   const entry *known = find(cache, key);
-  if (known)
+  if (known) {
     memcpy(out, known->stages, stages_bytes(key));
-  else
-    status = predict(cache, plan, key, out);
-  if (known || status != PETRA_OK)
-    petra_free(key);
-  return status;
+    return PETRA_OK;
+  }
+  PETRA_TRY(predict(cache, plan, key, out));
+  key = NULL; /* the cache has it */
+  return PETRA_OK;
 }

@@ -114,19 +114,19 @@ void petra_plan_kernels(const petra_plan *plan, int block, petra_kernel_list *ou
 /* Checks the precision, which not every backend supports. */
 static petra_status check_precision(const petra_config *config) {
   const petra_backend_kind backend = config->device.backend;
+  const bool host = backend == PETRA_BACKEND_CPU || backend == PETRA_BACKEND_REF;
   char text[256];
   if (!petra_precision_check(backend, config->device.precision, text, sizeof text))
     return petra_config_fail(config, "device.precision", "%s", text);
-  if (config->device.graph == PETRA_GRAPH_ON && (backend == PETRA_BACKEND_CPU || backend == PETRA_BACKEND_REF))
+  if (config->device.graph == PETRA_GRAPH_ON && host)
     return petra_config_fail(config, "device.graph",
                              "on with device.backend: %s, which has no graphs; expected auto or off",
                              petra_config_choice_name("device.backend", (int)backend));
-  if (*config->device.plans && (backend == PETRA_BACKEND_CPU || backend == PETRA_BACKEND_REF))
+  if (*config->device.plans && host)
     return petra_config_fail(config, "device.plans",
                              "%s with device.backend: %s, which has no plans; expected \"\", or cuda",
                              config->device.plans, petra_config_choice_name("device.backend", (int)backend));
-  if (config->device.wide_gradients && (config->device.precision != PETRA_PRECISION_BF16 ||
-                                        backend == PETRA_BACKEND_CPU || backend == PETRA_BACKEND_REF))
+  if (config->device.wide_gradients && (config->device.precision != PETRA_PRECISION_BF16 || host))
     return petra_config_fail(config, "device.wide_gradients",
                              "true with device.backend: %s, device.precision: %s; expected false, or cuda and bf16",
                              petra_config_choice_name("device.backend", (int)backend),

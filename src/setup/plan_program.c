@@ -20,6 +20,11 @@ static petra_status check_program(const petra_config *config, const petra_method
     return petra_config_fail(config, "method.credit",
                              "%lld with method %s, whose program is %s; expected 0, or a method by arrival",
                              (long long)config->method.credit, name, program->name);
+  if (config->cluster.replicas > 1 && program->arrival)
+    return petra_config_fail(config, "cluster.replicas",
+                             "%lld with method %s, whose replicas would not reach an update together; expected 1, or a "
+                             "method with a fixed order",
+                             (long long)config->cluster.replicas, name);
   return PETRA_OK;
 }
 
@@ -165,18 +170,6 @@ static petra_status write_order(petra_plan *plan) {
 
 /* --- the options of the program --- */
 
-static petra_status check_replicas(const petra_config *config, const petra_method *method) {
-  const long long replicas = config->cluster.replicas;
-  if (replicas == 1)
-    return PETRA_OK;
-  if (method->program->arrival)
-    return petra_config_fail(config, "cluster.replicas",
-                             "%lld with method %s, whose replicas would not reach an update together; expected 1, or a "
-                             "method with a fixed order",
-                             replicas, method->name);
-  return PETRA_OK;
-}
-
 int64_t petra_plan_microbatches(const petra_config *config, int64_t batches) {
   const int64_t all = config->run.epochs * batches, maximum = config->run.max_microbatches;
   return maximum > 0 && maximum < all ? maximum : all;
@@ -188,7 +181,6 @@ petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t 
   const petra_schedule *schedule = plan->schedule;
   PETRA_TRY(check_chunks(config, method, plan->stages));
   PETRA_TRY(check_program(config, method, plan->stages));
-  PETRA_TRY(check_replicas(config, method));
   plan->program = (petra_program_options){.stages = plan->stages,
                                           .chunks = method->chunks,
                                           .microbatches = schedule ? schedule->microbatches : microbatches,

@@ -21,14 +21,14 @@ typedef struct spans {
 
 typedef struct overlap_observer {
   petra_observer base;
-  const int32_t *rank_of;
+  const int32_t *device_of;
   int32_t ranks;
   spans of[];
 } overlap_observer;
 
 static petra_status ended(petra_observer *base, const petra_trace_row *row) {
   overlap_observer *overlap = (overlap_observer *)base;
-  spans *own = &overlap->of[overlap->rank_of[row->action.stage - 1]];
+  spans *own = &overlap->of[overlap->device_of[row->action.stage - 1] - 1];
   if (row->end_ns == row->start_ns)
     return PETRA_OK;
   if (own->count > 0 && own->spans[own->count - 1].end_ns == row->start_ns) {
@@ -40,12 +40,12 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
   return PETRA_OK;
 }
 
-petra_status petra_overlap_create(const int32_t *rank_of, int32_t ranks, petra_observer **out) {
+petra_status petra_overlap_create(const int32_t *device_of, int32_t ranks, petra_observer **out) {
   static const petra_observer_ops ops = {.ended = ended};
   overlap_observer *overlap;
   PETRA_TRY(petra_allocate(&overlap, 1, sizeof *overlap + (size_t)ranks * sizeof *overlap->of));
   overlap->base.ops = &ops;
-  overlap->rank_of = rank_of;
+  overlap->device_of = device_of;
   overlap->ranks = ranks;
   *out = &overlap->base;
   return PETRA_OK;
@@ -121,7 +121,6 @@ struct petra_rank_simulation {
   const petra_plan *plan;
   const petra_cluster *cluster;
   int32_t *device_of; /* rank of each stage, from 1; NULL: not placed */
-  int32_t *rank_of;   /* the same, from 0 */
   double *shares;     /* per rank: share of the others that compute while it does; NULL: not used */
   int32_t ranks;
   order *orders; /* per rank */
@@ -140,7 +139,7 @@ struct petra_rank_simulation {
  * core). Interpolated as in petra_link_time_ns from the message sizes of the profile. */
 static int64_t message_ns(const petra_rank_simulation *p, int32_t stage, int64_t bytes, bool sends) {
   const petra_profile *profile = p->plan->profile;
-  const double share = p->shares ? p->shares[p->rank_of[stage - 1]] : 1;
+  const double share = p->shares ? p->shares[p->device_of[stage - 1] - 1] : 1;
   int64_t ns[PETRA_PROFILE_MESSAGES];
   for (int32_t i = 0; i < profile->messages; i++) {
     const petra_profile_message *m = &profile->message[i];
@@ -193,7 +192,7 @@ static petra_status set_costs(petra_rank_simulation *p, petra_profile_statistic 
     if (statistic != PETRA_PROFILE_MEAN)
       PETRA_TRY(scale_cost(p, j, statistic, 0, &costs[j]));
     if (p->shares)
-      PETRA_TRY(scale_cost(p, j, PETRA_PROFILE_ALONE, p->shares[p->rank_of[j]], &costs[j]));
+      PETRA_TRY(scale_cost(p, j, PETRA_PROFILE_ALONE, p->shares[p->device_of[j] - 1], &costs[j]));
   }
   for (int32_t stage = 1; stage <= stages && p->device_of && profile && profile->messages > 0; stage++)
     add_messages(p, stage, costs);
@@ -272,7 +271,7 @@ static petra_status find_shares(petra_rank_simulation *p, petra_profile_statisti
     p->shares[r] = 1;
   for (int i = 0; i < ROUNDS && status == PETRA_OK; i++) {
     petra_observer *overlap;
-    PETRA_TRY(petra_overlap_create(p->rank_of, p->ranks, &overlap));
+    PETRA_TRY(petra_overlap_create(p->device_of, p->ranks, &overlap));
     status = petra_worker_cost_run(&p->variant[statistic].executor, &p->method, &p->options, overlap, NULL);
     petra_overlap_shares(overlap, p->shares);
     petra_overlap_destroy(overlap);
@@ -337,9 +336,8 @@ static petra_status place(petra_rank_simulation *p, const int32_t *rank_of, int3
   p->ranks = ranks;
   PETRA_TRY(petra_allocate(&p->device_of, (size_t)plan->stages, sizeof *p->device_of));
   PETRA_TRY(petra_allocate(&p->orders, (size_t)ranks, sizeof *p->orders));
-  PETRA_TRY(petra_allocate(&p->rank_of, (size_t)plan->stages, sizeof *p->rank_of));
   for (int32_t j = 0; j < plan->stages; j++)
-    p->device_of[j] = (p->rank_of[j] = rank_of[j]) + 1;
+    p->device_of[j] = rank_of[j] + 1;
   p->program.next = next;
   p->program.locked = p->program.repeats = false;
   p->options.warmup = 0; /* the order already contains it */
@@ -386,6 +384,5 @@ void petra_rank_simulation_destroy(petra_rank_simulation *p) {
     petra_free(p->orders[r].actions);
   for (int s = 0; s < STATISTICS; s++)
     petra_free(p->variant[s].costs);
-  petra_free(p->orders);
-  PETRA_FREE_ALL(p->device_of, p->rank_of, p->shares, p);
+  PETRA_FREE_ALL(p->orders, p->device_of, p->shares, p);
 }

@@ -52,9 +52,9 @@ petra_status petra_rank_simulation_run(petra_rank_simulation *rank_simulation, p
  * took 1.00 to 1.11 times the prediction by means: the upper end is at least that. */
 double petra_rank_simulation_high_s(int32_t ranks, double mean_s, double quartile3_s);
 
-/* Creates an observer of a run over ranks, which measures how much they compute at the same time. `rank_of` has the rank
- * of each stage, from 0; borrowed. */
-petra_status petra_overlap_create(const int32_t *rank_of, int32_t ranks, petra_observer **out);
+/* Creates an observer of a run over ranks, which measures how much they compute at the same time. `device_of` has the
+ * rank of each stage, from 1; borrowed. */
+petra_status petra_overlap_create(const int32_t *device_of, int32_t ranks, petra_observer **out);
 void petra_overlap_destroy(petra_observer *overlap); /* NULL is allowed */
 
 /* Computes for each rank the share of the other ranks that compute while it does, averaged over its time in actions: 0
