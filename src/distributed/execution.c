@@ -2,7 +2,6 @@
 #include "distributed/execution.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "distributed/execution_private.h"
 

@@ -21,8 +21,8 @@ typedef struct petra_rank_links {
   int id;                       /* with MPI_DEVICES: of the channel */
   struct petra_parcel *parcels; /* with MPI_DEVICES: tensors on their way */
   int64_t parcel_count, parcel_capacity;
-  int32_t *connection_out, *connection_in; /* to and from each rank; -1: not a neighbour; NULL: HOSTS */
-  char name[48];                           /* "NCCL 2.28.9", "MPI"; on a GPU "MPI, through host memory" */
+  int32_t *connections[2]; /* from and to each rank; -1: not a neighbour; NULL: HOSTS */
+  char name[48];           /* "NCCL 2.28.9", "MPI"; on a GPU "MPI, through host memory" */
 } petra_rank_links;
 
 /* Sends and receives tensors from device to device, as in backend/peers.h; the tensors are released when it returns.

@@ -128,27 +128,23 @@ petra_status petra_execution_relay(petra_execution *e, petra_stage_observer *obs
   const petra_ranks *ranks = e->ranks;
   const int replicas = placement->replicas, channel = petra_channel_id(e->plan->stages, PETRA_CHANNEL_LOSSES);
   petra_loss_relay *relay;
-  petra_status status;
   PETRA_TRY(petra_allocate(&relay, 1, sizeof *relay + (size_t)replicas * sizeof *relay->source));
+  e->relay = relay; /* which destroys it, also on failure */
   relay->base.ops = &ops;
   relay->ranks = ranks->count;
   relay->replicas = replicas;
-  PETRA_TRY_GOTO(status, petra_allocate(&relay->out, (size_t)ranks->count, sizeof(petra_channel *)), fail);
+  PETRA_TRY(petra_allocate(&relay->out, (size_t)ranks->count, sizeof(petra_channel *)));
   if (ranks->rank == 0 && replicas > 1)
-    PETRA_TRY_GOTO(status, petra_replica_losses_create(replicas, observers, &relay->losses), fail);
+    PETRA_TRY(petra_replica_losses_create(replicas, observers, &relay->losses));
   for (int i = 0; i < replicas; i++) {
     const int last = petra_placement_rank(placement, i, e->plan->stages),
               to = keeps_best && i == 0 ? placement->places : 1;
     relay->source[i].observers = relay->losses ? petra_replica_losses_of(relay->losses, i) : observers;
-    PETRA_TRY_GOTO(status, open_channels(relay, ranks->progress, ranks->rank, i, last, to, channel), fail);
+    PETRA_TRY(open_channels(relay, ranks->progress, ranks->rank, i, last, to, channel));
   }
-  e->relay = relay;
   PETRA_OBSERVERS_ADD(petra_stage_observer, list, &relay->base);
   relay->base.next = relay->source[placement->replica].observers;
   return PETRA_OK;
-fail:
-  petra_loss_relay_destroy(relay);
-  return status;
 }
 
 void petra_loss_relay_destroy(petra_loss_relay *relay) {

@@ -160,16 +160,15 @@ static verdict decide(const petra_plan *plan, choice *c) {
 
 static petra_status choose(petra_execution *e) {
   petra_ranks *ranks = e->ranks;
-  choice c = {0};
+  PETRA_FREED report *reports = NULL;
   report mine;
   verdict v = {describe(e, &mine), false};
   PETRA_TRY(petra_ranks_agree(ranks, (petra_status)v.status, NULL));
-  PETRA_TRY(petra_allocate(&c.reports, (size_t)ranks->count, sizeof *c.reports));
-  petra_status status = petra_ranks_gather(ranks, &mine, sizeof mine, take_report, &c);
-  if (status == PETRA_OK && ranks->rank == 0)
+  PETRA_TRY(petra_allocate(&reports, (size_t)ranks->count, sizeof *reports));
+  choice c = {.reports = reports};
+  PETRA_TRY(petra_ranks_gather(ranks, &mine, sizeof mine, take_report, &c));
+  if (ranks->rank == 0)
     v = decide(e->plan, &c);
-  petra_free(c.reports);
-  PETRA_TRY(status);
   PETRA_TRY(petra_ranks_share(ranks, &v, sizeof v));
   ranks->agreed = v.status != PETRA_OK; /* rank 0 has reported it, and all end together */
   e->links.kind = ranks->count > 1 ? (petra_link_kind)v.kind : PETRA_LINKS_HOSTS;
@@ -203,7 +202,7 @@ static petra_status connect_direction(petra_execution *e, int connection, int ot
     PETRA_TRY(petra_progress_thread_get(e->ranks->progress, other, id, sizeof id));
   }
   PETRA_TRY(backend->peers->connect(backend, connection, id, sends));
-  (sends ? e->links.connection_out : e->links.connection_in)[other] = connection;
+  e->links.connections[sends][other] = connection;
   return wait_connected(e, connection, other);
 }
 
@@ -240,8 +239,8 @@ static petra_status try_connections(petra_execution *e) {
   int count = 0;
   for (int r = 0; r < e->ranks->count; r++)
     for (int sends = 0; sends < 2; sends++)
-      if ((sends ? e->links.connection_out : e->links.connection_in)[r] >= 0)
-        operations[count++].lane = (sends ? e->links.connection_out : e->links.connection_in)[r];
+      if (e->links.connections[sends][r] >= 0)
+        operations[count++].lane = e->links.connections[sends][r];
   for (int i = 0; i < count && status == PETRA_OK; i++) {
     status = petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_WORKSPACE, &tensors[i]);
     operations[i].tensor = tensors[i];
@@ -272,12 +271,13 @@ static void stuck(void *context, petra_status status) {
   petra_ranks_end_all(e->ranks, status);
 }
 
+/* With MPI every rank is a neighbour, and the number of a connection is as `begin` reads it. */
 static petra_status allocate_connections(petra_execution *e) {
-  const size_t count = (size_t)e->ranks->count;
-  PETRA_TRY(petra_allocate(&e->links.connection_out, count, sizeof *e->links.connection_out));
-  PETRA_TRY(petra_allocate(&e->links.connection_in, count, sizeof *e->links.connection_in));
-  for (size_t r = 0; r < count; r++)
-    e->links.connection_out[r] = e->links.connection_in[r] = -1;
+  for (int sends = 0; sends < 2; sends++) {
+    PETRA_TRY(petra_allocate(&e->links.connections[sends], (size_t)e->ranks->count, sizeof(int32_t)));
+    for (int r = 0; r < e->ranks->count; r++)
+      e->links.connections[sends][r] = e->links.kind == PETRA_LINKS_MPI_DEVICES ? 2 * r + sends : -1;
+  }
   return PETRA_OK;
 }
 
@@ -299,10 +299,6 @@ static petra_status open_wire(petra_execution *e) {
   e->links.id = petra_channel_id(e->plan->stages, PETRA_CHANNEL_LINKS);
   PETRA_TRY(bind_progress_thread(e));
   PETRA_TRY(allocate_connections(e));
-  for (int r = 0; r < e->ranks->count; r++) {
-    e->links.connection_out[r] = 2 * r + 1;
-    e->links.connection_in[r] = 2 * r;
-  }
   return e->links.id < channels
              ? PETRA_OK
              : petra_fail(PETRA_UNSUPPORTED, "channel %d between ranks, but this MPI library has tags for %d",
@@ -379,6 +375,6 @@ void petra_rank_links_fini(petra_execution *e) {
     petra_progress_thread_watch_set(e->ranks->progress, NULL);
     e->backend->peers->give_up(e->backend);
   }
-  PETRA_FREE_ALL(e->links.connection_out, e->links.connection_in);
+  PETRA_FREE_ALL(e->links.connections[0], e->links.connections[1]);
   e->links = (petra_rank_links){0};
 }

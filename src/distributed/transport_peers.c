@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "distributed/execution_private.h"
 
-#include "base/log.h"
 #include "base/mem.h"
 #include "exec/evaluation.h"
 #include "stage/stage_archive.h"
@@ -43,7 +42,7 @@ static petra_status add_leaving(petra_execution *e, int connection, petra_messag
 }
 
 petra_status petra_transport_peers_post(petra_execution *e, const petra_address *to, petra_message *message) {
-  petra_status status = add_leaving(e, e->links.connection_out[e->placement->rank_of[to->stage - 1]], message);
+  petra_status status = add_leaving(e, e->links.connections[true][e->placement->rank_of[to->stage - 1]], message);
   petra_message_release(message);
   if (status == PETRA_OK && to->kind == PETRA_MESSAGE_EVALUATION)
     status = petra_transport_peers_flush(e);
@@ -71,18 +70,17 @@ static petra_status create_parts(const petra_execution *e, const petra_address *
 static petra_status receive(petra_execution *e, const petra_address *to, int32_t images, petra_message *out) {
   const int32_t sender = to->kind == PETRA_MESSAGE_BACKWARD ? to->stage + 1 : to->stage - 1;
   PETRA_TRY(create_parts(e, to, images, out));
-  return name(e, e->links.connection_in[e->placement->rank_of[sender - 1]], out);
+  return name(e, e->links.connections[false][e->placement->rank_of[sender - 1]], out);
 }
 
 /* Makes it a separate action, so that storage and launches repeat in the order of microbatches. */
 petra_status petra_transport_peers_coming(petra_execution *e, const petra_address *to) {
-  petra_message message = {0};
+  PETRA_RELEASED_MESSAGE petra_message message = {0};
   PETRA_TRY(petra_backend_begin(e->backend, to->stage, RECEIVING + (int32_t)to->kind));
   petra_status status = receive(e, to, (int32_t)e->plan->config->data.batch, &message);
   petra_status end = petra_backend_end(e->backend);
   if (status == PETRA_OK)
     status = e->local->ops->post(e->local, to, &message);
-  petra_message_release(&message);
   return status != PETRA_OK ? status : end;
 }
 

@@ -49,10 +49,6 @@ static int32_t sender_of(const petra_address *address) {
   return address->kind == PETRA_MESSAGE_BACKWARD ? address->stage + 1 : address->stage - 1;
 }
 
-static size_t bytes_of(const petra_tensor *tensor) {
-  return petra_packed_bytes(tensor->backend, tensor->kind, tensor->elements);
-}
-
 /* Returns how many messages the receiver must have finished with before the next one is sent. By the order, all
  * messages of an evaluation that were sent so far have been taken, because the ranks evaluate at one position of it. */
 static int64_t awaited(petra_execution *e, int32_t stage, petra_message_kind kind) {
@@ -89,10 +85,10 @@ static petra_status send_away(petra_execution *e, const petra_address *to, petra
   for (int i = 0; i < PARTS; i++)
     if (*parts[i]) {
       memcpy(shapes.shape[i], (*parts[i])->shape, sizeof shapes.shape[i]);
-      if (bytes_of(*parts[i]) > (size_t)(end - at))
+      if (petra_packed_tensor_bytes(*parts[i]) > (size_t)(end - at))
         return petra_fail(PETRA_INTERNAL, "%s is larger than its channel allows", text);
       PETRA_TRY(petra_pack(*parts[i], at));
-      at += bytes_of(*parts[i]);
+      at += petra_packed_tensor_bytes(*parts[i]);
     }
   memcpy(buffer, &shapes, sizeof shapes);
   e->took.copying_ns += petra_clock_ns() - began_ns;
@@ -128,7 +124,7 @@ static petra_status unpack(const petra_execution *e, const petra_address *from, 
       continue;
     PETRA_TRY(petra_tensor_create(e->backend, forms[i].kind, shapes.shape[i], petra_stage_account(stage),
                                   PETRA_MEMORY_MESSAGES, parts[i]));
-    const size_t bytes = bytes_of(*parts[i]);
+    const size_t bytes = petra_packed_tensor_bytes(*parts[i]);
     if (bytes > size - at)
       return petra_fail(PETRA_INTERNAL, "a message of %zu bytes is shorter than its tensors", size);
     PETRA_TRY(petra_unpack(*parts[i], data + at));
@@ -167,15 +163,12 @@ static petra_status gather(petra_execution *e, int32_t stage, petra_message_kind
   const struct petra_boundary *b = boundary_of(e, stage, kind);
   while (b->channel && petra_transport_local_count(e->local, stage, kind) < b->sent - b->taken) {
     petra_address address = {.stage = stage, .kind = kind};
-    petra_message message = {0};
+    PETRA_RELEASED_MESSAGE petra_message message = {0};
     const void *data;
     size_t size;
     PETRA_TRY(petra_channel_next(b->channel, "a message for a checkpoint", &address.number, &data, &size));
-    petra_status status = receive(e, &address, data, size, &message);
-    if (status == PETRA_OK)
-      status = e->local->ops->post(e->local, &address, &message);
-    petra_message_release(&message);
-    PETRA_TRY(status);
+    PETRA_TRY(receive(e, &address, data, size, &message));
+    PETRA_TRY(e->local->ops->post(e->local, &address, &message));
   }
   return PETRA_OK;
 }

@@ -53,8 +53,8 @@ static petra_status input(const petra_evaluator *e, const petra_batch *batch, in
 /* Sends the streams, which become the message's. */
 static petra_status send(const petra_evaluator *e, int32_t to, int64_t number, petra_streams *streams) {
   const petra_address next = {to, PETRA_MESSAGE_EVALUATION, number};
-  petra_message message = {.streams = *streams};
-  *streams = (petra_streams){{NULL, NULL}};
+  petra_message message = {0};
+  petra_streams_move(streams, &message.streams);
   return e->options.transport->ops->post(e->options.transport, &next, &message);
 }
 
@@ -70,23 +70,19 @@ static petra_status compute(const petra_evaluator *e, int32_t j, const petra_bat
 static petra_status evaluate_batch(const petra_evaluator *e, const petra_batch *batch, int64_t number,
                                    petra_loss *loss) {
   const petra_stages *stages = &e->stages;
-  petra_streams streams = {{NULL, NULL}};
-  petra_status status = PETRA_OK;
+  PETRA_RELEASED_STREAMS petra_streams streams = {{NULL, NULL}};
   for (int32_t j = 1; j <= stages->count; j++) {
     petra_streams next = {{NULL, NULL}};
     if (!petra_stages_has(stages, j))
       continue;
     if (j == 1 || !petra_stages_has(stages, j - 1))
-      PETRA_TRY_GOTO(status, input(e, batch, j, number, &streams), done);
-    PETRA_TRY_GOTO(status, compute(e, j, batch, number, &streams, &next, loss), done);
-    petra_streams_release(&streams);
-    streams = next;
+      PETRA_TRY(input(e, batch, j, number, &streams));
+    PETRA_TRY(compute(e, j, batch, number, &streams, &next, loss));
+    petra_streams_move(&next, &streams);
     if (j < stages->count && !petra_stages_has(stages, j + 1))
-      PETRA_TRY_GOTO(status, send(e, j + 1, number, &streams), done);
+      PETRA_TRY(send(e, j + 1, number, &streams));
   }
-done:
-  petra_streams_release(&streams);
-  return status;
+  return PETRA_OK;
 }
 
 /* --- the passes --- */
@@ -115,11 +111,6 @@ static petra_status begin_pass(petra_evaluator *evaluator, evaluation_pass pass)
   const bool reads = estimates ? petra_stages_has(&evaluator->stages, 1) : petra_stages_read_data(&evaluator->stages);
   return reads ? petra_loader_create(estimates ? options->train : options->set, &loading, &evaluator->loader)
                : PETRA_OK;
-}
-
-/* Returns the pass after the present one. */
-static evaluation_pass next_pass(const petra_evaluator *evaluator) {
-  return evaluator->recalibrate > 0 ? evaluator->pass + 1 : PASS_ENDED;
 }
 
 /* The loader lends as many batches at a time as it has threads, and two more. */
@@ -232,7 +223,7 @@ petra_status petra_evaluator_step(petra_evaluator *evaluator, bool *ended) {
   const bool beside = evaluator->at_once > 0 && evaluator->pass != PASS_ESTIMATE;
   PETRA_TRY(beside ? step_beside(evaluator) : step_one(evaluator));
   if (evaluator->next == evaluator->batches)
-    PETRA_TRY(begin_pass(evaluator, next_pass(evaluator)));
+    PETRA_TRY(begin_pass(evaluator, evaluator->recalibrate > 0 ? evaluator->pass + 1 : PASS_ENDED));
   *ended = evaluator->pass == PASS_ENDED;
   return PETRA_OK;
 }

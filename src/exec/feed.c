@@ -62,15 +62,20 @@ static petra_status next_batch(petra_worker_stage *worker, int64_t microbatch, p
   return PETRA_OK;
 }
 
-petra_status petra_feed_input(petra_worker_stage *worker, int64_t microbatch, petra_account *account,
-                              petra_tensor **input, petra_batch **out) {
+static petra_status report_read(const petra_worker_stage *worker, const petra_tensor *input, const petra_batch *batch) {
+  PETRA_NOTIFY(petra_stage_observer, worker->options.observers, read, observer, batch->microbatch, input, batch->labels,
+               batch->label_count);
+  return PETRA_OK;
+}
+
+petra_status petra_feed_input(petra_worker_stage *worker, int64_t microbatch, petra_tensor **input) {
+  petra_account *account = petra_stage_account(petra_stages_get(&worker->stages, 1));
   petra_batch *batch;
   PETRA_TRY(next_batch(worker, microbatch, &batch));
   petra_status status = petra_batch_upload(worker->backend, batch, account, PETRA_MEMORY_MESSAGES, input);
-  if (status != PETRA_OK)
-    petra_loader_give_back(worker->pipeline->loader, batch);
-  else
-    *out = batch;
+  if (status == PETRA_OK)
+    status = report_read(worker, *input, batch);
+  petra_loader_give_back(worker->pipeline->loader, batch);
   return status;
 }
 

@@ -15,12 +15,22 @@ typedef struct tensor_list {
   int count;
   /* Snapshots of the stages, used instead of their present tensors; NULL: none. */
   petra_snapshot *const *snapshots;
-  /* Length of the list without values, of the stages here, of all stages. */
-  enum { NO_VALUES, OWN_VALUES, ALL_VALUES } room;
+  bool has_values;  /* the weights have room for their values */
+  const char *path; /* of the file to write */
   petra_weight *weights;
   petra_tensor **tensors; /* NULL: elsewhere */
   int *stages;            /* of each tensor, from 0 */
 } tensor_list;
+
+static void free_list(tensor_list *list) {
+  for (int i = 0; i < list->count; i++)
+    petra_free(list->weights[i].values);
+  petra_free(list->weights);
+  PETRA_FREE_ALL(list->tensors, list->stages);
+}
+
+/* Declares a local list that is freed at the end of its block. */
+#define FREED_LIST __attribute__((cleanup(free_list)))
 
 /* The number in the name is the number of the block or, for an auxiliary head, of stage `j` + 1. */
 static petra_status add_tensor(tensor_list *list, int j, const petra_block *block, const petra_tensor_spec *spec,
@@ -34,7 +44,7 @@ static petra_status add_tensor(tensor_list *list, int j, const petra_block *bloc
   weight->elements = 1;
   for (int i = 0; i < spec->rank; i++)
     weight->elements *= spec->shape[i];
-  if (list->room == ALL_VALUES || (list->room == OWN_VALUES && tensor))
+  if (list->has_values)
     PETRA_TRY(petra_allocate(&weight->values, (size_t)weight->elements, sizeof *weight->values));
   list->stages[list->count] = j;
   list->tensors[list->count++] = tensor;
@@ -64,14 +74,7 @@ static petra_status add_block(tensor_list *list, int j, int b) {
   return PETRA_OK;
 }
 
-static void free_list(tensor_list *list) {
-  for (int i = 0; i < list->count; i++)
-    petra_free(list->weights[i].values);
-  petra_free(list->weights);
-  PETRA_FREE_ALL(list->tensors, list->stages);
-}
-
-/* Call free_list even on failure; `list` has network, snapshots and room. */
+/* Fills a list that has network, snapshots and has_values. */
 static petra_status make_list(tensor_list *list) {
   const petra_plan *plan = list->network->plan;
   const size_t maximum =
@@ -109,15 +112,10 @@ static petra_status check_finite(const petra_weight *weight, const double *value
 }
 
 /* The source of a file's values: the tensors, each when it is written. */
-typedef struct tensor_source {
-  const tensor_list *list;
-  const char *path;
-} tensor_source;
-
 static petra_status get_values(void *context, int index, double *values) {
-  const tensor_source *source = context;
-  PETRA_TRY(petra_op_download(source->list->network->backend, source->list->tensors[index], values, PETRA_HOST_F64));
-  return check_finite(&source->list->weights[index], values, source->path);
+  const tensor_list *list = context;
+  PETRA_TRY(petra_op_download(list->network->backend, list->tensors[index], values, PETRA_HOST_F64));
+  return check_finite(&list->weights[index], values, list->path);
 }
 
 /* The values of one rank, in the order of the list. */
@@ -137,104 +135,69 @@ static petra_status take_values(void *context, int rank, const void *data, size_
   return PETRA_OK;
 }
 
-static petra_status download(tensor_list *list) {
-  for (int i = 0; i < list->count; i++)
-    if (list->tensors[i])
-      PETRA_TRY(petra_op_download(list->network->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64));
-  return PETRA_OK;
-}
-
-/* Copies the values of the tensors that are here, one after the other; free them with petra_free. */
-static petra_status join(const tensor_list *list, double **out, int64_t *count) {
-  int64_t all = 0;
-  double *at;
-  for (int i = 0; i < list->count; i++)
-    all += list->tensors[i] ? list->weights[i].elements : 0;
-  PETRA_TRY(petra_allocate_raw(&at, (size_t)all, sizeof *at));
-  *out = at;
-  *count = all;
-  for (int i = 0; i < list->count; i++)
-    if (list->tensors[i]) {
-      memcpy(at, list->weights[i].values, (size_t)list->weights[i].elements * sizeof *at);
-      at += list->weights[i].elements;
-    }
-  return PETRA_OK;
-}
-
 /* Writes values from the tensors, one at a time, if they are not in the list. */
-static petra_status write_list(const tensor_list *list, const petra_weights_moment *moment, const char *path) {
+static petra_status write_list(tensor_list *list, const petra_weights_moment *moment) {
   const petra_network *network = list->network;
   char text[PETRA_MODEL_LABEL];
-  tensor_source tensors = {list, path};
-  const petra_weights_source source = {get_values, &tensors};
+  const petra_weights_source source = {get_values, list};
   for (int i = 0; i < list->count; i++)
     if (list->weights[i].values)
-      PETRA_TRY(check_finite(&list->weights[i], list->weights[i].values, path));
+      PETRA_TRY(check_finite(&list->weights[i], list->weights[i].values, list->path));
   petra_model_label(&network->plan->model, network->plan->config, text, sizeof text);
   const bool wide = network->backend->element_bytes[PETRA_TENSOR_FILTER] > sizeof(float);
-  return petra_weights_write(path, text, list->weights, list->count, wide, moment, &source);
-}
-
-/* Returns true if this process writes the file. */
-static bool writes(const petra_network *network) {
-  return network->placement->ranks->rank == 0;
+  return petra_weights_write(list->path, text, list->weights, list->count, wide, moment, &source);
 }
 
 petra_status petra_network_copy_weights(const petra_network *network, petra_snapshot *const *snapshots, double **out,
                                         int64_t *count) {
-  tensor_list list = {.network = network, .snapshots = snapshots, .room = OWN_VALUES};
-  petra_status status;
-  PETRA_TRY_GOTO(status, make_list(&list), done);
-  PETRA_TRY_GOTO(status, download(&list), done);
-  status = join(&list, out, count);
-done:
-  free_list(&list);
-  return status;
+  FREED_LIST tensor_list list = {.network = network, .snapshots = snapshots};
+  PETRA_FREED double *values = NULL;
+  int64_t all = 0, next = 0;
+  PETRA_TRY(make_list(&list));
+  for (int i = 0; i < list.count; i++)
+    all += list.tensors[i] ? list.weights[i].elements : 0;
+  PETRA_TRY(petra_allocate_raw(&values, (size_t)all, sizeof *values));
+  for (int i = 0; i < list.count; i++)
+    if (list.tensors[i]) {
+      PETRA_TRY(petra_op_download(network->backend, list.tensors[i], values + next, PETRA_HOST_F64));
+      next += list.weights[i].elements;
+    }
+  *out = values;
+  *count = all;
+  values = NULL;
+  return PETRA_OK;
 }
 
 petra_status petra_network_write_copies(const petra_network *network, const double *values, int64_t count,
                                         const petra_weights_moment *moment, const char *path) {
-  tensor_list list = {.network = network, .room = writes(network) ? ALL_VALUES : NO_VALUES};
-  petra_status status;
-  PETRA_TRY_GOTO(status, make_list(&list), done);
-  PETRA_TRY_GOTO(
-      status, petra_ranks_gather(network->placement->ranks, values, (size_t)count * sizeof *values, take_values, &list),
-      done);
-  if (writes(network))
-    status = write_list(&list, moment, path);
-done:
-  free_list(&list);
-  return status;
+  petra_ranks *ranks = network->placement->ranks;
+  FREED_LIST tensor_list list = {.network = network, .has_values = ranks->rank == 0, .path = path};
+  PETRA_TRY(make_list(&list));
+  PETRA_TRY(petra_ranks_gather(ranks, values, (size_t)count * sizeof *values, take_values, &list));
+  return ranks->rank == 0 ? write_list(&list, moment) : PETRA_OK;
 }
 
 petra_status petra_network_write_weights(const petra_network *network, petra_snapshot *const *snapshots,
                                          const petra_weights_moment *moment, const char *path) {
-  tensor_list list = {.network = network, .snapshots = snapshots};
-  double *own;
+  FREED_LIST tensor_list list = {.network = network, .snapshots = snapshots, .path = path};
+  PETRA_FREED double *own = NULL;
   int64_t count;
-  petra_status status;
   if (network->placement && network->placement->ranks->progress) {
     PETRA_TRY(petra_network_copy_weights(network, snapshots, &own, &count));
-    status = petra_network_write_copies(network, own, count, moment, path);
-    petra_free(own);
-    return status;
+    return petra_network_write_copies(network, own, count, moment, path);
   }
-  status = make_list(&list);
-  if (status == PETRA_OK)
-    status = write_list(&list, moment, path);
-  free_list(&list);
-  return status;
+  PETRA_TRY(make_list(&list));
+  return write_list(&list, moment);
 }
 
 petra_status petra_network_weights_bytes(const petra_network *network, int64_t *out) {
   enum { FILE_BYTES = 16384, TENSOR_BYTES = 1024 }; /* of HDF5: measured 10,000, and 900 to 1,000 per tensor */
-  tensor_list list = {.network = network, .room = NO_VALUES};
-  petra_status status = make_list(&list);
+  FREED_LIST tensor_list list = {.network = network};
+  PETRA_TRY(make_list(&list));
   *out = FILE_BYTES + (int64_t)list.count * TENSOR_BYTES;
   for (int i = 0; i < list.count; i++)
     *out += list.weights[i].elements * network->backend->element_bytes[PETRA_TENSOR_FILTER];
-  free_list(&list);
-  return status;
+  return PETRA_OK;
 }
 
 /* With model.new_head the head keeps its initial weights. The tensors of blocks are in order, the head's are the
@@ -257,34 +220,28 @@ static size_t label_length(const petra_config *config, const char *label) {
  * (GPT and RevGPT, or in their heads). */
 static petra_status check_model(const petra_network *network, const char *path) {
   const petra_config *config = network->plan->config;
-  char own[PETRA_MODEL_LABEL], *found;
+  PETRA_FREED char *found = NULL;
+  char own[PETRA_MODEL_LABEL];
   petra_model_label(&network->plan->model, config, own, sizeof own);
   PETRA_TRY(petra_weights_read_model(path, &found));
   const size_t length = label_length(config, own);
   const bool same = !found || (label_length(config, found) == length && memcmp(found, own, length) == 0);
-  const petra_status status =
-      same ? PETRA_OK
-           : petra_config_fail(config, "model.weights", "%s: weights of %s; expected those of %s", path, found, own);
-  petra_free(found);
-  return status;
+  return same ? PETRA_OK
+              : petra_config_fail(config, "model.weights", "%s: weights of %s; expected those of %s", path, found, own);
 }
 
 petra_status petra_network_read_weights(petra_network *network, const char *path) {
-  tensor_list list = {.network = network, .room = ALL_VALUES};
-  petra_status status;
-  PETRA_TRY_GOTO(status, make_list(&list), done);
+  FREED_LIST tensor_list list = {.network = network, .has_values = true};
+  PETRA_TRY(make_list(&list));
   if (network->plan->config->model.new_head)
     pass_by_head(&list);
   for (int i = 0; i < list.count; i++) /* auxiliary heads keep their initial weights */
     list.weights[i].skipped = list.weights[i].skipped || list.weights[i].auxiliary;
-  PETRA_TRY_GOTO(status, check_model(network, path), done);
-  PETRA_TRY_GOTO(status, petra_weights_read(path, list.weights, list.count), done);
-  PETRA_TRY_GOTO(status, check_variances(&list, path), done);
+  PETRA_TRY(check_model(network, path));
+  PETRA_TRY(petra_weights_read(path, list.weights, list.count));
+  PETRA_TRY(check_variances(&list, path));
   for (int i = 0; i < list.count; i++)
     if (list.tensors[i] && !list.weights[i].skipped)
-      PETRA_TRY_GOTO(status, petra_op_upload(network->backend, list.tensors[i], list.weights[i].values, PETRA_HOST_F64),
-                     done);
-done:
-  free_list(&list);
-  return status;
+      PETRA_TRY(petra_op_upload(network->backend, list.tensors[i], list.weights[i].values, PETRA_HOST_F64));
+  return PETRA_OK;
 }

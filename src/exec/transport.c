@@ -28,12 +28,6 @@ typedef struct transport_local {
   mailbox at[][PETRA_MESSAGE_KINDS]; /* per stage */
 } transport_local;
 
-static const char *const names[] = {
-#define NAME(name, text) text,
-    PETRA_MESSAGE_LIST(NAME)
-#undef NAME
-};
-
 /* Returns NULL, logged, for a stage that is not here. */
 static mailbox *box_of(transport_local *t, const petra_address *address) {
   if (petra_stages_has(&t->stages, address->stage))
@@ -120,6 +114,7 @@ static petra_status archive_box(const petra_stage *stage, petra_tensor_archive *
 
 /* Messages of evaluations are taken within the action that they are for, so no checkpoint contains them. */
 static petra_status archive(petra_transport *base, int32_t stage, petra_tensor_archive *tensors) {
+  static const char *const names[] = {"forward", "backward"};
   transport_local *t = (transport_local *)base;
   for (int c = 0; c <= PETRA_MESSAGE_BACKWARD; c++) {
     char name[40];

@@ -7,17 +7,11 @@
 #include "backend/tensor_archive.h"
 #include "exec/stages.h"
 
-/* X(NAME, name in checkpoints) */
-#define PETRA_MESSAGE_LIST(X)                                                                                          \
-  X(FORWARD, "forward")       /* streams from the stage below, by microbatch */                                        \
-  X(BACKWARD, "backward")     /* gradients (and streams) from the stage above, by microbatch */                        \
-  X(EVALUATION, "evaluation") /* streams from the stage below, by batch of an evaluation */
-
 typedef enum petra_message_kind {
-#define PETRA_MESSAGE_ENUM(name, text) PETRA_MESSAGE_##name,
-  PETRA_MESSAGE_LIST(PETRA_MESSAGE_ENUM)
-#undef PETRA_MESSAGE_ENUM
-      PETRA_MESSAGE_KINDS
+  PETRA_MESSAGE_FORWARD,    /* streams from the stage below, by microbatch */
+  PETRA_MESSAGE_BACKWARD,   /* gradients (and streams) from the stage above, by microbatch */
+  PETRA_MESSAGE_EVALUATION, /* streams from the stage below, by batch of an evaluation */
+  PETRA_MESSAGE_KINDS
 } petra_message_kind;
 
 /* The receiver of a message, and its number. */
@@ -65,8 +59,11 @@ int64_t petra_transport_local_count(const petra_transport *transport, int32_t st
  * The bytes of a tensor are its logical elements in their order, as f32, or as f64 if the backend has kinds of 8 bytes;
  * a quantised tensor is its bytes. So ranks need not have the same layouts. No value is rounded. */
 
-/* Returns the size of `elements` elements of a kind. */
+/* Return the size of `elements` elements of a kind, and of a tensor. */
 size_t petra_packed_bytes(const petra_backend *backend, petra_tensor_kind kind, int64_t elements);
+static inline size_t petra_packed_tensor_bytes(const petra_tensor *tensor) {
+  return petra_packed_bytes(tensor->backend, tensor->kind, tensor->elements);
+}
 
 /* Writes all elements of the tensor. Fails as petra_op_download does. */
 petra_status petra_pack(const petra_tensor *tensor, void *to);

@@ -10,7 +10,7 @@
 static petra_status post(petra_worker_stage *worker, const petra_action *action, bool up, petra_message *message) {
   const petra_address to = {action->stage + (up ? 1 : -1), up ? PETRA_MESSAGE_FORWARD : PETRA_MESSAGE_BACKWARD,
                             action->microbatch};
-  PETRA_TRY(petra_stage_send(petra_worker_stage_of(worker, action->stage), up, action->microbatch, message));
+  PETRA_TRY(petra_stage_send(petra_stages_get(&worker->stages, action->stage), up, action->microbatch, message));
   return worker->pipeline->transport->ops->post(worker->pipeline->transport, &to, message);
 }
 
@@ -19,7 +19,7 @@ static petra_status take(petra_worker_stage *worker, const petra_action *action,
   const petra_address at = {action->stage, from_below ? PETRA_MESSAGE_FORWARD : PETRA_MESSAGE_BACKWARD,
                             action->microbatch};
   PETRA_TRY(worker->pipeline->transport->ops->take(worker->pipeline->transport, &at, out));
-  return petra_stage_receive(petra_worker_stage_of(worker, action->stage), from_below, out);
+  return petra_stage_receive(petra_stages_get(&worker->stages, action->stage), from_below, out);
 }
 
 /* Performs F, also within a fused B. */
@@ -39,28 +39,11 @@ static double rate_of(const petra_worker_stage *worker, int32_t stage, int64_t m
 
 /* --- prepare --- */
 
-static petra_status report_read(const petra_worker_stage *worker, int64_t m, const petra_tensor *input,
-                                const petra_batch *batch) {
-  PETRA_NOTIFY(petra_stage_observer, worker->options.observers, read, observer, m, input, batch->labels,
-               batch->label_count);
-  return PETRA_OK;
-}
-
-/* Stage 1 reads the training data. */
-static petra_status read_input(petra_worker_stage *worker, int64_t m, petra_message *out) {
-  petra_batch *batch;
-  PETRA_TRY(petra_feed_input(worker, m, petra_stage_account(petra_worker_stage_of(worker, 1)), &out->streams.tensor[0],
-                             &batch));
-  petra_status status = report_read(worker, m, out->streams.tensor[0], batch);
-  petra_loader_give_back(worker->pipeline->loader, batch);
-  return status;
-}
-
 static petra_status prepare_forward(petra_worker_stage *worker, petra_task *task) {
   const petra_action *a = &task->action;
   const petra_label_row *row;
   if (a->stage == 1) {
-    PETRA_TRY(read_input(worker, a->microbatch, &task->in));
+    PETRA_TRY(petra_feed_input(worker, a->microbatch, &task->in.streams.tensor[0]));
   } else {
     PETRA_TRY(take(worker, a, true, &task->in));
     PETRA_NOTIFY(petra_stage_observer, worker->options.observers, input, observer, a->stage, a->microbatch,
@@ -75,7 +58,7 @@ static petra_status prepare_forward(petra_worker_stage *worker, petra_task *task
 
 petra_status petra_task_prepare(petra_worker_stage *worker, petra_task *task) {
   const petra_action *a = &task->action;
-  if (!petra_worker_stage_of(worker, a->stage))
+  if (!petra_stages_get(&worker->stages, a->stage))
     return a->kind == PETRA_ACTION_EVALUATE
                ? PETRA_OK
                : petra_fail(PETRA_INTERNAL, "an action of stage %d, which is not in this process", a->stage);
@@ -92,7 +75,7 @@ petra_status petra_task_prepare(petra_worker_stage *worker, petra_task *task) {
 
 static petra_status compute_pass(petra_worker_stage *worker, petra_task *task) {
   const petra_action *a = &task->action;
-  petra_stage *stage = petra_worker_stage_of(worker, a->stage);
+  petra_stage *stage = petra_stages_get(&worker->stages, a->stage);
   petra_status status;
   if (a->kind == PETRA_ACTION_FORWARD)
     status = petra_stage_forward(stage, a->microbatch, &task->in, task->labels.labels, task->labels.count, &task->out,
@@ -108,14 +91,14 @@ static petra_status compute_pass(petra_worker_stage *worker, petra_task *task) {
 
 static petra_status compute_update(petra_worker_stage *worker, petra_task *task) {
   const petra_action *a = &task->action;
-  petra_stage *stage = petra_worker_stage_of(worker, a->stage);
+  petra_stage *stage = petra_stages_get(&worker->stages, a->stage);
   PETRA_TRY(petra_stage_update(stage, rate_of(worker, a->stage, a->microbatch)));
   task->result.version_written = petra_stage_version(stage);
   return PETRA_OK;
 }
 
 petra_status petra_task_compute(petra_worker_stage *worker, petra_task *task) {
-  petra_stage *stage = petra_worker_stage_of(worker, task->action.stage);
+  petra_stage *stage = petra_stages_get(&worker->stages, task->action.stage);
   if (!stage)
     return PETRA_OK;
   task->result = (petra_action_result){petra_stage_version(stage), -1, 0, 0};
@@ -181,7 +164,7 @@ petra_status petra_losses_report_late(petra_worker_stage *worker) {
  * the last one counts in `local`. */
 static petra_status report_loss(petra_worker_stage *worker, const petra_task *task) {
   const petra_action *action = &task->action;
-  if (!petra_worker_stage_is_last(worker, action->stage))
+  if (action->stage < worker->stages.count)
     return count_loss(worker, action->stage, action->microbatch, &task->loss);
   if (task->loss.ticket) {
     worker->new_late = (petra_late_loss){task->loss, task->action.microbatch, task->virtual_ns};
@@ -202,11 +185,6 @@ petra_status petra_losses_put_off(petra_worker_stage *worker) {
 
 /* --- conclude --- */
 
-static petra_status conclude_loss(petra_worker_stage *worker, petra_task *task) {
-  petra_feed_drop_labels(worker, task->action.stage, task->action.microbatch);
-  return report_loss(worker, task);
-}
-
 static petra_status conclude_backward(petra_worker_stage *worker, petra_task *task) {
   const petra_action *a = &task->action;
   if (!is_forward(worker, a))
@@ -222,9 +200,11 @@ petra_status petra_task_conclude(petra_worker_stage *worker, petra_task *task) {
   const petra_action *a = &task->action;
   if (a->kind == PETRA_ACTION_EVALUATE)
     return petra_evaluations_reach(worker, a->stage, a->microbatch);
-  if (has_loss(worker, a))
-    PETRA_TRY(conclude_loss(worker, task));
-  if (a->kind == PETRA_ACTION_FORWARD && !petra_worker_stage_is_last(worker, a->stage))
+  if (has_loss(worker, a)) {
+    petra_feed_drop_labels(worker, a->stage, a->microbatch);
+    PETRA_TRY(report_loss(worker, task));
+  }
+  if (a->kind == PETRA_ACTION_FORWARD && a->stage < worker->stages.count)
     PETRA_TRY(post(worker, a, true, &task->out));
   if (a->kind == PETRA_ACTION_BACKWARD)
     PETRA_TRY(conclude_backward(worker, task));

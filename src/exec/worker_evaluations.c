@@ -50,16 +50,16 @@ static petra_evaluation_options evaluation_of(const petra_worker_stage *worker) 
 static petra_status end_evaluation(petra_worker_stage *worker, petra_pending **link, petra_status status,
                                    const petra_evaluation *result) {
   const petra_pipeline_options *options = &worker->options;
+  const petra_evaluation *known = petra_stages_has(&worker->stages, worker->stages.count) ? result : NULL;
   const int64_t m = (*link)->microbatch;
   if (status == PETRA_OK) {
     petra_snapshot *const *snapshots = (*link)->snapshots;
-    const petra_evaluation *known = petra_stages_has(&worker->stages, worker->stages.count) ? result : NULL;
     PETRA_NOTIFY(petra_stage_observer, options->observers, evaluated_weights, observer, m, known, snapshots);
   }
   drop_evaluation(worker, link);
   PETRA_TRY(status);
-  if (petra_stages_has(&worker->stages, worker->stages.count))
-    PETRA_NOTIFY(petra_stage_observer, options->observers, evaluated, observer, m, result);
+  if (known)
+    PETRA_NOTIFY(petra_stage_observer, options->observers, evaluated, observer, m, known);
   return PETRA_OK;
 }
 
@@ -73,7 +73,7 @@ petra_status petra_evaluations_reach(petra_worker_stage *worker, int32_t stage, 
   PETRA_TRY(find_pending(worker, m, &link));
   petra_pending *evaluation = *link;
   if (petra_stages_has(&worker->stages, stage) && options->evaluation)
-    PETRA_TRY(petra_stage_snapshot(petra_worker_stage_of(worker, stage), &evaluation->snapshots[stage - 1]));
+    PETRA_TRY(petra_stage_snapshot(petra_stages_get(&worker->stages, stage), &evaluation->snapshots[stage - 1]));
   if (++evaluation->reached < worker->stages.count || options->waves)
     return PETRA_OK;
   if (!options->evaluation) {
@@ -115,10 +115,13 @@ void petra_evaluations_destroy(petra_worker_stage *worker) {
 
 /* --- checkpoints --- */
 
-petra_status petra_evaluations_archive(petra_worker_stage *worker, petra_archive *archive) {
+petra_status petra_worker_stage_archive(petra_worker *base, petra_archive *archive, int64_t read) {
+  petra_worker_stage *worker = (petra_worker_stage *)base;
   petra_pending *evaluation = worker->evaluations;
   const int64_t microbatches = worker->plan->program.microbatches;
   int64_t count = 0;
+  if (archive->reading)
+    worker->read = read;
   for (petra_pending *e = evaluation; e; e = e->next)
     count++;
   PETRA_TRY(petra_archive_integer(archive, "evaluations/count", "evaluations", &count, 0, microbatches));
@@ -146,7 +149,8 @@ petra_status petra_evaluations_archive_stage(petra_worker_stage *worker, int32_t
   char name[64];
   for (petra_pending *e = worker->evaluations; e && worker->options.evaluation; e = e->next) {
     snprintf(name, sizeof name, "evaluation-%lld", (long long)e->microbatch);
-    PETRA_TRY(petra_snapshot_archive(petra_worker_stage_of(worker, stage), tensors, name, &e->snapshots[stage - 1]));
+    PETRA_TRY(
+        petra_snapshot_archive(petra_stages_get(&worker->stages, stage), tensors, name, &e->snapshots[stage - 1]));
   }
   return PETRA_OK;
 }

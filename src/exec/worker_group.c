@@ -4,7 +4,6 @@
  * record its changes to references and accounts. Finally, action by action, the journal is applied, messages are posted
  * and observers notified. So everything except the time is as in the order of the group. */
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "exec/worker_stage_private.h"
 

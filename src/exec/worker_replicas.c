@@ -59,14 +59,14 @@ static petra_status add_size(void *context, petra_tensor *tensor) {
 static petra_status pack(void *context, petra_tensor *tensor) {
   unsigned char **at = context;
   PETRA_TRY(petra_pack(tensor, *at));
-  *at += petra_packed_bytes(tensor->backend, tensor->kind, tensor->elements);
+  *at += petra_packed_tensor_bytes(tensor);
   return PETRA_OK;
 }
 
 static petra_status unpack(void *context, petra_tensor *tensor) {
   const unsigned char **at = context;
   PETRA_TRY(petra_unpack(tensor, *at));
-  *at += petra_packed_bytes(tensor->backend, tensor->kind, tensor->elements);
+  *at += petra_packed_tensor_bytes(tensor);
   return PETRA_OK;
 }
 

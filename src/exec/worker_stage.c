@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "stage/stage_archive.h"
-#include "stage/stage.h"
 
 static petra_status perform_parts(petra_worker_stage *worker, petra_task *task) {
   PETRA_TRY(petra_task_prepare(worker, task));
@@ -107,17 +106,10 @@ static petra_status archive_losses(petra_worker_stage *worker, int32_t stage, pe
                              VALUES * epochs);
 }
 
-petra_status petra_worker_stage_archive(petra_worker *base, petra_archive *archive, int64_t read) {
-  petra_worker_stage *worker = (petra_worker_stage *)base;
-  if (archive->reading)
-    worker->read = read;
-  return petra_evaluations_archive(worker, archive);
-}
-
 petra_status petra_worker_stage_archive_stage(petra_worker *base, int32_t stage, petra_tensor_archive *tensors) {
   petra_worker_stage *worker = (petra_worker_stage *)base;
   petra_transport *transport = worker->pipeline->transport;
-  PETRA_TRY(petra_stage_archive(petra_worker_stage_of(worker, stage), tensors));
+  PETRA_TRY(petra_stage_archive(petra_stages_get(&worker->stages, stage), tensors));
   PETRA_TRY(transport->ops->archive(transport, stage, tensors));
   PETRA_TRY(petra_evaluations_archive_stage(worker, stage, tensors));
   PETRA_TRY(petra_feed_archive(worker, stage, tensors));

@@ -75,23 +75,13 @@ typedef struct petra_worker_stage {
   int64_t (*took_ns)[PETRA_ACTION_KINDS]; /* by stage: the last duration of an action of each kind */
 } petra_worker_stage;
 
-/* Returns stage `stage`, from 1; NULL: it is not here. */
-static inline petra_stage *petra_worker_stage_of(const petra_worker_stage *worker, int32_t stage) {
-  return petra_stages_get(&worker->stages, stage);
-}
-
-static inline bool petra_worker_stage_is_last(const petra_worker_stage *worker, int32_t stage) {
-  return stage == worker->stages.count;
-}
-
 /* --- feed.c --- */
 
 void petra_feed_fini(petra_worker_stage *worker);
 
-/* Reads microbatch `microbatch`, which must be the next one: its samples become a new tensor that counts as a message
- * of `account`. The caller owns *batch until petra_loader_give_back(worker->pipeline->loader, ...). */
-petra_status petra_feed_input(petra_worker_stage *worker, int64_t microbatch, petra_account *account,
-                              petra_tensor **input, petra_batch **batch);
+/* Reads microbatch `microbatch`, which must be the next one, and notifies the observers: its samples become a new tensor
+ * that counts as a message of stage 1. */
+petra_status petra_feed_input(petra_worker_stage *worker, int64_t microbatch, petra_tensor **input);
 
 /* Returns the labels of a microbatch for a stage with a loss, which stay until they are dropped; reads them if stage 1
  * is elsewhere. PETRA_INTERNAL, logged, if they are not there. */
@@ -133,8 +123,7 @@ petra_status petra_evaluations_reach(petra_worker_stage *worker, int32_t stage, 
 
 void petra_evaluations_destroy(petra_worker_stage *worker);
 
-/* Read or write, in a checkpoint, the evaluations that only some stages have reached, and the snapshots of a stage. */
-petra_status petra_evaluations_archive(petra_worker_stage *worker, petra_archive *archive);
+/* Reads or writes, in a checkpoint, the snapshots of a stage. */
 petra_status petra_evaluations_archive_stage(petra_worker_stage *worker, int32_t stage, petra_tensor_archive *tensors);
 
 /* --- worker_group.c --- */

@@ -86,12 +86,12 @@ static petra_status group_done(petra_probe *probe) {
  * observer of the actions of all stages reports both. */
 static petra_status begins(petra_stage_observer *observer, int64_t virtual_ns, const petra_action *actions, int count) {
   const petra_probe_input *from = (petra_probe_input *)observer;
-  return from->index == 0 ? group_begins(from->probe, virtual_ns, actions, count) : PETRA_OK;
+  return from == from->probe->begin_reporter ? group_begins(from->probe, virtual_ns, actions, count) : PETRA_OK;
 }
 
 static petra_status done(petra_stage_observer *observer) {
   const petra_probe_input *from = (petra_probe_input *)observer;
-  return from->index == from->probe->here - 1 ? group_done(from->probe) : PETRA_OK;
+  return from == from->probe->end_reporter ? group_done(from->probe) : PETRA_OK;
 }
 
 /* --- the actions of the stages here --- */
@@ -198,22 +198,21 @@ static petra_status allocate(petra_probe *probe) {
 
 /* Creates what the probe needs for the stages here and for the decisions that all processes share. */
 static petra_status set_up(petra_probe *probe) {
-  static const petra_stage_observer_ops groups = {.begins = begins, .done = done};
-  static const petra_stage_observer_ops all_stages = {.begins = begins,
-                                                      .done = done,
-                                                      .read = read,
-                                                      .input = input,
-                                                      .forwarded = forwarded,
-                                                      .reconstructed = reconstructed,
-                                                      .updating = updating};
-  static const petra_stage_observer_ops stages_here = {
-      .read = read, .input = input, .forwarded = forwarded, .reconstructed = reconstructed, .updating = updating};
+  static const petra_stage_observer_ops ops = {.begins = begins,
+                                               .done = done,
+                                               .read = read,
+                                               .input = input,
+                                               .forwarded = forwarded,
+                                               .reconstructed = reconstructed,
+                                               .updating = updating};
   const petra_plan *plan = probe->plan;
   const bool alone = !probe->network->placement->ranks->progress;
   PETRA_TRY(allocate(probe));
-  probe->groups = (petra_probe_input){.base.ops = &groups, .probe = probe};
+  probe->groups = (petra_probe_input){.base.ops = &ops, .probe = probe};
+  probe->begin_reporter = alone ? &probe->inputs[0] : &probe->groups;
+  probe->end_reporter = alone ? &probe->inputs[probe->here - 1] : &probe->groups;
   for (int i = 0; i < probe->here; i++)
-    probe->inputs[i] = (petra_probe_input){.base.ops = alone ? &all_stages : &stages_here, .probe = probe, .index = i};
+    probe->inputs[i] = (petra_probe_input){.base.ops = &ops, .probe = probe, .index = i};
   for (int b = 0; b < probe->model->block_count; b++) {
     probe->offset[b] = probe->parameters;
     probe->parameters += petra_block_parameter_count(&probe->model->blocks[b]);

@@ -14,32 +14,6 @@
 #include "exec/probe_row.h"
 #include "exec/stage_observer.h"
 
-/* --- gradient_cosine.c ---
- * Differences between gradients: the measures of docs/semantics/gradient-fidelity.md, over pairs of the three
- * gradients of a probe. */
-
-/* Sums over the elements of one tensor, or of many concatenated. */
-typedef struct petra_products {
-  double square[PETRA_GRADIENTS]; /* <x, x> */
-  double product[PETRA_PAIRS];    /* <x, y> */
-  double distance[PETRA_PAIRS];   /* <x - y, x - y> */
-} petra_products;
-
-/* Computes the sums of one tensor from its three gradients. */
-petra_status petra_products_compute(const petra_compute *compute, const petra_tensor *const tensors[PETRA_GRADIENTS],
-                                    petra_products *out);
-
-void petra_products_add(petra_products *sum, const petra_products *products);
-
-/* Returns a measure of a pair; NaN if it would divide by a norm of 0. */
-double petra_products_measure(const petra_products *products, petra_measure measure, petra_pair pair);
-
-/* Computes ||found - truth|| / ||truth|| over both streams. */
-petra_status petra_probe_distance(const petra_compute *compute, const petra_streams *found, const petra_streams *truth,
-                                  double *out);
-
-/* --- the probe --- */
-
 typedef struct petra_probe petra_probe;
 
 /* Receives a complete probe on rank 0, in the order of microbatches. A failure ends the run. */

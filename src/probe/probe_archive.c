@@ -78,22 +78,20 @@ static petra_status archive_windows(petra_probe *probe, petra_tensor_archive *te
   return PETRA_OK;
 }
 
-static petra_status archive_versions(petra_probe *probe, petra_archive *archive) {
+static petra_status archive_common(petra_probe *probe, petra_tensor_archive *tensors) {
+  petra_archive *archive = tensors->archive;
   PETRA_TRY(petra_archive_integers(archive, "versions", probe->versions, probe->stages));
   PETRA_TRY(petra_archive_integers(archive, "copies", probe->copies, probe->stages));
   for (int32_t j = 0; j < probe->stages; j++) {
     PETRA_TRY(petra_archive_within(archive, "versions", "updates", probe->versions[j], 0, INT64_MAX));
     PETRA_TRY(petra_archive_within(archive, "copies", "version", probe->copies[j], 0, probe->versions[j]));
   }
-  return PETRA_OK;
+  return archive_windows(probe, tensors);
 }
 
 petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tensors) {
   PETRA_TRY(petra_archive_enter(tensors->archive, "probe"));
-  petra_status status = archive_versions(probe, tensors->archive);
-  if (status == PETRA_OK)
-    status = archive_windows(probe, tensors);
-  return petra_archive_leave(tensors->archive, status);
+  return petra_archive_leave(tensors->archive, archive_common(probe, tensors));
 }
 
 /* --- what is stored for a stage --- */

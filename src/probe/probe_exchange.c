@@ -32,9 +32,8 @@ typedef struct streams_head {
  * so do all processes that send to rank 0. */
 static int channel_of(const petra_probe *probe, petra_probe_message kind, int key) {
   const int stages = probe->plan->partition.stages;
-  static const int behind[] = {[PETRA_PROBE_MEAN] = 0, [PETRA_PROBE_FOUND] = 1};
   return petra_channel_id(probe->stages, PETRA_CHANNEL_PROBES) +
-         (kind <= PETRA_PROBE_DOWN ? (int)kind * stages + key : 2 * stages + behind[kind]);
+         (kind <= PETRA_PROBE_DOWN ? (int)kind * stages + key : 2 * stages + (int)(kind - PETRA_PROBE_MEAN));
 }
 
 static void charge(petra_probe *probe, link_end *end) {
@@ -79,16 +78,12 @@ static petra_status done(petra_probe *probe, petra_probe_message kind, int key) 
 
 /* --- tensors --- */
 
-static size_t bytes_of(const petra_tensor *tensor) {
-  return petra_packed_bytes(tensor->backend, tensor->kind, tensor->elements);
-}
-
 /* Sends one tensor as a message: its elements, in their order. */
 static petra_status send_tensor(petra_probe *probe, petra_probe_message kind, int key, petra_tensor *tensor) {
   void *buffer;
   PETRA_TRY(room(probe, kind, key, &buffer));
   PETRA_TRY(petra_pack(tensor, buffer));
-  return send(probe, kind, key, bytes_of(tensor));
+  return send(probe, kind, key, petra_packed_tensor_bytes(tensor));
 }
 
 /* Waits for the message, and overwrites the tensor. */
@@ -96,9 +91,9 @@ static petra_status take_tensor(petra_probe *probe, petra_probe_message kind, in
   const void *data;
   size_t size;
   PETRA_TRY(peek(probe, kind, key, true, &data, &size));
-  if (size != bytes_of(tensor))
+  if (size != petra_packed_tensor_bytes(tensor))
     return petra_fail(PETRA_INTERNAL, "a probe's message of %zu bytes; expected a tensor of %zu", size,
-                      bytes_of(tensor));
+                      petra_packed_tensor_bytes(tensor));
   PETRA_TRY(petra_unpack(tensor, data));
   return done(probe, kind, key);
 }
@@ -114,7 +109,7 @@ petra_status petra_probe_send_streams(petra_probe *probe, petra_probe_message ki
       head.kind[i] = (int32_t)streams->tensor[i]->kind;
       memcpy(head.shape[i], streams->tensor[i]->shape, sizeof head.shape[i]);
       PETRA_TRY(petra_pack(streams->tensor[i], at));
-      at += bytes_of(streams->tensor[i]);
+      at += petra_packed_tensor_bytes(streams->tensor[i]);
     }
   if (count > 0)
     memcpy(at, labels, (size_t)count * sizeof *labels);
@@ -129,7 +124,7 @@ static petra_status unpack(const petra_compute *compute, const streams_head *hea
       PETRA_TRY(petra_compute_tensor(compute, (petra_tensor_kind)head->kind[i], head->shape[i], PETRA_MEMORY_WORKSPACE,
                                      &out->tensor[i]));
       PETRA_TRY(petra_unpack(out->tensor[i], at));
-      at += bytes_of(out->tensor[i]);
+      at += petra_packed_tensor_bytes(out->tensor[i]);
     }
   if (!labels || head->labels == 0)
     return PETRA_OK;
@@ -140,7 +135,7 @@ static petra_status unpack(const petra_compute *compute, const streams_head *hea
 
 petra_status petra_probe_take_streams(petra_probe *probe, petra_probe_message kind, int32_t key, bool wait, bool *came,
                                       petra_streams *out, int32_t **labels, int32_t *count) {
-  petra_streams streams = {{NULL, NULL}};
+  PETRA_RELEASED_STREAMS petra_streams streams = {{NULL, NULL}};
   streams_head head;
   const void *data;
   size_t size;
@@ -149,14 +144,9 @@ petra_status petra_probe_take_streams(petra_probe *probe, petra_probe_message ki
   if (!data)
     return PETRA_OK;
   memcpy(&head, data, sizeof head);
-  petra_status status = unpack(&probe->compute, &head, (const unsigned char *)data + sizeof head, &streams, labels);
-  if (status == PETRA_OK)
-    status = done(probe, kind, key);
-  if (status != PETRA_OK) {
-    petra_streams_release(&streams);
-    return status;
-  }
-  *out = streams;
+  PETRA_TRY(unpack(&probe->compute, &head, (const unsigned char *)data + sizeof head, &streams, labels));
+  PETRA_TRY(done(probe, kind, key));
+  petra_streams_move(&streams, out);
   if (labels)
     *count = head.labels;
   return PETRA_OK;
@@ -270,17 +260,13 @@ petra_status petra_probe_send_to_replica_0(petra_probe *probe, petra_tensor *gra
 /* Adds one stage of the present replica, whose first message has arrived. The others follow without waiting. */
 static petra_status add_stage(petra_probe *probe, petra_probe_wave *wave, int32_t j) {
   for (int b = petra_probe_end(probe, j) - 1; b >= petra_probe_first(probe, j); b--) {
-    petra_tensor_set found;
+    PETRA_RELEASED_SET petra_tensor_set found = {0};
     PETRA_TRY(petra_tensor_set_create(&probe->compute, probe->model, &probe->model->blocks[b], false,
                                       PETRA_MEMORY_WORKSPACE, &found));
-    petra_status status = PETRA_OK;
-    for (int i = 0; i < found.count && status == PETRA_OK; i++) {
-      status = take_tensor(probe, PETRA_PROBE_MEAN, wave->replica, found.tensor[i]);
-      if (status == PETRA_OK)
-        status = petra_probe_wave_add(probe, wave, j, b, i, found.tensor[i]);
+    for (int i = 0; i < found.count; i++) {
+      PETRA_TRY(take_tensor(probe, PETRA_PROBE_MEAN, wave->replica, found.tensor[i]));
+      PETRA_TRY(petra_probe_wave_add(probe, wave, j, b, i, found.tensor[i]));
     }
-    petra_tensor_set_release(&found);
-    PETRA_TRY(status);
   }
   return PETRA_OK;
 }

@@ -79,8 +79,9 @@ struct petra_probe {
   int replicas;                          /* of every stage: a microbatch has one part per replica */
   struct petra_probe_exchange *exchange; /* to the probes of other processes; NULL: none */
   int rank;
-  int first, here;           /* first replica here; number of replicas here */
-  petra_probe_input *inputs; /* per replica here */
+  int first, here;                                        /* first replica here; number of replicas here */
+  petra_probe_input *inputs;                              /* per replica here */
+  const petra_probe_input *begin_reporter, *end_reporter; /* of the groups of actions of all stages */
   petra_account account;
   petra_compute compute;
   const petra_model *model;
@@ -149,6 +150,16 @@ void petra_probe_release_sums(petra_probe_window *window, int first, int end);
 void petra_probe_close(petra_probe *probe, petra_probe_window *window);
 /* Releases what only the references of a microbatch need. */
 void petra_probe_slot_release(const petra_probe *probe, petra_probe_slot *slot);
+
+/* --- gradient_cosine.c --- */
+
+/* Compares the gradients of a stage here. Tensors whose gradient is only rounding error are measured, but excluded from
+ * the stage's sums. */
+petra_status petra_probe_compare_stage(petra_probe *probe, petra_probe_window *window, int32_t stage);
+
+/* Computes ||found - truth|| / ||truth|| over both streams. */
+petra_status petra_probe_distance(const petra_compute *compute, const petra_streams *found, const petra_streams *truth,
+                                  double *out);
 
 /* --- probe_results.c --- */
 

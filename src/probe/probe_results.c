@@ -5,57 +5,6 @@
 
 #include <math.h>
 
-/* --- figures --- */
-
-/* Returns the mean of the values that are defined. */
-typedef struct mean {
-  double sum;
-  int count;
-} mean;
-
-static void count_in(mean *m, double value) {
-  if (!isfinite(value))
-    return;
-  m->sum += value;
-  m->count++;
-}
-
-static double mean_of(const mean *m) {
-  return m->count ? m->sum / m->count : NAN;
-}
-
-/* Sums all tensors of a stage. Tensors whose gradient is only rounding error are measured, but excluded from the
- * stage's sums. */
-static petra_status compare(petra_probe *probe, petra_probe_window *window, int32_t j) {
-  const int32_t stages = probe->stages;
-  mean means[PETRA_MEASURES][PETRA_PAIRS] = {0};
-  petra_products whole = {0};
-  for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++)
-    for (int i = 0; i < window->sums[0][b].count; i++) {
-      const petra_tensor *tensors[PETRA_GRADIENTS];
-      petra_products products;
-      bool counts = !petra_block_parameter_is_invariant(probe->model, &probe->model->blocks[b], i);
-      for (int g = 0; g < PETRA_GRADIENTS; g++)
-        tensors[g] = window->sums[g][b].tensor[i];
-      PETRA_TRY(petra_products_compute(&probe->compute, tensors, &products));
-      if (counts)
-        petra_products_add(&whole, &products);
-      for (int m = 0; m < PETRA_MEASURES; m++)
-        for (int p = 0; p < PETRA_PAIRS; p++) {
-          double value = petra_products_measure(&products, (petra_measure)m, (petra_pair)p);
-          window->parameter[(m * PETRA_PAIRS + p) * probe->parameters + probe->offset[b] + i] = value;
-          if (counts)
-            count_in(&means[m][p], value);
-        }
-    }
-  for (int p = 0; p < PETRA_PAIRS; p++) {
-    window->concatenated[p * stages + j] = petra_products_measure(&whole, PETRA_MEASURE_COSINE, (petra_pair)p);
-    for (int m = 0; m < PETRA_MEASURES; m++)
-      window->stage[(m * PETRA_PAIRS + p) * stages + j] = mean_of(&means[m][p]);
-  }
-  return PETRA_OK;
-}
-
 /* A process without the stage marks it as compared as soon as it is complete. */
 static petra_status compare_due(petra_probe *probe, petra_probe_window *window) {
   if (petra_probe_waves_have(probe, window))
@@ -66,7 +15,7 @@ static petra_status compare_due(petra_probe *probe, petra_probe_window *window) 
     window->compared[j] = true;
     if (!petra_probe_has(probe, j) || !petra_probe_compares(probe))
       continue;
-    PETRA_TRY(compare(probe, window, j));
+    PETRA_TRY(petra_probe_compare_stage(probe, window, j));
     if (!probe->plan->config->probe.gradients)
       petra_probe_release_sums(window, petra_probe_first(probe, j), petra_probe_end(probe, j));
   }

@@ -25,8 +25,7 @@ static petra_status forward_stage(petra_probe *probe, petra_probe_wave *wave, in
     PETRA_TRY(petra_probe_parameters(probe, j, petra_probe_wave_key(probe, wave, j), b, &parameters));
     petra_status status = petra_block_forward(&probe->compute, &probe->model->blocks[b], parameters->tensor, streams,
                                               &target, graph, &next);
-    petra_streams_release(streams);
-    *streams = next;
+    petra_streams_move(&next, streams);
     PETRA_TRY(status);
   }
   return PETRA_OK;
@@ -49,24 +48,21 @@ static petra_status take_input(petra_probe *probe, int32_t j, const petra_probe_
 }
 
 static petra_status forward(petra_probe *probe, petra_probe_wave *wave, const petra_probe_part *part) {
-  petra_streams streams = {{NULL, NULL}};
-  petra_status status = PETRA_OK;
-  int32_t *came = NULL, count = 0;
-  for (int32_t j = 0; j < probe->stages && status == PETRA_OK; j++) {
+  PETRA_RELEASED_STREAMS petra_streams streams = {{NULL, NULL}};
+  PETRA_FREED int32_t *came = NULL;
+  int32_t count = 0;
+  for (int32_t j = 0; j < probe->stages; j++) {
     if (!petra_probe_has(probe, j))
       continue;
-    PETRA_TRY_GOTO(status, take_input(probe, j, part, &streams, &came, &count), done);
+    PETRA_TRY(take_input(probe, j, part, &streams, &came, &count));
     const int32_t *labels = came ? came : part->labels;
-    PETRA_TRY_GOTO(status, forward_stage(probe, wave, j, labels, &streams), done);
+    PETRA_TRY(forward_stage(probe, wave, j, labels, &streams));
     if (j == probe->stages - 1 || petra_probe_has(probe, j + 1))
       continue;
-    PETRA_TRY_GOTO(status, petra_probe_send_streams(probe, PETRA_PROBE_UP, j + 1, &streams, labels, count), done);
+    PETRA_TRY(petra_probe_send_streams(probe, PETRA_PROBE_UP, j + 1, &streams, labels, count));
     petra_streams_release(&streams);
   }
-done:
-  petra_streams_release(&streams);
-  petra_free(came);
-  return status;
+  return PETRA_OK;
 }
 
 /* --- back --- */
@@ -98,20 +94,16 @@ static petra_status back_block(petra_probe *probe, petra_probe_wave *wave, int32
   const petra_block *block = &probe->model->blocks[b];
   petra_block_graph *graph = &wave->graphs[b];
   petra_streams below = {{NULL, NULL}};
+  PETRA_RELEASED_SET petra_tensor_set own = {0};
   const petra_tensor_set *parameters;
-  petra_tensor_set own;
   graph->defer = !petra_probe_wave_wants(wave, j);
   PETRA_TRY(petra_probe_parameters(probe, j, petra_probe_wave_key(probe, wave, j), b, &parameters));
   PETRA_TRY(petra_tensor_set_create(&probe->compute, probe->model, block, false, PETRA_MEMORY_WORKSPACE, &own));
   petra_status status =
       petra_block_backward(&probe->compute, block, parameters->tensor, graph, &wave->gradients, own.tensor, &below);
   petra_block_graph_release(graph);
-  petra_streams_release(&wave->gradients);
-  wave->gradients = below;
-  if (status == PETRA_OK)
-    status = give(probe, wave, j, b, &own);
-  petra_tensor_set_release(&own);
-  return status;
+  petra_streams_move(&below, &wave->gradients);
+  return status == PETRA_OK ? give(probe, wave, j, b, &own) : status;
 }
 
 int32_t petra_probe_wave_next(const petra_probe *probe, const petra_probe_wave *wave, int32_t above) {
@@ -162,14 +154,12 @@ static petra_status create(const petra_probe *probe, const petra_probe_wave *lik
   petra_probe_wave *wave;
   petra_status status;
   PETRA_TRY(petra_allocate(&wave, 1, sizeof *wave));
+  *wave = (petra_probe_wave){.window = like->window, .forwarded = like->forwarded, .delayed = like->delayed};
   PETRA_TRY_GOTO(status, petra_allocate(&wave->graphs, (size_t)probe->model->block_count, sizeof *wave->graphs), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&wave->versions, stages, sizeof *wave->versions), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&wave->wanted, stages, sizeof *wave->wanted), fail);
   memcpy(wave->versions, like->versions, stages * sizeof *wave->versions);
   memcpy(wave->wanted, like->wanted, stages * sizeof *wave->wanted);
-  wave->window = like->window;
-  wave->forwarded = like->forwarded;
-  wave->delayed = like->delayed;
   while (!petra_probe_wave_wants(wave, wave->lowest))
     wave->lowest++;
   wave->back = wave->added = probe->stages;

@@ -54,8 +54,7 @@ static petra_status block_backward(petra_stage *stage, int b, int64_t version, p
   graph->defer = stage->options.rule.split_backward;
   PETRA_TRY(
       petra_block_backward(&stage->compute, block, parameters->tensor, graph, gradients, sets->gradients.tensor, &din));
-  petra_streams_release(gradients);
-  *gradients = din;
+  petra_streams_move(&din, gradients);
   return count_block(stage, b);
 }
 
@@ -72,21 +71,17 @@ static petra_status invert(petra_stage *stage, int b, const petra_record *record
   if (parameters == other)
     return petra_block_invert(&stage->compute, block, parameters->tensor, streams, graph, in);
   /* The graph is computed with other weights than the input. */
-  petra_streams found = {{NULL, NULL}};
-  PETRA_TRY(petra_block_invert(&stage->compute, block, parameters->tensor, streams, NULL, &found));
-  petra_status status = petra_block_forward(&stage->compute, block, other->tensor, &found, NULL, graph, NULL);
-  if (status != PETRA_OK)
-    petra_streams_release(&found);
-  *in = found;
-  return status;
+  PETRA_TRY(petra_block_invert(&stage->compute, block, parameters->tensor, streams, NULL, in));
+  return petra_block_forward(&stage->compute, block, other->tensor, in, NULL, graph, NULL);
 }
 
 /* Recomputes the graph of a block from the input that it kept. */
-static petra_status recompute(petra_stage *stage, int b, const petra_record *record, const petra_streams *in,
+static petra_status recompute(petra_stage *stage, int b, const petra_record *record, petra_streams *in,
                               petra_block_graph *graph) {
   const petra_block *block = petra_stage_block(stage, b);
   const petra_tensor_set *parameters;
   int64_t version = choose_version(stage, stage->options.rule.backward_weights, record);
+  PETRA_TRY(petra_stage_kept_input(stage, record, b, in));
   PETRA_TRY(petra_stage_weights(stage, stage->options.rule.backward_weights, version, b, &parameters));
   const petra_target target = {record->labels, NULL};
   return petra_block_forward(&stage->compute, block, parameters->tensor, in, &target, graph, NULL);
@@ -95,33 +90,16 @@ static petra_status recompute(petra_stage *stage, int b, const petra_record *rec
 /* Gets the graph of block `b` if it was not kept. *streams, the block's output if it is known, becomes its input. */
 static petra_status rebuild_graph(petra_stage *stage, int b, const petra_record *record, petra_streams *streams,
                                   petra_block_graph *graph) {
-  petra_streams in = {{NULL, NULL}};
-  if (record->block[b].input.tensor[0]) {
-    PETRA_TRY(petra_stage_kept_input(stage, record, b, &in));
-    const petra_status status = recompute(stage, b, record, &in, graph);
-    if (status != PETRA_OK) {
-      petra_streams_release(&in);
-      return status;
-    }
-  } else {
-    if (!streams->tensor[0])
-      return petra_fail(PETRA_INTERNAL, "stage %d: block %s has nothing to invert", stage->options.number,
-                        petra_stage_block(stage, b)->name);
+  PETRA_RELEASED_STREAMS petra_streams in = {{NULL, NULL}};
+  if (record->block[b].input.tensor[0])
+    PETRA_TRY(recompute(stage, b, record, &in, graph));
+  else if (streams->tensor[0])
     PETRA_TRY(invert(stage, b, record, streams, graph, &in));
-  }
-  petra_streams_release(streams);
-  *streams = in;
-  return PETRA_OK;
-}
-
-/* Fills the message to the stage below: gradients and, if the method inverts, the streams. Takes ownership of both. */
-static void send_down(const petra_stage *stage, petra_streams *streams, petra_streams *gradients, petra_message *out) {
-  *out = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
-  out->gradients = *gradients;
-  if (stage->options.rule.invert && stage->options.number > 1)
-    out->streams = *streams;
   else
-    petra_streams_release(streams);
+    return petra_fail(PETRA_INTERNAL, "stage %d: block %s has nothing to invert", stage->options.number,
+                      petra_stage_block(stage, b)->name);
+  petra_streams_move(&in, streams);
+  return PETRA_OK;
 }
 
 /* Ends B; a split B leaves the record, whose graphs W needs. */
@@ -147,20 +125,18 @@ static petra_status check_begun(const petra_stage *stage, const petra_record *re
   return PETRA_OK;
 }
 
-/* Performs B of a record; `rebuild`: its graphs were not kept. */
+/* Performs B of a record; `rebuild`: its graphs were not kept. The message to the stage below has the gradients and, if
+ * the method inverts, the streams. */
 static petra_status backward(petra_stage *stage, petra_record *record, bool rebuild, const petra_message *in,
                              petra_message *out) {
   PETRA_TRY(check_begun(stage, record));
   int64_t version = choose_version(stage, stage->options.rule.backward_weights, record);
-  petra_streams streams = petra_streams_retain(&in->streams), gradients = petra_streams_retain(&in->gradients);
-  petra_status status = PETRA_OK;
+  PETRA_RELEASED_STREAMS petra_streams streams = petra_streams_retain(&in->streams);
+  PETRA_RELEASED_STREAMS petra_streams gradients = petra_streams_retain(&in->gradients);
   for (int b = stage->blocks - 1; b >= 0; b--) {
     petra_block_graph *graph = &record->block[b].graph;
-    if (rebuild)
-      PETRA_TRY_GOTO(status, rebuild_graph(stage, b, record, &streams, graph), fail);
-    else
-      PETRA_TRY_GOTO(status, petra_stage_kept_graph(stage, record, b), fail);
-    PETRA_TRY_GOTO(status, block_backward(stage, b, version, graph, &gradients), fail);
+    PETRA_TRY(rebuild ? rebuild_graph(stage, b, record, &streams, graph) : petra_stage_kept_graph(stage, record, b));
+    PETRA_TRY(block_backward(stage, b, version, graph, &gradients));
     if (stage->options.rule.split_backward)
       petra_block_graph_keep_deferred(graph);
     else
@@ -169,12 +145,11 @@ static petra_status backward(petra_stage *stage, petra_record *record, bool rebu
   }
   stage->version_read = version;
   finish(stage, record);
-  send_down(stage, &streams, &gradients, out);
+  *out = (petra_message){0};
+  petra_streams_move(&gradients, &out->gradients);
+  if (stage->options.rule.invert && stage->options.number > 1)
+    petra_streams_move(&streams, &out->streams);
   return PETRA_OK;
-fail:
-  petra_streams_release(&streams);
-  petra_streams_release(&gradients);
-  return status;
 }
 
 petra_status petra_stage_backward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out) {

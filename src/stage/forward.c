@@ -60,20 +60,17 @@ static petra_status forward_block(petra_stage *stage, petra_record *record, int 
 
 petra_status petra_stage_run(petra_stage *stage, int64_t microbatch, bool fused, const petra_message *in,
                              const petra_target *target, petra_record **out, petra_streams *streams) {
+  PETRA_RELEASED_STREAMS petra_streams before = {{NULL, NULL}};
   petra_record *record;
   petra_status status = PETRA_OK;
   PETRA_TRY(begin(stage, microbatch, fused, &record));
-  petra_streams before = {{NULL, NULL}};
   *streams = petra_streams_retain(&in->streams);
   for (int b = 0; b < stage->blocks && status == PETRA_OK; b++) {
     petra_streams next = {{NULL, NULL}};
     status = forward_block(stage, record, b, fused, &before, streams, target, &next);
-    petra_streams_release(&before);
     if (stage->options.formats.keep != PETRA_FORMAT_NATIVE && stage->options.rule.keep != PETRA_KEEP_GRAPH)
-      before = *streams;
-    else
-      petra_streams_release(streams);
-    *streams = next;
+      petra_streams_move(streams, &before);
+    petra_streams_move(&next, streams);
   }
   petra_streams_release(&before);
   if (status == PETRA_OK && !fused && stage->options.formats.keep != PETRA_FORMAT_NATIVE)

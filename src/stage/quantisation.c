@@ -145,14 +145,9 @@ petra_status petra_stage_kept_input(petra_stage *stage, const petra_record *reco
     *out = petra_streams_retain(kept);
     return PETRA_OK;
   }
-  for (int i = 0; i < block->streams_in; i++) {
-    petra_status status = dequantise(stage, kept->tensor[i], stage->options.formats.keep, &block->shape_in,
-                                     PETRA_MEMORY_WORKSPACE, &out->tensor[i]);
-    if (status != PETRA_OK) {
-      petra_streams_release(out);
-      return status;
-    }
-  }
+  for (int i = 0; i < block->streams_in; i++)
+    PETRA_TRY(dequantise(stage, kept->tensor[i], stage->options.formats.keep, &block->shape_in, PETRA_MEMORY_WORKSPACE,
+                         &out->tensor[i]));
   return PETRA_OK;
 }
 
@@ -230,10 +225,8 @@ petra_status petra_stage_kept_graph(petra_stage *stage, petra_record *record, in
         whole = petra_tensor_retain(*members[k]);
     if (!whole) {
       const petra_tensor_form *form = &stage->graph_forms[b][i];
-      const int32_t shape[4] = {(*members[i])->shape[0], form->shape[1], form->shape[2], form->shape[3]};
-      status = petra_compute_tensor(&stage->compute, form->kind, shape, PETRA_MEMORY_GRAPH, &whole);
-      if (status == PETRA_OK)
-        status = petra_op_dequantise(stage->compute.backend, *members[i], stage->options.formats.keep, whole);
+      const petra_stream_shape shape = {.kind = form->kind, .extent = {form->shape[1], form->shape[2], form->shape[3]}};
+      status = dequantise(stage, *members[i], stage->options.formats.keep, &shape, PETRA_MEMORY_GRAPH, &whole);
     }
     before[i] = *members[i];
     *members[i] = whole;

@@ -52,26 +52,21 @@ petra_tensor *petra_snapshot_tensor(const petra_stage *stage, const petra_snapsh
 static petra_status pass(petra_stage *stage, const petra_snapshot *snapshot, double share, const petra_streams *in,
                          const petra_target *target, petra_streams *out) {
   const petra_compute compute = {.backend = stage->compute.backend, .account = stage->compute.account};
-  petra_streams streams = petra_streams_retain(in);
-  petra_status status = PETRA_OK;
-  for (int b = 0; b < petra_stage_network_blocks(stage) && status == PETRA_OK; b++) {
+  PETRA_RELEASED_STREAMS petra_streams streams = petra_streams_retain(in);
+  for (int b = 0; b < petra_stage_network_blocks(stage); b++) {
     const petra_block *block = petra_stage_block(stage, b);
     const petra_snapshot_block *sets = &snapshot->block[b];
     petra_streams next = {{NULL, NULL}};
     if (share == 0)
-      status = petra_block_evaluate(&compute, block, sets->parameters.tensor, sets->statistics.tensor, &streams, target,
-                                    &next);
+      PETRA_TRY(petra_block_evaluate(&compute, block, sets->parameters.tensor, sets->statistics.tensor, &streams,
+                                     target, &next));
     else if (!block->ops->is_loss)
-      status = petra_block_estimate(&compute, block, sets->parameters.tensor, share, sets->statistics.tensor, &streams,
-                                    &next);
-    petra_streams_release(&streams);
-    streams = next;
+      PETRA_TRY(petra_block_estimate(&compute, block, sets->parameters.tensor, share, sets->statistics.tensor, &streams,
+                                     &next));
+    petra_streams_move(&next, &streams);
   }
-  if (status == PETRA_OK)
-    *out = streams;
-  else
-    petra_streams_release(&streams);
-  return status;
+  *out = petra_streams_retain(&streams);
+  return PETRA_OK;
 }
 
 petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snapshot, const petra_streams *in,
@@ -102,8 +97,7 @@ petra_status petra_stage_version_tensors(const petra_stage *stage, petra_weights
 }
 
 const petra_tensor_set *petra_stage_mean_gradients(const petra_stage *stage, int block) {
-  const petra_stage_sets *sets = &stage->sets[block - stage->options.first];
-  return petra_stage_sums(stage) ? &sets->accumulated : &sets->gradients;
+  return petra_stage_gradients(stage, block - stage->options.first);
 }
 
 bool petra_stage_reconstructs(const petra_stage *stage) {

@@ -2,7 +2,6 @@
 #include "stage/stage.h"
 
 #include "backend/backend.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "stage/stage_private.h"
 
@@ -13,16 +12,13 @@ void petra_message_release(petra_message *message) {
   petra_streams_release(&message->gradients);
 }
 
-static int past_steps(const petra_stage *stage) {
-  return petra_mitigation_feedback(&stage->options.mitigation);
-}
-
 static petra_status create_past(petra_stage *stage, int b) {
+  const int steps = petra_mitigation_feedback(&stage->options.mitigation);
   petra_stage_sets *sets = &stage->sets[b];
-  if (past_steps(stage) == 0)
+  if (steps == 0)
     return PETRA_OK;
-  PETRA_TRY(petra_allocate(&sets->past, (size_t)past_steps(stage), sizeof *sets->past));
-  for (int t = 0; t < past_steps(stage); t++)
+  PETRA_TRY(petra_allocate(&sets->past, (size_t)steps, sizeof *sets->past));
+  for (int t = 0; t < steps; t++)
     PETRA_TRY(petra_tensor_set_create(&stage->compute, stage->options.model, petra_stage_block(stage, b), false,
                                       PETRA_MEMORY_MOMENTUM, &sets->past[t]));
   return PETRA_OK;
@@ -66,7 +62,6 @@ petra_status petra_stage_create(const petra_stage_options *options, petra_stage 
   stage->records.blocks = stage->versions.blocks = blocks;
   if (options->rule.sync_period > 0)
     petra_versions_hold(&stage->versions, 0, 0); /* F's copy */
-  PETRA_TRY_GOTO(status, petra_allocate(&stage->present, (size_t)blocks, sizeof *stage->present), fail);
   if (options->formats.keep != PETRA_FORMAT_NATIVE)
     PETRA_TRY_GOTO(status, petra_allocate(&stage->graph_forms, (size_t)blocks, sizeof *stage->graph_forms), fail);
   for (int b = 0; b < blocks; b++)
@@ -91,12 +86,12 @@ void petra_stage_destroy(petra_stage *stage) {
     petra_tensor_set_release(&stage->sets[b].predicted);
     petra_tensor_set_release(&stage->sets[b].trend);
     petra_tensor_set_release(&stage->sets[b].corrected);
-    for (int t = 0; stage->sets[b].past && t < past_steps(stage); t++)
+    for (int t = 0; stage->sets[b].past && t < petra_mitigation_feedback(&stage->options.mitigation); t++)
       petra_tensor_set_release(&stage->sets[b].past[t]);
     petra_free(stage->sets[b].past);
   }
   petra_stage_empty(stage);
-  PETRA_FREE_ALL(stage->present, stage->graph_forms);
+  petra_free(stage->graph_forms);
   /* A tensor that is still referenced elsewhere would return its bytes to freed memory. */
   assert(stage->account.total_bytes == 0);
   petra_free(stage);
@@ -105,17 +100,15 @@ void petra_stage_destroy(petra_stage *stage) {
 static petra_status initialise_set(petra_stage *stage, int b, const petra_tensor_set *set, uint64_t seed) {
   const petra_block *block = petra_stage_block(stage, b);
   for (int i = 0; i < set->count; i++) {
+    PETRA_FREED double *values = NULL;
     petra_tensor_spec spec;
-    double *values;
     if (set == &stage->sets[b].statistics)
       petra_block_statistic(block, i, &spec);
     else
       petra_block_parameter(stage->options.model, block, i, &spec);
     PETRA_TRY(petra_allocate(&values, (size_t)set->tensor[i]->elements, sizeof *values));
     petra_initial_values(&spec, seed, block, i, values);
-    petra_status status = petra_op_upload(stage->compute.backend, set->tensor[i], values, PETRA_HOST_F64);
-    petra_free(values);
-    PETRA_TRY(status);
+    PETRA_TRY(petra_op_upload(stage->compute.backend, set->tensor[i], values, PETRA_HOST_F64));
   }
   return PETRA_OK;
 }
@@ -171,9 +164,7 @@ bool petra_stage_gradient_complete(const petra_stage *stage) {
 petra_status petra_stage_visit_shared(petra_stage *stage, petra_status (*visit)(void *context, petra_tensor *tensor),
                                       void *context) {
   for (int b = 0; b < stage->blocks; b++) {
-    const petra_stage_sets *sets = &stage->sets[b];
-    const petra_tensor_set *shared[] = {petra_stage_sums(stage) ? &sets->accumulated : &sets->gradients,
-                                        &sets->statistics};
+    const petra_tensor_set *shared[] = {petra_stage_gradients(stage, b), &stage->sets[b].statistics};
     for (int s = 0; s < 2; s++)
       for (int i = 0; i < shared[s]->count; i++)
         PETRA_TRY(visit(context, shared[s]->tensor[i]));

@@ -55,6 +55,17 @@ typedef struct petra_message {
 
 void petra_message_release(petra_message *message);
 
+/* Declare local streams, or a local message, that are released at the end of their block. */
+#define PETRA_RELEASED_STREAMS __attribute__((cleanup(petra_streams_release)))
+#define PETRA_RELEASED_MESSAGE __attribute__((cleanup(petra_message_release)))
+
+/* Replaces the streams `to`, which are released, by the streams `from`, which are empty afterwards. */
+static inline void petra_streams_move(petra_streams *from, petra_streams *to) {
+  petra_streams_release(to);
+  *to = *from;
+  *from = (petra_streams){{NULL, NULL}};
+}
+
 /* Gets pointers to the members of a message that hold its tensors: streams, then gradients. */
 enum { PETRA_MESSAGE_PARTS = 4 };
 void petra_message_parts(petra_message *message, petra_tensor **parts[PETRA_MESSAGE_PARTS]);

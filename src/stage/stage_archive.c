@@ -48,31 +48,20 @@ static petra_status pass(petra_stage *dry, bool backward, bool fused) {
   const petra_block *first = petra_stage_block(dry, 0), *last = petra_stage_block(dry, dry->blocks - 1);
   bool head = has_loss(dry);
   const int32_t count = head ? DRY_SAMPLES * petra_model_labels(dry->options.model) : 0;
-  int32_t *labels = NULL;
-  petra_message in = {0}, out = {0}, back = {0}, down = {0};
+  PETRA_FREED int32_t *labels = NULL;
+  PETRA_RELEASED_MESSAGE petra_message in = {0}, out = {0}, back = {0}, down = {0};
   petra_loss loss;
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_allocate(&labels, (size_t)count, sizeof *labels), done);
-  PETRA_TRY_GOTO(status, make_streams(dry->options.backend, first->streams_in, &first->shape_in, &in.streams), done);
+  PETRA_TRY(petra_allocate(&labels, (size_t)count, sizeof *labels));
+  PETRA_TRY(make_streams(dry->options.backend, first->streams_in, &first->shape_in, &in.streams));
   if (fused)
-    status = petra_stage_loss(dry, 0, &in, labels, &out, &loss);
-  else
-    status = petra_stage_forward(dry, 0, &in, head ? labels : NULL, count, &out, &loss);
-  if (status != PETRA_OK || fused || !backward)
-    goto done;
+    return petra_stage_loss(dry, 0, &in, labels, &out, &loss);
+  PETRA_TRY(petra_stage_forward(dry, 0, &in, head ? labels : NULL, count, &out, &loss));
+  if (!backward)
+    return PETRA_OK;
   for (int i = 0; i < 2 && !head; i++)
-    PETRA_TRY_GOTO(status,
-                   make_streams(dry->options.backend, last->streams_out, &last->shape_out,
-                                i == 0 ? &back.gradients : &back.streams),
-                   done);
-  status = petra_stage_backward(dry, 0, &back, &down);
-done:
-  petra_message_release(&in);
-  petra_message_release(&out);
-  petra_message_release(&back);
-  petra_message_release(&down);
-  petra_free(labels);
-  return status;
+    PETRA_TRY(make_streams(dry->options.backend, last->streams_out, &last->shape_out,
+                           i == 0 ? &back.gradients : &back.streams));
+  return petra_stage_backward(dry, 0, &back, &down);
 }
 
 /* The sample is the first extent of all tensors except the vectors of a graph. */
@@ -211,14 +200,11 @@ static petra_status archive_set(const petra_stage *stage, petra_tensor_archive *
 }
 
 static petra_status archive_weights(petra_stage *stage, petra_tensor_archive *tensors) {
-  petra_status status = PETRA_OK;
-  PETRA_TRY(petra_archive_enter(tensors->archive, "parameters"));
-  for (int b = 0; b < stage->blocks && status == PETRA_OK; b++) {
-    status = archive_set(stage, tensors, b, "", false, &stage->sets[b].parameters);
-    if (status == PETRA_OK)
-      status = archive_set(stage, tensors, b, "", true, &stage->sets[b].statistics);
+  for (int b = 0; b < stage->blocks; b++) {
+    PETRA_TRY(archive_set(stage, tensors, b, "", false, &stage->sets[b].parameters));
+    PETRA_TRY(archive_set(stage, tensors, b, "", true, &stage->sets[b].statistics));
   }
-  return petra_archive_leave(tensors->archive, status);
+  return PETRA_OK;
 }
 
 /* Reads or writes the steps that error feedback will subtract. */
@@ -418,7 +404,8 @@ static petra_status archive_state(petra_stage *stage, petra_tensor_archive *tens
 }
 
 petra_status petra_stage_archive(petra_stage *stage, petra_tensor_archive *tensors) {
-  PETRA_TRY(archive_weights(stage, tensors));
+  PETRA_TRY(petra_archive_enter(tensors->archive, "parameters"));
+  PETRA_TRY(petra_archive_leave(tensors->archive, archive_weights(stage, tensors)));
   PETRA_TRY(petra_archive_enter(tensors->archive, "stage-%02d", stage->options.number));
   return petra_archive_leave(tensors->archive, archive_state(stage, tensors));
 }

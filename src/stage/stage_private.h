@@ -5,7 +5,6 @@
 #include "backend/tensor_archive.h"
 #include "schedule/method.h"
 #include "stage/stage.h"
-#include "nn/block.h"
 
 /* --- stash.c --- */
 
@@ -43,9 +42,6 @@ petra_status petra_records_add(petra_records *records, int stage, int64_t microb
 petra_record *petra_records_at(const petra_records *records, int64_t microbatch);
 petra_status petra_records_find(const petra_records *records, int stage, int64_t microbatch, petra_record **out);
 
-/* Removes the record with everything that it keeps. */
-void petra_records_drop(petra_records *records, petra_record *record);
-
 /* Gets pointers to the members of a record that hold tensors of block `b`: two input streams and the graph. */
 enum { PETRA_RECORD_TENSORS = PETRA_GRAPH_TENSORS + 2 };
 void petra_record_members(petra_record *record, int b, petra_tensor **members[PETRA_RECORD_TENSORS]);
@@ -73,9 +69,8 @@ typedef struct petra_versions {
 void petra_versions_hold(petra_versions *versions, int64_t number, int64_t latest);
 void petra_versions_release(petra_versions *versions, int64_t number, int64_t latest);
 
-/* Before an update changes the latest version, `number`: copies `sets` (one per block) if it has a holder. */
-petra_status petra_versions_keep(petra_versions *versions, const petra_compute *compute, int64_t number,
-                                 const petra_tensor_set *const *sets);
+/* Before an update changes the latest version: copies what F reads of it if it has a holder. */
+petra_status petra_versions_keep(petra_stage *stage);
 
 /* Adds an old version with empty sets at the end of the list, for a checkpoint to fill. */
 petra_status petra_versions_add(petra_versions *versions, int64_t number, int holders);
@@ -103,7 +98,6 @@ struct petra_stage {
   petra_compute compute;
   petra_account account;
   int blocks;
-  const petra_tensor_set **present; /* per block: what U copies if an older version is still read */
   petra_records records;
   /* Per block: what its quantised tensors were before, as of the last F (quantisation.c). */
   petra_tensor_form (*graph_forms)[PETRA_GRAPH_TENSORS];
@@ -132,11 +126,18 @@ petra_status petra_snapshot_create(const petra_stage *stage, petra_snapshot **ou
 /* Returns true if gradients are summed before an update. */
 bool petra_stage_sums(const petra_stage *stage);
 
+/* Returns the gradients of block `b` that an update would use now. */
+const petra_tensor_set *petra_stage_gradients(const petra_stage *stage, int b);
+
 /* Returns what decides which version a pass reads. */
 static inline petra_version_rule petra_stage_version_rule(const petra_stage *stage) {
   const petra_stage_rule *rule = &stage->options.rule;
   return (petra_version_rule){rule->forward_weights, rule->backward_weights, rule->accumulate, rule->sync_period};
 }
+
+/* Returns the latest version of block `b` as a pass with this choice of weights reads it. LATEST: B reads the newest
+ * weights. Others: B reads the weights of its F. */
+const petra_tensor_set *petra_stage_latest(const petra_stage *stage, petra_weights weights, int b);
 
 /* Gets the parameters of block `b` in a version, as a choice of weights means it: PETRA_WEIGHTS_LATEST as B reads them,
  * others as F read them (they differ only with a mitigation; F itself uses STASHED). Errors: PETRA_INTERNAL, logged, if
@@ -153,7 +154,7 @@ petra_status petra_stage_step(petra_stage *stage, int b, const petra_tensor_set 
 petra_status petra_stage_run(petra_stage *stage, int64_t microbatch, bool fused, const petra_message *in,
                              const petra_target *target, petra_record **out, petra_streams *streams);
 
-/* Removes the record and releases its version. */
+/* Removes the record with everything that it keeps, and releases its version. */
 void petra_stage_drop(petra_stage *stage, petra_record *record);
 
 /* Returns block `b` (from 0) of the stage; an auxiliary head is the last. */

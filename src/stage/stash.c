@@ -48,15 +48,18 @@ petra_status petra_versions_add(petra_versions *versions, int64_t number, int ho
   return PETRA_OK;
 }
 
-petra_status petra_versions_keep(petra_versions *versions, const petra_compute *compute, int64_t number,
-                                 const petra_tensor_set *const *sets) {
+petra_status petra_versions_keep(petra_stage *stage) {
+  petra_versions *versions = &stage->versions;
   petra_status status = PETRA_OK;
   if (versions->latest_holders == 0)
     return PETRA_OK;
-  PETRA_TRY(petra_versions_add(versions, number, versions->latest_holders));
+  PETRA_TRY(petra_versions_add(versions, stage->updates, versions->latest_holders));
   petra_tensor_set *copy = versions->old[versions->count - 1].sets;
-  for (int b = 0; b < versions->blocks; b++)
-    PETRA_TRY_GOTO(status, petra_tensor_set_clone(compute, sets[b], PETRA_MEMORY_WEIGHT_BUFFER, &copy[b]), fail);
+  for (int b = 0; b < stage->blocks; b++)
+    PETRA_TRY_GOTO(status,
+                   petra_tensor_set_clone(&stage->compute, petra_stage_latest(stage, PETRA_WEIGHTS_STASHED, b),
+                                          PETRA_MEMORY_WEIGHT_BUFFER, &copy[b]),
+                   fail);
   versions->latest_holders = 0;
   if (versions->count > versions->count_max)
     versions->count_max = versions->count;
@@ -122,8 +125,11 @@ petra_status petra_records_find(const petra_records *records, int stage, int64_t
   return PETRA_OK;
 }
 
-void petra_records_drop(petra_records *records, petra_record *record) {
+void petra_stage_drop(petra_stage *stage, petra_record *record) {
+  petra_records *records = &stage->records;
   int i = 0;
+  if (record->holds)
+    petra_versions_release(&stage->versions, record->version, stage->updates);
   while (records->live[i] != record)
     i++;
   destroy(records, record);

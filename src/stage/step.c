@@ -85,8 +85,8 @@ static petra_status compensated_step(const block_step *step, const petra_tensor_
 
 static petra_status move_parameters(const block_step *step) {
   const petra_stage_mitigation *mitigation = &step->mitigation;
+  PETRA_RELEASED_SET petra_tensor_set gradients = {0};
   petra_optim optim = step->stage->options.optim;
-  petra_tensor_set gradients;
   optim.keys.momentum = momentum_of(mitigation, optim.keys.momentum);
   optim.beta1_before = optim.keys.beta1;
   optim.keys.beta1 = momentum_of(mitigation, optim.keys.beta1);
@@ -94,13 +94,10 @@ static petra_status move_parameters(const block_step *step) {
     optim.steps_before = mitigation->start;
   if (mitigation->delay == 0 || (!mitigation->choice.spike_compensation && mitigation->choice.gradient_shrinking == 1))
     return plain_step(step, step->gradients, optim, step->lr);
-  petra_status status = effective_gradients(step, &gradients);
+  PETRA_TRY(effective_gradients(step, &gradients));
   optim.keys.weight_decay = 0; /* it is in the gradients */
-  if (status == PETRA_OK)
-    status = mitigation->choice.spike_compensation ? compensated_step(step, &gradients, optim)
-                                                   : plain_step(step, &gradients, optim, step->lr);
-  petra_tensor_set_release(&gradients);
-  return status;
+  return mitigation->choice.spike_compensation ? compensated_step(step, &gradients, optim)
+                                               : plain_step(step, &gradients, optim, step->lr);
 }
 
 /* Adds to the step of parameter `i` the residual of the step one delay earlier. `before`: minus the weights before the
@@ -110,20 +107,16 @@ static petra_status feed_back(const block_step *step, int i, const petra_tensor 
   petra_backend *backend = stage->compute.backend;
   const int delay = petra_mitigation_feedback(&step->mitigation);
   const int64_t number = stage->updates - step->mitigation.start;
-  petra_tensor *weights = step->sets->parameters.tensor[i], *past = step->sets->past[number % delay].tensor[i],
-               *own = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, zeros_like(stage, weights, &own), done);
-  PETRA_TRY_GOTO(status, petra_op_axpy(backend, 1, before, own), done);
-  PETRA_TRY_GOTO(status, petra_op_axpy(backend, 1, weights, own), done);
+  petra_tensor *weights = step->sets->parameters.tensor[i], *past = step->sets->past[number % delay].tensor[i];
+  PETRA_RELEASED petra_tensor *own = NULL;
+  PETRA_TRY(zeros_like(stage, weights, &own));
+  PETRA_TRY(petra_op_axpy(backend, 1, before, own));
+  PETRA_TRY(petra_op_axpy(backend, 1, weights, own));
   if (number >= delay) {
-    PETRA_TRY_GOTO(status, petra_op_axpy(backend, 1, own, weights), done);
-    PETRA_TRY_GOTO(status, petra_op_axpy(backend, -1, past, weights), done);
+    PETRA_TRY(petra_op_axpy(backend, 1, own, weights));
+    PETRA_TRY(petra_op_axpy(backend, -1, past, weights));
   }
-  status = petra_op_copy(backend, own, past);
-done:
-  petra_tensor_release(&own);
-  return status;
+  return petra_op_copy(backend, own, past);
 }
 
 /* Computes out = weights - rate * ahead * velocity. */
@@ -218,10 +211,8 @@ petra_status petra_stage_step(petra_stage *stage, int b, const petra_tensor_set 
                      .mitigation = mitigation_at(&stage->options.mitigation, stage->updates)};
   step.lr = petra_mitigation_rate(&step.mitigation, lr, stage->updates - step.mitigation.start) *
             discount_of(&step.mitigation, &stage->options.optim);
-  petra_tensor_set moved = {0};
-  petra_status status = wants_difference(&step.mitigation) ? minus_parameters(&step, &moved) : PETRA_OK;
-  if (status == PETRA_OK)
-    status = step_and_extrapolate(&step, &moved);
-  petra_tensor_set_release(&moved);
-  return status;
+  PETRA_RELEASED_SET petra_tensor_set moved = {0};
+  if (wants_difference(&step.mitigation))
+    PETRA_TRY(minus_parameters(&step, &moved));
+  return step_and_extrapolate(&step, &moved);
 }

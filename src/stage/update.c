@@ -10,9 +10,7 @@ bool petra_stage_sums(const petra_stage *stage) {
   return stage->options.rule.accumulate > 1 || stage->options.rule.split_backward;
 }
 
-/* Returns the latest version as a pass with this choice of weights reads it. LATEST: B reads the newest weights.
- * Others: B reads the weights of its F. */
-static const petra_tensor_set *latest(const petra_stage *stage, petra_weights weights, int b) {
+const petra_tensor_set *petra_stage_latest(const petra_stage *stage, petra_weights weights, int b) {
   const petra_stage_mitigation *mitigation = &stage->options.mitigation;
   const petra_stage_sets *sets = &stage->sets[b];
   if (stage->updates <= mitigation->start) /* no update yet to extrapolate from */
@@ -28,30 +26,22 @@ petra_status petra_stage_weights(const petra_stage *stage, petra_weights weights
   if (version != stage->updates && !old)
     return petra_fail(PETRA_INTERNAL, "stage %d: the weights after %lld updates are gone", stage->options.number,
                       (long long)version);
-  *out = version == stage->updates ? latest(stage, weights, b) : &old->sets[b];
+  *out = version == stage->updates ? petra_stage_latest(stage, weights, b) : &old->sets[b];
   return PETRA_OK;
-}
-
-void petra_stage_drop(petra_stage *stage, petra_record *record) {
-  if (record->holds)
-    petra_versions_release(&stage->versions, record->version, stage->updates);
-  petra_records_drop(&stage->records, record);
 }
 
 /* Copies the version that a holder still reads before the step changes it. It copies what F read: a reader of an old
  * version reads the same. The double buffer holds the version before the latest. */
 static petra_status keep_version(petra_stage *stage) {
   bool buffered = stage->options.rule.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
-  for (int b = 0; b < stage->blocks; b++)
-    stage->present[b] = latest(stage, PETRA_WEIGHTS_STASHED, b);
   if (buffered && stage->updates > 0)
     petra_versions_release(&stage->versions, stage->updates - 1, stage->updates);
   if (buffered)
     petra_versions_hold(&stage->versions, stage->updates, stage->updates);
-  return petra_versions_keep(&stage->versions, &stage->compute, stage->updates, stage->present);
+  return petra_versions_keep(stage);
 }
 
-static const petra_tensor_set *gradients_of(const petra_stage *stage, int b) {
+const petra_tensor_set *petra_stage_gradients(const petra_stage *stage, int b) {
   return petra_stage_sums(stage) ? &stage->sets[b].accumulated : &stage->sets[b].gradients;
 }
 
@@ -61,8 +51,8 @@ static petra_status clip_factor(const petra_stage *stage, double *out) {
   const double maximum = stage->options.optim.keys.clip;
   double squares = 0, square;
   for (int b = 0; b < stage->blocks && maximum > 0; b++)
-    for (int i = 0; i < gradients_of(stage, b)->count; i++) {
-      const petra_tensor *gradient = gradients_of(stage, b)->tensor[i];
+    for (int i = 0; i < petra_stage_gradients(stage, b)->count; i++) {
+      const petra_tensor *gradient = petra_stage_gradients(stage, b)->tensor[i];
       PETRA_TRY(petra_op_dot(stage->compute.backend, gradient, gradient, &square));
       squares += square;
     }
@@ -74,17 +64,14 @@ static petra_status clip_factor(const petra_stage *stage, double *out) {
 /* Does the step of block `b` with its gradients times `factor`. The gradients themselves stay, for the probe. Its
  * memory does not depend on the factor, so that memory can be counted without numbers. */
 static petra_status step_scaled(petra_stage *stage, int b, double factor, double lr) {
-  petra_tensor_set scaled;
-  petra_status status = PETRA_OK;
+  PETRA_RELEASED_SET petra_tensor_set scaled = {0};
+  const petra_tensor_set *gradients = petra_stage_gradients(stage, b);
   if (stage->options.optim.keys.clip == 0)
-    return petra_stage_step(stage, b, gradients_of(stage, b), lr);
-  PETRA_TRY(petra_tensor_set_clone(&stage->compute, gradients_of(stage, b), PETRA_MEMORY_WORKSPACE, &scaled));
-  for (int i = 0; i < scaled.count && status == PETRA_OK; i++)
-    status = petra_op_scale(stage->compute.backend, factor, scaled.tensor[i]);
-  if (status == PETRA_OK)
-    status = petra_stage_step(stage, b, &scaled, lr);
-  petra_tensor_set_release(&scaled);
-  return status;
+    return petra_stage_step(stage, b, gradients, lr);
+  PETRA_TRY(petra_tensor_set_clone(&stage->compute, gradients, PETRA_MEMORY_WORKSPACE, &scaled));
+  for (int i = 0; i < scaled.count; i++)
+    PETRA_TRY(petra_op_scale(stage->compute.backend, factor, scaled.tensor[i]));
+  return petra_stage_step(stage, b, &scaled, lr);
 }
 
 petra_status petra_stage_step_alone(petra_stage *stage, double lr) {
