@@ -41,9 +41,7 @@ static petra_status add_tensor(tensor_list *list, int j, const petra_block *bloc
   weight->rank = spec->rank;
   for (int i = 0; i < 4; i++)
     weight->shape[i] = spec->shape[i];
-  weight->elements = 1;
-  for (int i = 0; i < spec->rank; i++)
-    weight->elements *= spec->shape[i];
+  weight->elements = (int64_t)spec->shape[0] * spec->shape[1] * spec->shape[2] * spec->shape[3];
   if (list->has_values)
     PETRA_TRY(petra_allocate(&weight->values, (size_t)weight->elements, sizeof *weight->values));
   list->stages[list->count] = j;

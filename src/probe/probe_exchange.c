@@ -212,11 +212,9 @@ static size_t largest_parameter(const petra_probe *probe) {
   for (int b = 0; b < probe->model->block_count; b++)
     for (int i = 0; i < petra_block_parameter_count(&probe->model->blocks[b]); i++) {
       petra_tensor_spec spec;
-      size_t elements = 1;
       petra_block_parameter(probe->model, &probe->model->blocks[b], i, &spec);
-      for (int d = 0; d < 4; d++)
-        elements *= (size_t)spec.shape[d];
-      maximum = larger(maximum, elements * element_bytes(probe->compute.backend));
+      const int64_t elements = (int64_t)spec.shape[0] * spec.shape[1] * spec.shape[2] * spec.shape[3];
+      maximum = larger(maximum, (size_t)elements * element_bytes(probe->compute.backend));
     }
   return maximum;
 }

@@ -86,7 +86,7 @@ typedef struct petra_stage_sets {
   petra_tensor_set states[PETRA_OPTIMISER_STATES]; /* of the optimiser (nn/optim.h); 0: the velocity of sgd */
   petra_tensor_set gradients;                      /* for the last microbatch */
   petra_tensor_set accumulated; /* mean over the microbatches counted since the last update; k > 1 or split backward */
-  /* Tensors of mitigations (mitigation.h) that are on; they are meaningful from the first update on. */
+  /* Tensors of mitigations (delay_mitigation.h) that are on; they are meaningful from the first update on. */
   petra_tensor_set predicted; /* what F reads */
   petra_tensor_set trend;     /* average of updates */
   petra_tensor_set corrected; /* what B reads */

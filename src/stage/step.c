@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimiser step of a stage as its mitigation modifies it (mitigation.h), from existing operations. */
+/* The optimiser step of a stage as its mitigation modifies it (delay_mitigation.h), from existing operations. */
 #include "backend/backend.h"
 #include "stage/stage_private.h"
 
