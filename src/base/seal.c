@@ -196,38 +196,39 @@ static petra_status cannot_read(const char *path, int failure) {
   return petra_fail(PETRA_IO, "%s: cannot read: %s", path, strerror(failure));
 }
 
-/* Opens the file and reads its seal. *fd is -1 on failure. */
+static void close_file(int *fd) {
+  if (*fd >= 0)
+    close(*fd);
+}
+
+/* Before a local file: closes it at the end of its block. */
+#define CLOSED __attribute__((cleanup(close_file)))
+
+/* Opens the file and reads its seal. Close the file even after a failure. */
 static petra_status open_sealed(const char *path, int *fd, seal *out) {
   unsigned char block[PETRA_SEAL_BYTES];
   struct stat about;
   *fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (*fd < 0)
     return petra_fail(PETRA_IO, "%s: cannot open: %s", path, strerror(errno));
-  petra_status status = PETRA_OK;
-  ssize_t got = 0;
   if (fstat(*fd, &about) != 0 || !S_ISREG(about.st_mode))
-    status = petra_fail(PETRA_IO, "%s: cannot open: expected a regular file", path);
-  else if ((got = pread(*fd, block, sizeof block, 0)) < 0)
-    status = cannot_read(path, errno);
-  else
-    status = unpack(path, block, (size_t)got, out);
-  if (status == PETRA_OK && out->state == PETRA_SEAL_WHOLE && out->bytes != (uint64_t)about.st_size)
-    status = petra_fail(PETRA_DATA, "%s: damaged or truncated file: %lld bytes, and it was written with %" PRIu64, path,
-                        (long long)about.st_size, out->bytes);
-  if (status != PETRA_OK) {
-    close(*fd);
-    *fd = -1;
-  }
-  return status;
+    return petra_fail(PETRA_IO, "%s: cannot open: expected a regular file", path);
+  const ssize_t got = pread(*fd, block, sizeof block, 0);
+  if (got < 0)
+    return cannot_read(path, errno);
+  PETRA_TRY(unpack(path, block, (size_t)got, out));
+  if (out->state == PETRA_SEAL_WHOLE && out->bytes != (uint64_t)about.st_size)
+    return petra_fail(PETRA_DATA, "%s: damaged or truncated file: %lld bytes, and it was written with %" PRIu64, path,
+                      (long long)about.st_size, out->bytes);
+  return PETRA_OK;
 }
 
 petra_status petra_seal_check(const char *path, petra_seal *out) {
   seal s = {0};
-  int fd;
+  CLOSED int fd = -1;
   PETRA_TRY(open_sealed(path, &fd, &s));
   uint64_t found = s.digest;
   int failure = s.state == PETRA_SEAL_WHOLE ? digest_rest(fd, &s, &found) : 0;
-  close(fd);
   if (failure)
     return cannot_read(path, failure);
   if (found != s.digest)
@@ -240,24 +241,22 @@ bool petra_seal_is_damaged(const char *path) {
   unsigned char block[PETRA_SEAL_BYTES];
   struct stat about;
   seal s;
-  const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  CLOSED int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0)
     return errno != ENOENT;
   const ssize_t got = fstat(fd, &about) == 0 && S_ISREG(about.st_mode) ? pread(fd, block, sizeof block, 0) : -1;
-  bool whole = got >= 0 && find_seal(block, (size_t)got, &s) && s.state != PETRA_SEAL_NONE;
-  if (whole && s.state == PETRA_SEAL_WHOLE && s.version == VERSION && s.count <= PETRA_SEAL_PARTS) {
-    uint64_t found;
-    whole = s.bytes == (uint64_t)about.st_size && digest_rest(fd, &s, &found) == 0 && found == s.digest;
-  }
-  close(fd);
-  return !whole;
+  if (got < 0 || !find_seal(block, (size_t)got, &s) || s.state == PETRA_SEAL_NONE)
+    return true;
+  if (s.state != PETRA_SEAL_WHOLE || s.version != VERSION || s.count > PETRA_SEAL_PARTS)
+    return false;
+  uint64_t found;
+  return s.bytes != (uint64_t)about.st_size || digest_rest(fd, &s, &found) != 0 || found != s.digest;
 }
 
 petra_status petra_seal_get_digest(const char *path, uint64_t *out) {
   seal s = {0};
-  int fd;
+  CLOSED int fd = -1;
   PETRA_TRY(open_sealed(path, &fd, &s));
-  close(fd);
   if (s.state != PETRA_SEAL_WHOLE)
     return petra_fail(PETRA_DATA, "%s: it has no seal", path);
   *out = s.digest;
@@ -266,22 +265,20 @@ petra_status petra_seal_get_digest(const char *path, uint64_t *out) {
 
 petra_status petra_seal_check_parts(const char *path) {
   seal s = {0};
-  int fd;
-  petra_status status = PETRA_OK;
+  CLOSED int fd = -1;
   PETRA_TRY(open_sealed(path, &fd, &s));
-  for (uint64_t i = 0; i < s.count && status == PETRA_OK; i++) {
+  for (uint64_t i = 0; i < s.count; i++) {
     uint64_t found = 0;
     int failure = digest_part(fd, &s, (int)i, &found);
     if (failure)
-      status = cannot_read(path, failure);
-    else if (found != s.part[i].digest)
-      status = petra_fail(PETRA_DATA,
-                          "%s: records were changed since petra wrote them: bytes %" PRIu64 " to %" PRIu64
-                          " have another digest",
-                          path, s.part[i].offset, s.part[i].offset + s.part[i].bytes - 1);
+      return cannot_read(path, failure);
+    if (found != s.part[i].digest)
+      return petra_fail(PETRA_DATA,
+                        "%s: records were changed since petra wrote them: bytes %" PRIu64 " to %" PRIu64
+                        " have another digest",
+                        path, s.part[i].offset, s.part[i].offset + s.part[i].bytes - 1);
   }
-  close(fd);
-  return status;
+  return PETRA_OK;
 }
 
 bool petra_seal_begins_hdf5(const char *start, size_t size) {

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum {
   SIDE = 32,
@@ -45,8 +44,7 @@ static const cifar_format formats[] = {
 
 /* One file of the split, open for reading. */
 typedef struct source {
-  char *path;
-  int fd;
+  petra_file file;
   int64_t records;
 } source;
 
@@ -68,21 +66,17 @@ static int64_t record_bytes(const cifar_format *format) {
 
 static void cifar_destroy(petra_dataset *set) {
   cifar *self = (cifar *)set;
-  for (int i = 0; i < self->source_count; i++) {
-    if (self->sources[i].fd >= 0)
-      close(self->sources[i].fd);
-    petra_free(self->sources[i].path);
-  }
+  for (int i = 0; i < self->source_count; i++)
+    petra_file_close(&self->sources[i].file);
   PETRA_FREE_ALL(self->records, self);
 }
 
 static petra_status cifar_read(const petra_dataset *set, int64_t index, uint8_t *pixels, int32_t *label) {
   const cifar *self = (const cifar *)set;
   const struct record *record = &self->records[index];
-  const source *from = &self->sources[record->source];
   const int64_t at = (int64_t)record->number * (self->label_bytes + PIXEL_BYTES) + self->label_bytes;
   *label = record->label;
-  return petra_file_read_at(from->fd, from->path, at, pixels, PIXEL_BYTES);
+  return petra_file_read_at(&self->sources[record->source].file, at, pixels, PIXEL_BYTES);
 }
 
 static int32_t cifar_label(const petra_dataset *set, int64_t index) {
@@ -91,11 +85,14 @@ static int32_t cifar_label(const petra_dataset *set, int64_t index) {
 
 static const petra_dataset_ops cifar_ops = {.destroy = cifar_destroy, .read = cifar_read, .label = cifar_label};
 
-/* Sets *records to the number of records, rounded down; the size must be a whole number of them. Names a likely reason
- * if it is not: the file belongs to the other set. */
-static petra_status check_size(const cifar_format *format, const char *path, int64_t bytes, int64_t *records) {
-  int64_t length = record_bytes(format);
-  *records = bytes / length;
+/* Opens a file. Its number of records is rounded down; the size must be a whole number of them. Names a likely reason if
+ * it is not: the file belongs to the other set. */
+static petra_status open_source(const cifar_format *format, const char *path, source *out) {
+  char what[64];
+  snprintf(what, sizeof what, "a file of %s records (data.path)", format->set);
+  PETRA_TRY(petra_file_open(path, what, &out->file));
+  const int64_t length = record_bytes(format), bytes = out->file.bytes;
+  out->records = bytes / length;
   if (bytes == 0)
     return petra_fail(PETRA_DATA, "%s: the file is empty, expected %s records of %" PRId64 " bytes", path, format->set,
                       length);
@@ -111,22 +108,11 @@ static petra_status check_size(const cifar_format *format, const char *path, int
   return PETRA_OK;
 }
 
-/* Takes ownership of `path` in any case. */
-static petra_status open_source(const cifar_format *format, char *path, source *out) {
-  char what[64];
-  int64_t bytes;
-  *out = (source){.path = path, .fd = -1};
-  snprintf(what, sizeof what, "a file of %s records (data.path)", format->set);
-  PETRA_TRY(petra_file_open(path, what, &out->fd, &bytes));
-  return check_size(format, path, bytes, &out->records);
-}
-
 /* Opens the files of `path`. They are counted as they are opened, also on failure. */
 static petra_status open_sources(const cifar_format *format, const char *path, petra_split split, int64_t *problems,
                                  cifar *self) {
   const char *const *names = split == PETRA_SPLIT_TRAIN ? format->train : format->eval;
   struct stat info;
-  char *full = NULL;
   if (!path || !*path)
     return petra_fail(PETRA_CONFIG, "data.path: is empty, expected the folder of the %s files or one such file",
                       format->set);
@@ -137,6 +123,7 @@ static petra_status open_sources(const cifar_format *format, const char *path, p
                       path, strerror(errno), names[0], format->set, format->set);
   if (S_ISDIR(info.st_mode)) {
     for (int i = 0; names[i]; i++) {
+      PETRA_FREED char *full = NULL;
       PETRA_TRY(petra_folder_path(path, names[i], NULL, &full));
       PETRA_TRY(petra_dataset_problem(problems, open_source(format, full, &self->sources[self->source_count++])));
     }
@@ -147,8 +134,7 @@ static petra_status open_sources(const cifar_format *format, const char *path, p
                       "data.path: %s is a single file, which is the training split and has no evaluation split; set "
                       "run.eval_every: 0, or give a folder that also holds %s",
                       path, names[0]);
-  PETRA_TRY(petra_duplicate_string(&full, path));
-  return petra_dataset_problem(problems, open_source(format, full, &self->sources[self->source_count++]));
+  return petra_dataset_problem(problems, open_source(format, path, &self->sources[self->source_count++]));
 }
 
 bool petra_cifar_has_eval(const char *path) {
@@ -173,10 +159,10 @@ static petra_status read_labels(const cifar_format *format, int from, int64_t *p
   for (int64_t i = 0; i < file->records; i++) {
     const int64_t at = i % RECORDS_AT_ONCE, left = file->records - i;
     if (at == 0)
-      PETRA_TRY(petra_file_read_at(file->fd, file->path, i * length, bytes,
+      PETRA_TRY(petra_file_read_at(&file->file, i * length, bytes,
                                    (size_t)((left < RECORDS_AT_ONCE ? left : RECORDS_AT_ONCE) * length)));
     const uint8_t *record = bytes + at * length;
-    petra_status status = check_labels(format, file->path, i, record);
+    petra_status status = check_labels(format, file->file.path, i, record);
     PETRA_TRY(petra_dataset_problem(problems, status));
     if (status == PETRA_OK)
       self->records[self->base.count++] = (struct record){(uint32_t)i, (uint8_t)from, record[format->label_bytes - 1]};
@@ -192,7 +178,7 @@ static petra_status open_split(const cifar_format *format, const char *path, pet
     total += self->sources[i].records;
     if (self->sources[i].records > UINT32_MAX)
       return petra_fail(PETRA_UNSUPPORTED, "%s: %" PRId64 " records; at most %" PRIu32 " a file are possible",
-                        self->sources[i].path, self->sources[i].records, UINT32_MAX);
+                        self->sources[i].file.path, self->sources[i].records, UINT32_MAX);
   }
   PETRA_TRY(petra_allocate_raw(&self->records, (size_t)total, sizeof *self->records));
   for (int i = 0; i < self->source_count; i++)

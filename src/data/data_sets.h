@@ -12,6 +12,28 @@
 /* Ends the opening of `set`: gets it in *out or, if `status` is a failure, destroys it. Returns `status`. */
 petra_status petra_dataset_opened(petra_dataset *set, petra_status status, petra_dataset **out);
 
+/* --- files.c: reads files by their bytes --- */
+
+/* Joins names to "a/b" or "a/b/c" (c may be NULL), with one slash between. Free with petra_free. */
+petra_status petra_folder_path(const char *a, const char *b, const char *c, char **out);
+
+typedef struct petra_file {
+  char *path; /* NULL before it is opened */
+  int fd;     /* -1 if that failed */
+  int64_t bytes;
+} petra_file;
+
+/* Opens the file at `path`, which should be `what` ("a JPEG image"), for reading. Close it even after a failure. Errors:
+ * PETRA_IO: missing, unreadable, not a regular file. Thread-safe. */
+petra_status petra_file_open(const char *path, const char *what, petra_file *out);
+
+/* Before a local file, which is zeros from the beginning: closes it at the end of its block. */
+#define PETRA_FILE_CLOSED __attribute__((cleanup(petra_file_close)))
+void petra_file_close(petra_file *file);
+
+/* Reads exactly `size` bytes at `offset`. Errors: PETRA_IO: the path and the reason. Thread-safe. */
+petra_status petra_file_read_at(const petra_file *file, int64_t offset, void *out, size_t size);
+
 /* --- sets of images --- The functions open the whole split; data.limit and data.eval_limit apply later. */
 
 /* CIFAR-10 and CIFAR-100 (Krizhevsky, "Learning multiple layers of features from tiny images", 2009) in their
@@ -151,20 +173,8 @@ typedef struct petra_hdf5_tokens {
   int64_t count, offset;
 } petra_hdf5_tokens;
 
-/* Reads the layout. Errors: the errors of petra_hdf5_set_open. */
-petra_status petra_hdf5_layout_tokens(const char *path, petra_split split, petra_hdf5_tokens *out);
+/* Opens the file and reads the layout. Errors: the errors of petra_hdf5_set_open. */
+petra_status petra_hdf5_layout_tokens(const char *path, petra_split split, petra_file *file, petra_hdf5_tokens *out);
 
 /* Gets whether there is an evaluation split. Errors: the errors of a file that cannot be read. */
 petra_status petra_hdf5_layout_has_eval(const char *path, bool *out);
-
-/* --- files.c: reads files by their bytes --- */
-
-/* Joins names to "a/b" or "a/b/c" (c may be NULL), with one slash between. Free with petra_free. */
-petra_status petra_folder_path(const char *a, const char *b, const char *c, char **out);
-
-/* Opens the file at `path`, which should be `what` ("a JPEG image"), for reading, and gets its size. Errors: PETRA_IO:
- * missing, unreadable, not a regular file. Thread-safe. */
-petra_status petra_file_open(const char *path, const char *what, int *fd, int64_t *size);
-
-/* Reads exactly `size` bytes at `offset`. Errors: PETRA_IO: `path` and the reason. Thread-safe. */
-petra_status petra_file_read_at(int fd, const char *path, int64_t offset, void *out, size_t size);

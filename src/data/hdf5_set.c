@@ -5,19 +5,15 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <hdf5.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct hdf5_set {
   petra_dataset base;
-  char *path;
-  int fd;
+  petra_file file;
   bool planes;      /* images are (N, 3, H, W); else (N, H, W, 3) */
   int64_t offset;   /* position of the first image in the file, bytes */
   int64_t *records; /* record numbers in the file; NULL: 0, 1, ... */
@@ -26,9 +22,8 @@ typedef struct hdf5_set {
 
 static void hdf5_set_destroy(petra_dataset *set) {
   hdf5_set *self = (hdf5_set *)set;
-  if (self->fd >= 0)
-    close(self->fd);
-  PETRA_FREE_ALL(self->records, self->labels, self->path, self);
+  petra_file_close(&self->file);
+  PETRA_FREE_ALL(self->records, self->labels, self);
 }
 
 static void to_planes(const uint8_t *interleaved, int64_t plane, uint8_t *out) {
@@ -43,10 +38,10 @@ static petra_status hdf5_set_read(const petra_dataset *set, int64_t index, uint8
   int64_t at = self->offset + (self->records ? self->records[index] : index) * 3 * plane;
   *label = (int32_t)self->labels[index];
   if (self->planes)
-    return petra_file_read_at(self->fd, self->path, at, pixels, (size_t)(3 * plane));
+    return petra_file_read_at(&self->file, at, pixels, (size_t)(3 * plane));
   PETRA_FREED uint8_t *interleaved = NULL;
   PETRA_TRY(petra_allocate_raw(&interleaved, (size_t)plane, 3));
-  PETRA_TRY(petra_file_read_at(self->fd, self->path, at, interleaved, (size_t)(3 * plane)));
+  PETRA_TRY(petra_file_read_at(&self->file, at, interleaved, (size_t)(3 * plane)));
   to_planes(interleaved, plane, pixels);
   return PETRA_OK;
 }
@@ -65,8 +60,8 @@ enum { SCHEMA_VERSION = 1, SIDE_MAX = 4096, CLASSES_MAX = 100000, VOCABULARY_MAX
 /* The objects that are open while a layout is read. */
 typedef struct reader {
   const char *path;
-  const char *split; /* its group */
-  int64_t file_bytes;
+  const char *split;                          /* its group */
+  petra_file *raw;                            /* the same file, by its bytes */
   petra_status (*contents)(struct reader *r); /* NULL: only the existence of the split is checked */
   hid_t file;
   bool there;
@@ -178,9 +173,9 @@ static petra_status place_of(const reader *r, hid_t set, const char *name, int64
   if (offset == HADDR_UNDEF || H5Dget_storage_size(set) != (hsize_t)bytes)
     return petra_fail(PETRA_DATA, "%s: /%s/%s: damaged data set: its position in the file is not that of its values",
                       r->path, r->split, name);
-  if (offset > (haddr_t)r->file_bytes || bytes > r->file_bytes - (int64_t)offset)
+  if (offset > (haddr_t)r->raw->bytes || bytes > r->raw->bytes - (int64_t)offset)
     return petra_fail(PETRA_DATA, "%s: truncated: /%s/%s ends at byte %" PRId64 ", the file at %" PRId64, r->path,
-                      r->split, name, (int64_t)offset + bytes, r->file_bytes);
+                      r->split, name, (int64_t)offset + bytes, r->raw->bytes);
   *out = (int64_t)offset;
   return PETRA_OK;
 }
@@ -274,11 +269,9 @@ static petra_status read_file(void *context) {
 }
 
 static petra_status read_checked(reader *r) {
-  int fd;
   if (!r->path || !*r->path)
     return petra_fail(PETRA_CONFIG, "data.path: is empty, expected an HDF5 file");
-  PETRA_TRY(petra_file_open(r->path, "an HDF5 file (data.path)", &fd, &r->file_bytes));
-  close(fd);
+  PETRA_TRY(petra_file_open(r->path, "an HDF5 file (data.path)", r->raw));
   return petra_guard(r->path, read_file, r);
 }
 
@@ -288,7 +281,7 @@ static const char *group_of(petra_split split) {
 
 /* Reads all but the images, and checks that these lie within the file. Labels are not checked. */
 static petra_status read_set(const char *path, petra_split split, hdf5_set *out) {
-  reader r = {.path = path, .split = group_of(split), .contents = read_image_split, .set = out};
+  reader r = {.path = path, .split = group_of(split), .raw = &out->file, .contents = read_image_split, .set = out};
   return read_checked(&r);
 }
 
@@ -302,7 +295,7 @@ static petra_status check_labels(hdf5_set *self, petra_split split, int64_t *pro
       PETRA_TRY(petra_dataset_problem(problems, petra_fail(PETRA_DATA,
                                                            "%s: /%s/labels: record %" PRId64
                                                            " (from 0) has the label %" PRId64 ", expected 0 to %d",
-                                                           self->path, group_of(split), i, self->labels[i],
+                                                           self->file.path, group_of(split), i, self->labels[i],
                                                            self->base.classes - 1)));
       continue;
     }
@@ -316,16 +309,12 @@ static petra_status check_labels(hdf5_set *self, petra_split split, int64_t *pro
 
 static petra_status fill(hdf5_set *self, const char *path, petra_split split, int64_t *problems) {
   PETRA_TRY(read_set(path, split, self));
-  PETRA_TRY(petra_duplicate_string(&self->path, path));
-  PETRA_TRY(check_labels(self, split, problems));
-  self->fd = open(path, O_RDONLY | O_CLOEXEC);
-  return self->fd < 0 ? petra_fail(PETRA_IO, "%s: cannot be opened: %s", path, strerror(errno)) : PETRA_OK;
+  return check_labels(self, split, problems);
 }
 
 petra_status petra_hdf5_set_open(const char *path, petra_split split, int64_t *problems, petra_dataset **out) {
   hdf5_set *self = NULL;
   PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
-  self->fd = -1;
   self->base.ops = &hdf5_set_ops;
   return petra_dataset_opened(&self->base, fill(self, path, split, problems), out);
 }
@@ -335,19 +324,21 @@ petra_status petra_hdf5_set_shape(const char *path, petra_dataset_shape *out) {
   const petra_status status = read_set(path, PETRA_SPLIT_TRAIN, &set);
   if (status == PETRA_OK)
     *out = (petra_dataset_shape){.height = set.base.height, .width = set.base.width, .classes = set.base.classes};
+  petra_file_close(&set.file);
   petra_free(set.labels);
   return status;
 }
 
-petra_status petra_hdf5_layout_tokens(const char *path, petra_split split, petra_hdf5_tokens *out) {
-  reader r = {.path = path, .split = group_of(split), .contents = read_token_split};
+petra_status petra_hdf5_layout_tokens(const char *path, petra_split split, petra_file *file, petra_hdf5_tokens *out) {
+  reader r = {.path = path, .split = group_of(split), .raw = file, .contents = read_token_split};
   PETRA_TRY(read_checked(&r));
   *out = r.tokens;
   return PETRA_OK;
 }
 
 petra_status petra_hdf5_layout_has_eval(const char *path, bool *out) {
-  reader r = {.path = path, .split = "eval"};
+  PETRA_FILE_CLOSED petra_file file = {0};
+  reader r = {.path = path, .split = "eval", .raw = &file};
   PETRA_TRY(read_checked(&r));
   *out = r.there;
   return PETRA_OK;

@@ -16,7 +16,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* --- names --- */
 
@@ -35,7 +34,6 @@ static const char *get_name(const name_list *from, int64_t index) {
 
 static void name_list_fini(name_list *names) {
   PETRA_FREE_ALL(names->bytes, names->start);
-  *names = (name_list){0};
 }
 
 static petra_status add_name(name_list *names, const char *text) {
@@ -55,22 +53,6 @@ static int compare_names(const void *a, const void *b, void *bytes) {
 static void sort_names(name_list *names, int64_t from) {
   if (names->count - from > 1)
     qsort_r(names->start + from, (size_t)(names->count - from), sizeof *names->start, compare_names, names->bytes);
-}
-
-/* Returns the number of a name among sorted ones, or -1. */
-static int64_t find_name(const name_list *names, const char *text) {
-  int64_t low = 0, high = names->count;
-  while (low < high) {
-    int64_t middle = (low + high) / 2;
-    int order = strcmp(get_name(names, middle), text);
-    if (order == 0)
-      return middle;
-    if (order < 0)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return -1;
 }
 
 /* --- folders --- */
@@ -142,20 +124,14 @@ static petra_status take_class(findings *at, const char *folder, const char *nam
  * their names. Links are followed. Counts files beside them in *left_out. Errors: PETRA_IO: unreadable; PETRA_DATA:
  * none. */
 static petra_status list_classes(const char *root, name_list *out, int64_t *left_out) {
-  name_list names = {0};
-  findings at = {.names = &names};
-  petra_status status = walk(root, take_class, &at);
-  if (status == PETRA_OK && names.count == 0)
-    status = petra_fail(PETRA_DATA, "%s: contains no folders, expected one for each class, with its images", root);
-  if (status == PETRA_OK && names.count > INT32_MAX)
-    status = petra_fail(PETRA_DATA, "%s: holds %" PRId64 " folders, at most %d classes are possible", root, names.count,
-                        INT32_MAX);
-  if (status != PETRA_OK) {
-    name_list_fini(&names);
-    return status;
-  }
-  sort_names(&names, 0);
-  *out = names;
+  findings at = {.names = out};
+  PETRA_TRY(walk(root, take_class, &at));
+  if (out->count == 0)
+    return petra_fail(PETRA_DATA, "%s: contains no folders, expected one for each class, with its images", root);
+  if (out->count > INT32_MAX)
+    return petra_fail(PETRA_DATA, "%s: holds %" PRId64 " folders, at most %d classes are possible", root, out->count,
+                      INT32_MAX);
+  sort_names(out, 0);
   *left_out = at.left_out;
   return PETRA_OK;
 }
@@ -169,15 +145,8 @@ typedef struct folder_file {
 
 typedef struct folder_list {
   name_list names;
-  folder_file *files;
-  int64_t count;
+  folder_file *files; /* as many as names */
 } folder_list;
-
-static void folder_list_fini(folder_list *list) {
-  petra_free(list->files);
-  name_list_fini(&list->names);
-  *list = (folder_list){0};
-}
 
 static bool is_image_name(const char *name) {
   const char *dot = strrchr(name, '.');
@@ -219,15 +188,15 @@ typedef struct split_class {
 /* Places the first file of every class, the second of every class, and so on. Classes without more files are
  * dropped. */
 static petra_status interleave(folder_list *list, split_class *classes, int64_t count) {
+  int64_t placed = 0;
   PETRA_TRY(petra_allocate_raw(&list->files, (size_t)list->names.count, sizeof *list->files));
-  list->count = 0;
   while (count > 0) {
     int64_t left = 0;
     for (int64_t i = 0; i < count; i++) {
       split_class at = classes[i];
       if (at.next == at.end)
         continue;
-      list->files[list->count++] = (folder_file){at.label, list->names.start[at.next++]};
+      list->files[placed++] = (folder_file){at.label, list->names.start[at.next++]};
       classes[left++] = at;
     }
     count = left;
@@ -235,12 +204,16 @@ static petra_status interleave(folder_list *list, split_class *classes, int64_t 
   return PETRA_OK;
 }
 
+/* Folders and classes are sorted. */
 static petra_status list_folders(const char *root, const name_list *folders, const name_list *classes, findings *at,
                                  split_class *out, int64_t *count) {
+  int64_t label = 0;
   for (int64_t i = 0; i < folders->count; i++) {
     const char *name = get_name(folders, i);
-    int64_t label = find_name(classes, name), before = at->names->count;
-    if (label < 0) {
+    const int64_t before = at->names->count;
+    while (label < classes->count && strcmp(get_name(classes, label), name) < 0)
+      label++;
+    if (label == classes->count || strcmp(get_name(classes, label), name) != 0) {
       PETRA_TRY(petra_dataset_problem(
           at->problems,
           petra_fail(PETRA_DATA,
@@ -262,28 +235,20 @@ static petra_status list_folders(const char *root, const name_list *folders, con
  * images, one that is not in `classes`, an image name that is not a file. `problems` as in
  * petra_dataset_open_counting. */
 static petra_status list_files(const char *root, const name_list *classes, int64_t *problems, folder_list *out) {
-  folder_list list = {0};
-  name_list folders = {0};
-  split_class *split = NULL;
+  __attribute__((cleanup(name_list_fini))) name_list folders = {0};
+  PETRA_FREED split_class *split = NULL;
   int64_t beside = 0, count = 0;
-  findings at = {.names = &list.names, .problems = problems};
-  petra_status status;
-  PETRA_TRY_GOTO(status, list_classes(root, &folders, &beside), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&split, (size_t)folders.count, sizeof *split), done);
-  PETRA_TRY_GOTO(status, list_folders(root, &folders, classes, &at, split, &count), done);
-  PETRA_TRY_GOTO(status, interleave(&list, split, count), done);
+  findings at = {.names = &out->names, .problems = problems};
+  PETRA_TRY(list_classes(root, &folders, &beside));
+  PETRA_TRY(petra_allocate(&split, (size_t)folders.count, sizeof *split));
+  PETRA_TRY(list_folders(root, &folders, classes, &at, split, &count));
+  PETRA_TRY(interleave(out, split, count));
   int64_t left_out = beside + at.left_out;
   if (left_out > 0)
     petra_log(PETRA_LOG_WARNING, "%s: %" PRId64 " entr%s not named .jpg or .jpeg %s left out%s%s", root, left_out,
               left_out == 1 ? "y" : "ies", left_out == 1 ? "is" : "are", at.first_left_out[0] ? ", such as " : "",
               at.first_left_out);
-  *out = list;
-done:
-  petra_free(split);
-  name_list_fini(&folders);
-  if (status != PETRA_OK)
-    folder_list_fini(&list);
-  return status;
+  return PETRA_OK;
 }
 
 /* --- images --- */
@@ -303,54 +268,39 @@ typedef struct imagefolder {
 
 /* A file that was read and parsed. */
 typedef struct image_file {
-  char *path;
+  petra_file file;
   uint8_t *bytes;
-  size_t size;
   petra_jpeg_header header;
 } image_file;
 
 static void imagefolder_destroy(petra_dataset *set) {
   imagefolder *self = (imagefolder *)set;
-  folder_list_fini(&self->list);
+  name_list_fini(&self->list.names);
   name_list_fini(&self->classes);
-  PETRA_FREE_ALL(self->root, self);
+  PETRA_FREE_ALL(self->list.files, self->root, self);
 }
 
-static void image_file_fini(image_file *file) {
-  PETRA_FREE_ALL(file->path, file->bytes);
+static void image_file_fini(image_file *image) {
+  petra_file_close(&image->file);
+  petra_free(image->bytes);
 }
 
-static petra_status read_whole(int fd, int64_t size, image_file *file) {
-  if (size == 0)
-    return petra_fail(PETRA_DATA, "%s: the file is empty, expected a JPEG image", file->path);
-  if (size > size_max)
-    return petra_fail(PETRA_DATA, "%s: the file has %" PRId64 " bytes, expected a JPEG image of at most %" PRId64,
-                      file->path, size, size_max);
-  PETRA_TRY(petra_allocate_raw(&file->bytes, (size_t)size, 1));
-  file->size = (size_t)size;
-  return petra_file_read_at(fd, file->path, 0, file->bytes, file->size);
-}
-
-static petra_status read_file(image_file *file) {
-  int64_t size = 0;
-  int fd;
-  PETRA_TRY(petra_file_open(file->path, "a JPEG image", &fd, &size));
-  petra_status status = read_whole(fd, size, file);
-  close(fd);
-  return status;
-}
-
-static petra_status image_file_init(image_file *file, const imagefolder *self, int64_t index) {
+/* Reads and parses the file of a record. Call image_file_fini even after a failure. */
+static petra_status read_file(const imagefolder *self, int64_t index, image_file *out) {
   const folder_file *entry = &self->list.files[index];
-  *file = (image_file){0};
+  PETRA_FREED char *path = NULL;
   PETRA_TRY(petra_folder_path(self->root, get_name(&self->classes, entry->label), self->list.names.bytes + entry->name,
-                              &file->path));
-  petra_status status = read_file(file);
-  if (status == PETRA_OK)
-    status = petra_jpeg_header_read(file->bytes, file->size, file->path, &file->header);
-  if (status != PETRA_OK)
-    image_file_fini(file);
-  return status;
+                              &path));
+  PETRA_TRY(petra_file_open(path, "a JPEG image", &out->file));
+  const int64_t size = out->file.bytes;
+  if (size == 0)
+    return petra_fail(PETRA_DATA, "%s: the file is empty, expected a JPEG image", path);
+  if (size > size_max)
+    return petra_fail(PETRA_DATA, "%s: the file has %" PRId64 " bytes, expected a JPEG image of at most %" PRId64, path,
+                      size, size_max);
+  PETRA_TRY(petra_allocate_raw(&out->bytes, (size_t)size, 1));
+  PETRA_TRY(petra_file_read_at(&out->file, 0, out->bytes, (size_t)size));
+  return petra_jpeg_header_read(out->bytes, (size_t)size, path, &out->header);
 }
 
 /* Returns the largest reduction that leaves the window at least `size` pixels in both directions. */
@@ -373,9 +323,9 @@ static petra_resize_axis window_axis(int32_t start, int32_t length, int reductio
 }
 
 /* Gets a random window of the image or, if `rng` is NULL, its resized centre. */
-static petra_status read_view(const imagefolder *self, const image_file *file, petra_rng *rng, uint8_t *pixels) {
+static petra_status read_view(const imagefolder *self, const image_file *image, petra_rng *rng, uint8_t *pixels) {
   const int32_t size = self->base.height;
-  int32_t height = file->header.height, width = file->header.width;
+  int32_t height = image->header.height, width = image->header.width;
   petra_resize_axis rows, columns;
   petra_crop window;
   int reduction = 1;
@@ -396,20 +346,19 @@ static petra_status read_view(const imagefolder *self, const image_file *file, p
         .to = width, .high = width, .count = resized_width, .first = window.left, .kept = window.width};
   }
   PETRA_TRY(petra_allocate_raw(&rgb, (size_t)width * (size_t)height, 3));
-  PETRA_TRY(petra_jpeg_decode(file->bytes, file->size, file->path, &file->header, reduction, rgb));
+  PETRA_TRY(
+      petra_jpeg_decode(image->bytes, (size_t)image->file.bytes, image->file.path, &image->header, reduction, rgb));
   return petra_resize(rgb, width, &rows, &columns, pixels);
 }
 
 static petra_status imagefolder_read_window(const petra_dataset *set, int64_t index, petra_rng *rng, uint8_t *pixels,
                                             int32_t *label) {
   const imagefolder *self = (const imagefolder *)set;
-  image_file file;
-  PETRA_TRY(image_file_init(&file, self, index));
-  petra_status status = read_view(self, &file, rng, pixels);
-  image_file_fini(&file);
-  if (status == PETRA_OK)
-    *label = self->list.files[index].label;
-  return status;
+  __attribute__((cleanup(image_file_fini))) image_file image = {0};
+  PETRA_TRY(read_file(self, index, &image));
+  PETRA_TRY(read_view(self, &image, rng, pixels));
+  *label = self->list.files[index].label;
+  return PETRA_OK;
 }
 
 static petra_status imagefolder_read(const petra_dataset *set, int64_t index, uint8_t *pixels, int32_t *label) {
@@ -421,10 +370,9 @@ static int32_t imagefolder_label(const petra_dataset *set, int64_t index) {
 }
 
 static petra_status imagefolder_stored(const petra_dataset *set, int64_t index, petra_stored_image *out) {
-  image_file file;
-  PETRA_TRY(image_file_init(&file, (const imagefolder *)set, index));
-  *out = (petra_stored_image){file.header.height, file.header.width, file.header.turned};
-  image_file_fini(&file);
+  __attribute__((cleanup(image_file_fini))) image_file image = {0};
+  PETRA_TRY(read_file((const imagefolder *)set, index, &image));
+  *out = (petra_stored_image){image.header.height, image.header.width, image.header.turned};
   return PETRA_OK;
 }
 
@@ -484,7 +432,7 @@ static petra_status fill(imagefolder *self, const petra_config *config, petra_sp
   PETRA_TRY(find_roots(config->data.path, split, &train, &self->root));
   PETRA_TRY(list_classes(train, &self->classes, &beside));
   PETRA_TRY(list_files(self->root, &self->classes, problems, &self->list));
-  self->base.count = self->list.count;
+  self->base.count = self->list.names.count;
   self->base.classes = (int32_t)self->classes.count;
   return PETRA_OK;
 }

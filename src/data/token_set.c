@@ -24,8 +24,7 @@ enum { PETRA_TOKEN_BYTES = 256 }; /* vocabulary of bytes */
 
 typedef struct token_set {
   petra_dataset base;
-  char *path;
-  int fd;
+  petra_file file;
   int token_bytes;    /* 1 or 2 */
   int64_t offset;     /* of the first token, bytes */
   int64_t tokens;     /* number in the file, or in the split of an HDF5 file */
@@ -41,27 +40,28 @@ static uint32_t word_at(const uint8_t *bytes) {
 }
 
 /* A file that begins with the number of llm.c has its header, which must fit the file. */
-static petra_status read_header(token_set *file, int64_t size) {
+static petra_status read_header(token_set *set) {
   uint8_t head[HEADER_READ];
+  const int64_t size = set->file.bytes;
   if (size < HEADER_READ)
     return PETRA_OK;
-  PETRA_TRY(petra_file_read_at(file->fd, file->path, 0, head, sizeof head));
+  PETRA_TRY(petra_file_read_at(&set->file, 0, head, sizeof head));
   const uint32_t magic = word_at(head), version = word_at(head + 4), count = word_at(head + 8);
   if (magic == MAGIC_WIDE)
     return petra_fail(PETRA_DATA,
                       "%s: begins with %d, the header of llm.c for tokens of 32 bits; expected tokens of 16 bits",
-                      file->path, MAGIC_WIDE);
+                      set->file.path, MAGIC_WIDE);
   if (magic != MAGIC)
     return PETRA_OK;
   if (version != VERSION)
     return petra_fail(PETRA_DATA, "%s: begins with %d, the header of llm.c, of version %" PRIu32 "; expected %d",
-                      file->path, MAGIC, version, VERSION);
+                      set->file.path, MAGIC, version, VERSION);
   if (size != HEADER_BYTES + 2 * (int64_t)count)
     return petra_fail(PETRA_DATA,
                       "%s: its header says %" PRIu32 " tokens, so that the file should have %" PRId64
                       " bytes, but it has %" PRId64,
-                      file->path, count, HEADER_BYTES + 2 * (int64_t)count, size);
-  file->offset = HEADER_BYTES;
+                      set->file.path, count, HEADER_BYTES + 2 * (int64_t)count, size);
+  set->offset = HEADER_BYTES;
   return PETRA_OK;
 }
 
@@ -90,28 +90,29 @@ static bool is_wide(const uint8_t *bytes, size_t size) {
 }
 
 /* Checks whether a file without a header is something other than tokens of 16 bits. */
-static petra_status check_contents(const token_set *file, int64_t size) {
+static petra_status check_contents(const token_set *set) {
   uint8_t start[4096];
-  const int64_t left = size - file->offset;
+  const char *path = set->file.path;
+  const int64_t left = set->file.bytes - set->offset;
   const size_t count = left < (int64_t)sizeof start ? (size_t)left : sizeof start;
-  PETRA_TRY(petra_file_read_at(file->fd, file->path, file->offset, start, count));
-  for (size_t i = 0; i < sizeof others / sizeof *others && file->offset == 0; i++)
+  PETRA_TRY(petra_file_read_at(&set->file, set->offset, start, count));
+  for (size_t i = 0; i < sizeof others / sizeof *others && set->offset == 0; i++)
     if (count >= others[i].length && memcmp(start, others[i].start, others[i].length) == 0)
       return petra_fail(PETRA_DATA,
-                        "%s: is %s, expected tokens of 16 bits without a header (numpy: astype('<u2').tofile)",
-                        file->path, others[i].name);
-  if (petra_hdf5_is_file(file->path))
+                        "%s: is %s, expected tokens of 16 bits without a header (numpy: astype('<u2').tofile)", path,
+                        others[i].name);
+  if (petra_hdf5_is_file(path))
     return petra_fail(
         PETRA_DATA,
         "%s: is an HDF5 file, expected tokens of 16 bits without a header (an HDF5 file with both splits is "
         "given by data.path)",
-        file->path);
+        path);
   if (is_wide(start, count))
     return petra_fail(
         PETRA_DATA,
         "%s: seems to hold integers of 32 or 64 bits, as every second number of 16 bits is nearly 0; expected "
         "tokens of 16 bits (numpy: astype('<u2').tofile)",
-        file->path);
+        path);
   return PETRA_OK;
 }
 
@@ -119,64 +120,55 @@ static petra_status check_contents(const token_set *file, int64_t size) {
  * missing, unreadable; PETRA_DATA: empty, an odd number of bytes, a header that does not fit the file; for HDF5 those
  * of petra_hdf5_set_open. */
 static petra_status token_file_open(const char *path, const char *key, bool bytes, token_set *out) {
-  int64_t size;
   char what[64];
   out->token_bytes = bytes ? 1 : 2;
   out->vocabulary = bytes ? PETRA_TOKEN_BYTES : 0;
   snprintf(what, sizeof what, "a file of %s (%s)", bytes ? "text" : "tokens", key);
-  PETRA_TRY(petra_duplicate_string(&out->path, path));
-  PETRA_TRY(petra_file_open(path, what, &out->fd, &size));
+  PETRA_TRY(petra_file_open(path, what, &out->file));
+  const int64_t size = out->file.bytes;
   if (size == 0)
     return petra_fail(PETRA_DATA, "%s: the file is empty, expected %s", path, what);
   if (!bytes)
-    PETRA_TRY(read_header(out, size));
+    PETRA_TRY(read_header(out));
   if (size % out->token_bytes != 0)
     return petra_fail(PETRA_DATA, "%s: %" PRId64 " bytes, an odd number; expected tokens of two bytes", path, size);
   if (!bytes)
-    PETRA_TRY(check_contents(out, size));
+    PETRA_TRY(check_contents(out));
   out->tokens = (size - out->offset) / out->token_bytes;
   return PETRA_OK;
 }
 
 /* Opens the split of an HDF5 file. Errors: PETRA_CONFIG: it has no evaluation split. */
 static petra_status token_file_open_hdf5(const char *path, petra_split split, token_set *out) {
-  int64_t size;
   petra_hdf5_tokens tokens;
+  PETRA_TRY(petra_hdf5_layout_tokens(path, split, &out->file, &tokens));
   out->token_bytes = 2;
-  PETRA_TRY(petra_duplicate_string(&out->path, path));
-  PETRA_TRY(petra_hdf5_layout_tokens(path, split, &tokens));
   out->offset = tokens.offset;
   out->tokens = tokens.count;
   out->vocabulary = tokens.vocabulary;
-  return petra_file_open(path, "an HDF5 file of tokens (data.path)", &out->fd, &size);
-}
-
-static void token_file_close(token_set *file) {
-  if (file->fd >= 0)
-    close(file->fd);
-  petra_free(file->path);
+  return PETRA_OK;
 }
 
 /* The bytes are read to the end of the buffer and expanded from its beginning, where each number is written before the
  * bytes that are still to be read. */
 static petra_status token_set_read(const petra_dataset *set, int64_t first, int64_t count, int32_t *tokens) {
-  const token_set *file = (const token_set *)set;
-  const int64_t size = count * file->token_bytes;
+  const token_set *self = (const token_set *)set;
+  const int64_t size = count * self->token_bytes;
   const uint8_t *bytes = (const uint8_t *)tokens + count * (int64_t)sizeof *tokens - size;
-  PETRA_TRY(petra_file_read_at(file->fd, file->path, file->offset + (file->first + first) * file->token_bytes,
-                               (uint8_t *)bytes, (size_t)size));
-  for (int64_t i = 0; i < count; i++, bytes += file->token_bytes) {
-    const int32_t token = file->token_bytes == 1 ? bytes[0] : bytes[0] | bytes[1] << 8;
+  PETRA_TRY(petra_file_read_at(&self->file, self->offset + (self->first + first) * self->token_bytes, (uint8_t *)bytes,
+                               (size_t)size));
+  for (int64_t i = 0; i < count; i++, bytes += self->token_bytes) {
+    const int32_t token = self->token_bytes == 1 ? bytes[0] : bytes[0] | bytes[1] << 8;
     if (token >= set->classes)
-      return petra_fail(PETRA_DATA, "%s: token %" PRId64 " (from 0) is %" PRId32 ", expected 0 to %" PRId32, file->path,
-                        file->first + first + i, token, set->classes - 1);
+      return petra_fail(PETRA_DATA, "%s: token %" PRId64 " (from 0) is %" PRId32 ", expected 0 to %" PRId32,
+                        self->file.path, self->first + first + i, token, set->classes - 1);
     tokens[i] = token;
   }
   return PETRA_OK;
 }
 
 static void token_set_destroy(petra_dataset *set) {
-  token_file_close((token_set *)set);
+  petra_file_close(&((token_set *)set)->file);
   petra_free(set);
 }
 
@@ -249,16 +241,15 @@ static petra_status fill(const petra_config *config, petra_split split, token_se
   int32_t vocabulary = 0;
   int64_t count = 0;
   PETRA_TRY(open_file(config, split, self, &alone));
-  PETRA_TRY(petra_windows_vocabulary(config, self->path, self->vocabulary, &vocabulary));
+  PETRA_TRY(petra_windows_vocabulary(config, self->file.path, self->vocabulary, &vocabulary));
   PETRA_TRY(part_of(config, split, alone, self->tokens, &self->first, &count));
-  return petra_windows_init(config, split, self->path, count, vocabulary, &self->base);
+  return petra_windows_init(config, split, self->file.path, count, vocabulary, &self->base);
 }
 
 petra_status petra_token_set_open(const petra_config *config, petra_split split, petra_dataset **out) {
   token_set *self;
   PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
   self->base.ops = &token_set_ops;
-  self->fd = -1;
   return petra_dataset_opened(&self->base, fill(config, split, self), out);
 }
 
@@ -303,25 +294,25 @@ static petra_status vocabulary_without_file(const petra_config *config, int32_t 
                                strerror(ENOENT));
 }
 
+static petra_status vocabulary_of(const petra_config *config, int32_t *out) {
+  token_set set = {0};
+  bool alone, missing;
+  if (config->data.set == PETRA_SET_TEXT)
+    return petra_windows_vocabulary(config, "data.set: text", PETRA_TOKEN_BYTES, out);
+  PETRA_TRY(petra_token_set_is_missing(config, &missing));
+  if (missing)
+    return vocabulary_without_file(config, out);
+  petra_status status = open_file(config, PETRA_SPLIT_TRAIN, &set, &alone);
+  if (status == PETRA_OK)
+    status = petra_windows_vocabulary(config, set.file.path, set.vocabulary, out);
+  petra_file_close(&set.file);
+  return status;
+}
+
 petra_status petra_token_set_shape(const petra_config *config, petra_dataset_shape *out) {
-  token_set file = {.fd = -1};
-  bool alone, missing = false;
   int32_t vocabulary = 0;
-  petra_status status;
   PETRA_TRY(petra_windows_check(config));
-  if (config->data.set == PETRA_SET_TOKENS)
-    PETRA_TRY(petra_token_set_is_missing(config, &missing));
-  if (config->data.set == PETRA_SET_TEXT) {
-    status = petra_windows_vocabulary(config, "data.set: text", PETRA_TOKEN_BYTES, &vocabulary);
-  } else if (missing) {
-    status = vocabulary_without_file(config, &vocabulary);
-  } else {
-    status = open_file(config, PETRA_SPLIT_TRAIN, &file, &alone);
-    if (status == PETRA_OK)
-      status = petra_windows_vocabulary(config, file.path, file.vocabulary, &vocabulary);
-    token_file_close(&file);
-  }
-  PETRA_TRY(status);
+  PETRA_TRY(vocabulary_of(config, &vocabulary));
   *out = (petra_dataset_shape){
       .samples = PETRA_SAMPLE_TOKENS, .classes = vocabulary, .context = (int32_t)config->model.context};
   return PETRA_OK;
