@@ -25,12 +25,7 @@ typedef enum slot_state {
  * names. */
 typedef struct slot {
   petra_batch batch;
-  double *values; /* or, with a sampler that returns bytes: */
-  uint8_t *pixels;
-  petra_augment_choice *choices;
-  int32_t *labels;
   uint32_t *records; /* data set records of the batch, in order */
-  uint32_t epoch;
   slot_state state;
   petra_status status;
 } slot;
@@ -95,7 +90,6 @@ static void claim(petra_loader *loader, slot *target) {
   const int64_t first = (microbatch % loader->batches * parts_of(options) + options->part) * options->batch;
   int64_t left = loader->set->count - first;
   target->state = SLOT_FILLING;
-  target->epoch = (uint32_t)epoch;
   target->batch.microbatch = microbatch;
   target->batch.count = (int32_t)(left < loader->options.batch ? left : loader->options.batch);
   target->batch.label_count = target->batch.count * loader->sampler.labels;
@@ -110,16 +104,12 @@ static void claim(petra_loader *loader, slot *target) {
     target->records[i] = loader->order ? loader->order[first + i] : (uint32_t)(first + i);
 }
 
-static petra_status fill(const petra_loader *loader, slot *target, void *scratch) {
+static petra_status fill(const petra_loader *loader, const slot *target, void *scratch) {
   const petra_sampler *sampler = &loader->sampler;
-  for (int64_t i = 0; i < target->batch.count; i++) {
-    const petra_sample_buffers buffers = {.values = target->values ? target->values + i * sampler->values : NULL,
-                                          .pixels = target->pixels ? target->pixels + i * sampler->values : NULL,
-                                          .choice = target->choices ? target->choices + i : NULL,
-                                          .labels = target->labels + i * sampler->labels,
-                                          .scratch = scratch};
-    PETRA_TRY(sampler->read(sampler, target->epoch, target->records[i], &buffers));
-  }
+  const petra_batch *batch = &target->batch;
+  const uint32_t epoch = (uint32_t)(batch->microbatch / loader->batches);
+  for (int64_t i = 0; i < batch->count; i++)
+    PETRA_TRY(sampler->read(sampler, epoch, target->records[i], batch, i, scratch));
   return PETRA_OK;
 }
 
@@ -168,23 +158,19 @@ static petra_status allocate_slot(const petra_loader *loader, slot *target) {
   size_t capacity = (size_t)batch_capacity(loader);
   const petra_sampler *sampler = &loader->sampler;
   size_t values = (size_t)sampler->values;
+  petra_batch *batch = &target->batch;
+  *batch = (petra_batch){.samples = loader->set->samples,
+                         .shape = {0, sampler->shape[0], sampler->shape[1], sampler->shape[2]},
+                         .mean = loader->set->mean,
+                         .deviation = loader->set->deviation};
   if (sampler->bytes) {
-    PETRA_TRY(petra_allocate_raw(&target->pixels, capacity, values));
-    PETRA_TRY(petra_allocate_raw(&target->choices, capacity, sizeof *target->choices));
+    PETRA_TRY(petra_allocate_raw(&batch->pixels, capacity, values));
+    PETRA_TRY(petra_allocate_raw(&batch->choices, capacity, sizeof *batch->choices));
   } else if (values > 0) {
-    PETRA_TRY(petra_allocate_raw(&target->values, capacity, values * sizeof *target->values));
+    PETRA_TRY(petra_allocate_raw(&batch->values, capacity, values * sizeof *batch->values));
   }
-  PETRA_TRY(petra_allocate_raw(&target->labels, capacity, (size_t)sampler->labels * sizeof *target->labels));
-  PETRA_TRY(petra_allocate_raw(&target->records, capacity, sizeof *target->records));
-  target->batch = (petra_batch){.samples = loader->set->samples,
-                                .shape = {0, sampler->shape[0], sampler->shape[1], sampler->shape[2]},
-                                .values = target->values,
-                                .pixels = target->pixels,
-                                .choices = target->choices,
-                                .labels = target->labels,
-                                .mean = loader->set->mean,
-                                .deviation = loader->set->deviation};
-  return PETRA_OK;
+  PETRA_TRY(petra_allocate_raw(&batch->labels, capacity, (size_t)sampler->labels * sizeof *batch->labels));
+  return petra_allocate_raw(&target->records, capacity, sizeof *target->records);
 }
 
 /* All memory of the loader is allocated here, none per batch. */
@@ -254,8 +240,8 @@ void petra_loader_destroy(petra_loader *loader) {
   pthread_cond_destroy(&loader->work);
   pthread_mutex_destroy(&loader->mutex);
   for (int i = 0; i < loader->slot_count; i++) {
-    PETRA_FREE_ALL(loader->slots[i].values, loader->slots[i].pixels, loader->slots[i].choices, loader->slots[i].labels,
-                   loader->slots[i].records);
+    const petra_batch *batch = &loader->slots[i].batch;
+    PETRA_FREE_ALL(batch->values, batch->pixels, batch->choices, batch->labels, loader->slots[i].records);
   }
   PETRA_FREE_ALL(loader->slots, loader->order, loader->scratch, loader->workers, loader);
 }

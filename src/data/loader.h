@@ -20,11 +20,11 @@ typedef struct petra_batch {
   int32_t shape[4];    /* shape of the tensor that it becomes */
   int32_t count;       /* number of samples; the last batch of an evaluation may be smaller */
   int32_t label_count; /* count times the labels of a sample */
-  const double *values;
-  const uint8_t *pixels;               /* (count, 3, H, W), or NULL */
-  const petra_augment_choice *choices; /* of each image, with pixels */
-  const double *mean, *deviation;      /* for images, by channel */
-  const int32_t *labels;
+  double *values;
+  uint8_t *pixels;                /* (count, 3, H, W), or NULL */
+  petra_augment_choice *choices;  /* of each image, with pixels */
+  const double *mean, *deviation; /* for images, by channel */
+  int32_t *labels;
   int64_t microbatch; /* its number, from 0 */
 } petra_batch;
 
@@ -101,20 +101,11 @@ void petra_augment_apply(const petra_augment_choice *choice, const petra_augment
 
 typedef struct petra_sampler petra_sampler;
 
-/* The destination of a sample. */
-typedef struct petra_sample_buffers {
-  double *values; /* or, with a sampler that returns bytes: */
-  uint8_t *pixels;
-  petra_augment_choice *choice;
-  int32_t *labels;
-  void *scratch; /* of the calling thread */
-} petra_sample_buffers;
-
 struct petra_sampler {
-  /* Reads record `record` of epoch `epoch`; with the option `labels` only its labels. Thread-safe; errors are the
-   * errors of the set. */
-  petra_status (*read)(const petra_sampler *sampler, uint32_t epoch, int64_t record,
-                       const petra_sample_buffers *buffers);
+  /* Reads record `record` of epoch `epoch` into place `at` of the batch; with the option `labels` only its labels.
+   * `scratch` belongs to the calling thread. Thread-safe; errors are the errors of the set. */
+  petra_status (*read)(const petra_sampler *sampler, uint32_t epoch, int64_t record, const petra_batch *batch,
+                       int64_t at, void *scratch);
   const petra_dataset *set;
   const petra_loader_options *options; /* shuffle, augment, bytes, labels and seed */
   bool bytes;                          /* samples come as pixels and choices */

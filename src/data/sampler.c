@@ -21,23 +21,25 @@ static void init_images(petra_sampler *sampler) {
   petra_augment_table_init(&sampler->table, set->mean, set->deviation);
 }
 
-static petra_status read_images(const petra_sampler *sampler, uint32_t epoch, int64_t record,
-                                const petra_sample_buffers *buffers) {
+static petra_status read_images(const petra_sampler *sampler, uint32_t epoch, int64_t record, const petra_batch *batch,
+                                int64_t at, void *scratch) {
   const petra_dataset *set = sampler->set;
   const petra_loader_options *options = sampler->options;
-  uint8_t *pixels = sampler->bytes ? buffers->pixels : buffers->scratch;
+  uint8_t *pixels = sampler->bytes ? batch->pixels + at * sampler->values : scratch;
+  int32_t *label = &batch->labels[at];
   petra_augment_choice choice;
   if (options->labels && set->ops->label) {
-    *buffers->labels = set->ops->label(set, record);
+    *label = set->ops->label(set, record);
     return PETRA_OK;
   }
   if (options->labels)
-    return set->ops->read(set, record, pixels, buffers->labels);
-  PETRA_TRY(petra_augment_read(set, options->augment, options->seed, epoch, record, pixels, buffers->labels, &choice));
+    return set->ops->read(set, record, pixels, label);
+  PETRA_TRY(petra_augment_read(set, options->augment, options->seed, epoch, record, pixels, label, &choice));
   if (sampler->bytes)
-    *buffers->choice = choice;
+    batch->choices[at] = choice;
   else
-    petra_augment_apply(&choice, &sampler->table, pixels, set->height, set->width, buffers->values);
+    petra_augment_apply(&choice, &sampler->table, pixels, set->height, set->width,
+                        batch->values + at * sampler->values);
   return PETRA_OK;
 }
 
@@ -52,16 +54,16 @@ static void init_tokens(petra_sampler *sampler) {
   sampler->shape[1] = sampler->shape[2] = 1;
 }
 
-static petra_status read_tokens(const petra_sampler *sampler, uint32_t epoch, int64_t record,
-                                const petra_sample_buffers *buffers) {
+static petra_status read_tokens(const petra_sampler *sampler, uint32_t epoch, int64_t record, const petra_batch *batch,
+                                int64_t at, void *scratch) {
   const petra_dataset *set = sampler->set;
   const int32_t context = set->context;
   const int32_t offset = sampler->options->shuffle ? petra_windows_offset(sampler->options->seed, epoch, context) : 0;
-  int32_t *window = buffers->scratch;
+  int32_t *window = scratch;
   PETRA_TRY(set->ops->read_tokens(set, offset + record * context, context + 1, window));
   for (int32_t t = 0; t < sampler->values; t++)
-    buffers->values[t] = window[t];
-  memcpy(buffers->labels, window + 1, (size_t)context * sizeof *window);
+    batch->values[at * context + t] = window[t];
+  memcpy(batch->labels + at * context, window + 1, (size_t)context * sizeof *window);
   return PETRA_OK;
 }
 

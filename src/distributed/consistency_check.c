@@ -25,19 +25,19 @@ static void print_about(const char *name, const petra_dataset *set, FILE *out) {
 
 /* Hashes the samples, each with its labels. */
 static petra_status hash_samples(const petra_dataset *set, const petra_sampler *sampler, XXH64_state_t *hash) {
-  petra_sample_buffers place = {0};
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_allocate(&place.values, (size_t)sampler->values, sizeof *place.values), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&place.labels, (size_t)sampler->labels, sizeof *place.labels), done);
-  PETRA_TRY_GOTO(status, petra_allocate_raw(&place.scratch, 1, sampler->scratch_bytes), done);
+  PETRA_FREED double *values = NULL;
+  PETRA_FREED int32_t *labels = NULL;
+  PETRA_FREED void *scratch = NULL;
+  PETRA_TRY(petra_allocate(&values, (size_t)sampler->values, sizeof *values));
+  PETRA_TRY(petra_allocate(&labels, (size_t)sampler->labels, sizeof *labels));
+  PETRA_TRY(petra_allocate_raw(&scratch, 1, sampler->scratch_bytes));
+  const petra_batch sample = {.values = values, .labels = labels};
   for (int64_t i = 0; i < RECORDS; i++) {
-    PETRA_TRY_GOTO(status, sampler->read(sampler, 0, i * (set->count - 1) / (RECORDS - 1), &place), done);
-    XXH64_update(hash, place.values, (size_t)sampler->values * sizeof *place.values);
-    XXH64_update(hash, place.labels, (size_t)sampler->labels * sizeof *place.labels);
+    PETRA_TRY(sampler->read(sampler, 0, i * (set->count - 1) / (RECORDS - 1), &sample, 0, scratch));
+    XXH64_update(hash, values, (size_t)sampler->values * sizeof *values);
+    XXH64_update(hash, labels, (size_t)sampler->labels * sizeof *labels);
   }
-done:
-  PETRA_FREE_ALL(place.values, place.labels, place.scratch);
-  return status;
+  return PETRA_OK;
 }
 
 static petra_status print_set(const char *name, const petra_dataset *set, FILE *out) {

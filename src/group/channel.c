@@ -20,7 +20,7 @@ typedef struct buffer {
   int64_t number, came_ns;
   size_t bytes;
   struct buffer *next;
-  unsigned char *memory; /* HEADER bytes, then the message's */
+  _Alignas(64) unsigned char memory[]; /* HEADER bytes, then the message's */
 } buffer;
 
 struct petra_channel {
@@ -36,7 +36,7 @@ struct petra_channel {
   buffer *slot[SLOTS];
   int sending[SLOTS]; /* requests */
   int filled;         /* the slot that petra_channel_buffer returned */
-  int64_t sent, done; /* messages sent; messages that the receiver is known to have finished with */
+  int64_t done;       /* messages that the receiver is known to have finished with */
   /* in */
   buffer *posted[PREPOSTED]; /* in the order in which they are filled */
   int receiving[PREPOSTED];
@@ -51,22 +51,11 @@ static petra_status take_buffer(petra_channel *channel, buffer **out) {
     *out = b;
     return PETRA_OK;
   }
-  PETRA_TRY(petra_allocate(&b, 1, sizeof *b));
-  petra_status status = petra_allocate_raw(&b->memory, HEADER + channel->capacity, 1);
-  if (status != PETRA_OK) {
-    petra_free(b);
-    return status;
-  }
-  memset(b->memory, 0, HEADER);
+  PETRA_TRY(petra_allocate_raw(&b, 1, sizeof *b + HEADER + channel->capacity));
+  memset(b, 0, sizeof *b + HEADER);
   channel->buffers++;
   *out = b;
   return PETRA_OK;
-}
-
-static void free_buffer(buffer *b) {
-  if (b)
-    petra_free(b->memory);
-  petra_free(b);
 }
 
 /* Two receives if no message waits to be taken; one if one does, because then memory matters and time does not. */
@@ -159,15 +148,14 @@ static bool has_room(void *context) {
 }
 
 bool petra_channel_has_room(petra_channel *channel, int64_t done) {
-  room wanted = {channel, done};
-  petra_progress_thread_lock(channel->progress);
-  const bool has = has_room(&wanted);
-  petra_progress_thread_unlock(channel->progress, PETRA_OK);
-  return has;
+  PETRA_PROGRESS_LOCKED(channel->progress);
+  return has_room(&(room){channel, done});
 }
 
-/* Chooses the free slot, which has_room has found, for the next message. */
-static petra_status give_slot(petra_channel *channel, void **out) {
+petra_status petra_channel_buffer(petra_channel *channel, int64_t done, const char *what, void **out) {
+  room wanted = {channel, done};
+  PETRA_PROGRESS_LOCKED(channel->progress);
+  PETRA_TRY(petra_progress_thread_wait(channel->progress, has_room, &wanted, what));
   channel->filled = free_slot(channel);
   buffer **slot = &channel->slot[channel->filled];
   if (!*slot)
@@ -176,26 +164,17 @@ static petra_status give_slot(petra_channel *channel, void **out) {
   return PETRA_OK;
 }
 
-petra_status petra_channel_buffer(petra_channel *channel, int64_t done, const char *what, void **out) {
-  room wanted = {channel, done};
-  petra_progress_thread_lock(channel->progress);
-  petra_status status = petra_progress_thread_wait(channel->progress, has_room, &wanted, what);
-  return petra_progress_thread_unlock(channel->progress, status == PETRA_OK ? give_slot(channel, out) : status);
-}
-
 petra_status petra_channel_send(petra_channel *channel, int64_t number, size_t size) {
   petra_progress_thread *progress = channel->progress;
   petra_wire *wire = progress->wire;
   const header head = {number, size};
   unsigned char *memory = channel->slot[channel->filled]->memory;
   memcpy(memory, &head, sizeof head);
-  petra_progress_thread_lock(progress);
-  channel->sent++;
+  PETRA_PROGRESS_LOCKED(progress);
   progress->counts.messages_sent++;
   progress->counts.bytes_sent += (int64_t)(HEADER + size);
-  return petra_progress_thread_unlock(progress,
-                                      wire->ops->send(wire, channel->peer, PETRA_TAGS_OWN + 2 * channel->id, memory,
-                                                      HEADER + size, &channel->sending[channel->filled]));
+  return wire->ops->send(wire, channel->peer, PETRA_TAGS_OWN + 2 * channel->id, memory, HEADER + size,
+                         &channel->sending[channel->filled]);
 }
 
 static buffer **find(petra_channel *channel, int64_t number) {
@@ -223,18 +202,17 @@ static bool has_come_or_late(void *context) {
 
 /* *data is NULL if it is late. */
 static petra_status await(awaited *wanted, const char *what, const void **data, size_t *size, int64_t *came_ns) {
-  petra_progress_thread *progress = wanted->channel->progress;
   *data = NULL;
-  petra_progress_thread_lock(progress);
-  petra_status status = petra_progress_thread_wait(progress, has_come_or_late, wanted, what);
-  const buffer *b = status == PETRA_OK ? awaited_buffer(wanted) : NULL;
+  PETRA_PROGRESS_LOCKED(wanted->channel->progress);
+  PETRA_TRY(petra_progress_thread_wait(wanted->channel->progress, has_come_or_late, wanted, what));
+  const buffer *b = awaited_buffer(wanted);
   if (b) {
     wanted->number = b->number;
     *data = b->memory + HEADER;
     *size = b->bytes;
     *came_ns = b->came_ns;
   }
-  return petra_progress_thread_unlock(progress, status);
+  return PETRA_OK;
 }
 
 petra_status petra_channel_next(petra_channel *channel, const char *what, int64_t *number, const void **data,
@@ -259,7 +237,7 @@ petra_status petra_channel_take_until(petra_channel *channel, int64_t number, in
 }
 
 petra_status petra_channel_done(petra_channel *channel, int64_t number) {
-  petra_progress_thread_lock(channel->progress);
+  PETRA_PROGRESS_LOCKED(channel->progress);
   buffer **at = find(channel, number), *b = *at;
   *at = b->next;
   if (channel->last == &b->next)
@@ -267,39 +245,35 @@ petra_status petra_channel_done(petra_channel *channel, int64_t number) {
   b->next = channel->free;
   channel->free = b;
   channel->finished++;
-  return petra_progress_thread_unlock(channel->progress, progress_in(channel));
+  return progress_in(channel);
 }
 
 petra_status petra_channel_poll(petra_channel *channel, int64_t *number, const void **data, size_t *size) {
-  petra_progress_thread_lock(channel->progress);
-  petra_status status = channel->progress->failed;
+  PETRA_PROGRESS_LOCKED(channel->progress);
   *data = NULL;
-  if (status == PETRA_OK)
-    status = petra_progress_thread_progress(channel->progress);
-  if (status == PETRA_OK && channel->first) {
+  PETRA_TRY(channel->progress->failed);
+  PETRA_TRY(petra_progress_thread_progress(channel->progress));
+  if (channel->first) {
     *number = channel->first->number;
     *data = channel->first->memory + HEADER;
     *size = channel->first->bytes;
   }
-  return petra_progress_thread_unlock(channel->progress, status);
+  return PETRA_OK;
 }
 
 bool petra_channel_first(petra_channel *channel, int64_t *number, int64_t *came_ns) {
-  petra_progress_thread_lock(channel->progress);
+  PETRA_PROGRESS_LOCKED(channel->progress);
   const buffer *b = channel->first;
   if (b) {
     *number = b->number;
     *came_ns = b->came_ns;
   }
-  petra_progress_thread_unlock(channel->progress, PETRA_OK);
   return b != NULL;
 }
 
 int64_t petra_channel_bytes(petra_channel *channel) {
-  petra_progress_thread_lock(channel->progress);
-  const int64_t buffers = channel->buffers;
-  petra_progress_thread_unlock(channel->progress, PETRA_OK);
-  return buffers * (int64_t)(HEADER + channel->capacity);
+  PETRA_PROGRESS_LOCKED(channel->progress);
+  return channel->buffers * (int64_t)(HEADER + channel->capacity);
 }
 
 int64_t petra_channel_bytes_out(size_t capacity) {
@@ -315,7 +289,6 @@ int64_t petra_channel_bytes_in(size_t capacity, int waiting) {
 static petra_status create_channel(petra_progress_thread *progress, int other, int id, bool out, size_t capacity,
                                    petra_channel **created) {
   petra_channel *channel;
-  petra_status status = PETRA_OK;
   if (id < 0 || id >= petra_progress_thread_channels(progress))
     return petra_fail(PETRA_UNSUPPORTED, "channel %d between ranks, but this MPI library has tags for %d", id,
                       petra_progress_thread_channels(progress));
@@ -327,13 +300,11 @@ static petra_status create_channel(petra_progress_thread *progress, int other, i
     channel->sending[i] = PETRA_WIRE_NONE;
   for (int i = 0; i < PREPOSTED; i++)
     channel->receiving[i] = PETRA_WIRE_NONE;
-  petra_progress_thread_lock(progress);
+  PETRA_PROGRESS_LOCKED(progress);
   channel->next = progress->channels;
   progress->channels = channel;
-  if (!out)
-    status = post_receives(channel);
   *created = channel;
-  return petra_progress_thread_unlock(progress, status);
+  return out ? PETRA_OK : post_receives(channel);
 }
 
 petra_status petra_channel_open_out(petra_progress_thread *progress, int to, int id, size_t capacity,
@@ -354,17 +325,17 @@ static void destroy_channel(petra_channel *channel) {
   petra_wire *wire = channel->progress->wire;
   for (int i = 0; i < PREPOSTED; i++) {
     wire->ops->cancel(wire, &channel->receiving[i]);
-    free_buffer(channel->posted[i]);
+    petra_free(channel->posted[i]);
   }
   if (channel->out)
     wire->ops->cancel(wire, &channel->ack_request);
   for (int i = 0; i < SLOTS; i++)
-    free_buffer(channel->slot[i]);
+    petra_free(channel->slot[i]);
   for (buffer *lists[] = {channel->first, channel->free}, **list = lists; list < lists + 2; list++)
     while (*list) {
       buffer *b = *list;
       *list = b->next;
-      free_buffer(b);
+      petra_free(b);
     }
   petra_free(channel);
 }

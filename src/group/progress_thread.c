@@ -287,12 +287,11 @@ petra_status petra_progress_thread_wait(petra_progress_thread *progress, bool (*
 }
 
 petra_status petra_progress_thread_look(petra_progress_thread *progress, int64_t *events) {
-  petra_progress_thread_lock(progress);
-  petra_status status = progress->failed;
-  if (status == PETRA_OK)
-    status = progress->failed = petra_progress_thread_progress(progress);
+  PETRA_PROGRESS_LOCKED(progress);
+  if (progress->failed == PETRA_OK)
+    progress->failed = petra_progress_thread_progress(progress);
   *events = progress->events;
-  return petra_progress_thread_unlock(progress, status);
+  return progress->failed;
 }
 
 typedef struct more_events {
@@ -307,43 +306,38 @@ static bool has_more_events(void *context) {
 
 petra_status petra_progress_thread_wait_event(petra_progress_thread *progress, int64_t events, const char *what) {
   more_events wanted = {progress, events};
-  petra_progress_thread_lock(progress);
-  return petra_progress_thread_unlock(progress, petra_progress_thread_wait(progress, has_more_events, &wanted, what));
+  PETRA_PROGRESS_LOCKED(progress);
+  return petra_progress_thread_wait(progress, has_more_events, &wanted, what);
 }
 
 void petra_agreement_start(petra_progress_thread *progress, int64_t every_ns, int64_t position) {
-  petra_progress_thread_lock(progress);
+  PETRA_PROGRESS_LOCKED(progress);
   progress->agreement.on = true;
   progress->agreement.every_ns = every_ns;
   progress->agreement.here = position;
   progress->agreement.since_ns = petra_clock_ns();
-  petra_progress_thread_unlock(progress, PETRA_OK);
 }
 
 bool petra_agreement_discard(petra_progress_thread *progress, bool discards) {
-  petra_progress_thread_lock(progress);
-  const bool may = !is_open(&progress->agreement);
-  if (may)
-    progress->agreement.discards = discards;
-  petra_progress_thread_unlock(progress, PETRA_OK);
-  return may;
+  PETRA_PROGRESS_LOCKED(progress);
+  if (is_open(&progress->agreement))
+    return false;
+  progress->agreement.discards = discards;
+  return true;
 }
 
 bool petra_agreement_may_pass(petra_progress_thread *progress, int64_t position) {
-  petra_progress_thread_lock(progress);
-  const bool may = !is_open(&progress->agreement);
-  if (may)
-    progress->agreement.here = position;
-  petra_progress_thread_unlock(progress, PETRA_OK);
-  return may;
+  PETRA_PROGRESS_LOCKED(progress);
+  if (is_open(&progress->agreement))
+    return false;
+  progress->agreement.here = position;
+  return true;
 }
 
 int64_t petra_agreement_position(petra_progress_thread *progress, petra_agreed *then) {
-  petra_progress_thread_lock(progress);
-  const int64_t position = is_open(&progress->agreement) ? progress->agreement.decided : -1;
+  PETRA_PROGRESS_LOCKED(progress);
   *then = progress->agreement.then;
-  petra_progress_thread_unlock(progress, PETRA_OK);
-  return position;
+  return is_open(&progress->agreement) ? progress->agreement.decided : -1;
 }
 
 static bool has_position(void *context) {
@@ -351,19 +345,17 @@ static bool has_position(void *context) {
 }
 
 petra_status petra_agreement_wait(petra_progress_thread *progress, int64_t *position, petra_agreed *then) {
-  petra_progress_thread_lock(progress);
-  const petra_status status =
-      petra_progress_thread_wait(progress, has_position, progress, "where all write a checkpoint");
+  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_TRY(petra_progress_thread_wait(progress, has_position, progress, "where all write a checkpoint"));
   *position = progress->agreement.decided;
   *then = progress->agreement.then;
-  return petra_progress_thread_unlock(progress, status);
+  return PETRA_OK;
 }
 
 void petra_agreement_leave(petra_progress_thread *progress, bool written) {
-  petra_progress_thread_lock(progress);
+  PETRA_PROGRESS_LOCKED(progress);
   progress->agreement.left += written; /* the next round may have been requested already */
   progress->agreement.since_ns = petra_clock_ns();
-  petra_progress_thread_unlock(progress, PETRA_OK);
 }
 
 /* No other thread changes the counts. */
@@ -388,7 +380,7 @@ static petra_status transfer_all(petra_progress_thread *progress, int rank, unsi
   char what[64];
   petra_status status = PETRA_OK;
   snprintf(what, sizeof what, in ? "what rank %d sends" : "rank %d to receive its messages", rank);
-  petra_progress_thread_lock(progress);
+  PETRA_PROGRESS_LOCKED(progress);
   for (size_t at = 0; at < size && status == PETRA_OK; at += PIECE) {
     const size_t piece = size - at < PIECE ? size - at : PIECE;
     status = in ? t.wire->ops->receive(t.wire, rank, PETRA_TAG_PUT, in + at, piece, &t.request)
@@ -398,7 +390,7 @@ static petra_status transfer_all(petra_progress_thread *progress, int rank, unsi
     if (status != PETRA_OK && in) /* a send may still read the caller's bytes, and the run is about to end */
       t.wire->ops->cancel(t.wire, &t.request);
   }
-  return petra_progress_thread_unlock(progress, status);
+  return status;
 }
 
 petra_status petra_progress_thread_put(petra_progress_thread *progress, int to, const void *data, size_t size) {
@@ -413,48 +405,43 @@ petra_status petra_progress_thread_begin(petra_progress_thread *progress, int ot
                                          size_t size, int *request) {
   petra_wire *wire = progress->wire;
   const int tag = PETRA_TAGS_OWN + 2 * id;
-  petra_progress_thread_lock(progress);
-  petra_status status = sends ? wire->ops->send(wire, other, tag, data, size, request)
-                              : wire->ops->receive(wire, other, tag, data, size, request);
-  return petra_progress_thread_unlock(progress, status);
+  PETRA_PROGRESS_LOCKED(progress);
+  return sends ? wire->ops->send(wire, other, tag, data, size, request)
+               : wire->ops->receive(wire, other, tag, data, size, request);
 }
 
 bool petra_progress_thread_over(petra_progress_thread *progress, int *request) {
   size_t size;
-  petra_progress_thread_lock(progress);
+  PETRA_PROGRESS_LOCKED(progress);
   progress->wire->ops->done(progress->wire, request, &size);
-  petra_progress_thread_unlock(progress, PETRA_OK);
   return *request == PETRA_WIRE_NONE;
 }
 
 petra_status petra_progress_thread_await(petra_progress_thread *progress, int *request, const char *what) {
   transfer t = {progress->wire, *request};
-  petra_progress_thread_lock(progress);
-  petra_status status = petra_progress_thread_wait(progress, is_over, &t, what);
+  PETRA_PROGRESS_LOCKED(progress);
+  const petra_status status = petra_progress_thread_wait(progress, is_over, &t, what);
   *request = t.request;
-  return petra_progress_thread_unlock(progress, status);
+  return status;
 }
 
 void petra_progress_thread_cancel(petra_progress_thread *progress, int *request) {
-  petra_progress_thread_lock(progress);
+  PETRA_PROGRESS_LOCKED(progress);
   progress->wire->ops->cancel(progress->wire, request);
-  petra_progress_thread_unlock(progress, PETRA_OK);
 }
 
 int petra_progress_thread_lost(petra_progress_thread *progress) {
-  petra_progress_thread_lock(progress);
-  const int lost = progress->lost;
-  petra_progress_thread_unlock(progress, PETRA_OK);
-  return lost;
+  PETRA_PROGRESS_LOCKED(progress);
+  return progress->lost;
 }
 
 petra_status petra_progress_thread_failed(petra_progress_thread *progress) {
-  petra_progress_thread_lock(progress);
-  return petra_progress_thread_unlock(progress, progress->failed);
+  PETRA_PROGRESS_LOCKED(progress);
+  return progress->failed;
 }
 
 void petra_progress_thread_watch_set(petra_progress_thread *progress, const petra_progress_thread_watch *watch) {
-  petra_progress_thread_lock(progress);
+  PETRA_PROGRESS_LOCKED(progress);
   progress->watch = watch ? *watch : (petra_progress_thread_watch){0};
   progress->watched_ns = progress->cancelled_ns = 0;
   pthread_cond_signal(&progress->wake);
@@ -463,25 +450,23 @@ void petra_progress_thread_watch_set(petra_progress_thread *progress, const petr
     nanosleep(&(const struct timespec){0, NAP_NS}, NULL);
     pthread_mutex_lock(&progress->lock);
   }
-  petra_progress_thread_unlock(progress, PETRA_OK);
 }
 
 petra_status petra_progress_thread_call(petra_progress_thread *progress, petra_status (*call)(void *context),
                                         void *context) {
-  petra_progress_thread_lock(progress);
+  PETRA_PROGRESS_LOCKED(progress);
   progress->call = call;
   progress->call_context = context;
   pthread_cond_signal(&progress->wake);
   while (progress->call)
     pthread_cond_wait(&progress->called, &progress->lock);
-  return petra_progress_thread_unlock(progress, progress->call_status);
+  return progress->call_status;
 }
 
 void petra_progress_thread_abort(petra_progress_thread *progress, int code) {
   petra_watchdog_start(ABORT_S, ""); /* also if the library hangs under the lock */
-  petra_progress_thread_lock(progress);
+  PETRA_PROGRESS_LOCKED(progress);
   progress->wire->ops->abort(progress->wire, code);
-  petra_progress_thread_unlock(progress, PETRA_OK);
 }
 
 /* Makes progress, whatever failed before, until ready(context) or for a second. */
@@ -499,10 +484,9 @@ static bool can_send(const petra_progress_thread *progress, int to) {
 
 petra_status petra_progress_thread_fail(petra_progress_thread *progress, int to, petra_status failed,
                                         const char *line) {
-  petra_progress_thread_lock(progress);
-  petra_status status = drain(progress, can_send, to);
-  return petra_progress_thread_unlock(progress,
-                                      status == PETRA_OK ? send_control(progress, to, (int32_t)failed, line) : status);
+  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_TRY(drain(progress, can_send, to));
+  return send_control(progress, to, (int32_t)failed, line);
 }
 
 /* --- creation --- */
@@ -547,10 +531,9 @@ fail:
 }
 
 void petra_progress_thread_rename(petra_progress_thread *progress, const char *name) {
-  petra_progress_thread_lock(progress);
+  PETRA_PROGRESS_LOCKED(progress);
   snprintf(progress->name, sizeof progress->name, "%s", name);
   progress->beat_ns = 0; /* others receive it immediately */
-  petra_progress_thread_unlock(progress, PETRA_OK);
 }
 
 void petra_progress_thread_destroy(petra_progress_thread *progress) {

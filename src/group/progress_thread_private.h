@@ -53,14 +53,18 @@ struct petra_progress_thread {
   petra_progress_thread_counts counts;
 };
 
-static inline void petra_progress_thread_lock(petra_progress_thread *progress) {
+/* Locks the progress thread until the end of the block. */
+#define PETRA_PROGRESS_LOCKED(progress)                                                                                \
+  __attribute__((cleanup(petra_progress_thread_unlock))) pthread_mutex_t *petra_locked_ =                              \
+      petra_progress_thread_lock(progress)
+
+static inline pthread_mutex_t *petra_progress_thread_lock(petra_progress_thread *progress) {
   pthread_mutex_lock(&progress->lock);
+  return &progress->lock;
 }
 
-/* Unlocks, and returns `status`. */
-static inline petra_status petra_progress_thread_unlock(petra_progress_thread *progress, petra_status status) {
-  pthread_mutex_unlock(&progress->lock);
-  return status;
+static inline void petra_progress_thread_unlock(pthread_mutex_t **lock) {
+  pthread_mutex_unlock(*lock);
 }
 
 /* --- progress_thread.c; all under the lock --- */

@@ -509,10 +509,8 @@ petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns) {
       *origin_ns = sent_ns + (back_ns - sent_ns) / 2 - theirs_ns;
     }
   }
-  for (int r = 1; r < ranks->count && ranks->rank == 0; r++)
-    PETRA_TRY(petra_progress_thread_put(ranks->progress, r, own, sizeof own));
-  if (ranks->rank > 0)
-    PETRA_TRY(petra_progress_thread_get(ranks->progress, 0, first, sizeof first));
+  memcpy(first, own, sizeof own);
+  PETRA_TRY(petra_ranks_share(ranks, first, sizeof first));
   if (ranks->rank > 0 && *own && memcmp(own, first, sizeof own) == 0)
     *origin_ns = 0; /* the same kernel, so the same clock */
   return PETRA_OK;
