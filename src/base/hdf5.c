@@ -148,23 +148,19 @@ static petra_status refuse_foreign(const char *path, const char *name, const cha
 
 petra_status petra_hdf5_open_set(const char *path, int64_t folder, const char *name, bool whole, int64_t *out) {
   char full[NAME_BYTES], file[NAME_BYTES] = "";
-  hid_t access = H5Pcreate(H5P_LINK_ACCESS), set = -1;
+  PETRA_HDF5_CLOSED hid_t access = H5Pcreate(H5P_LINK_ACCESS), set = -1;
+  *out = -1;
   print_name(folder, name, full);
   if (H5Pset_elink_cb(access, refuse_link, file) >= 0)
     set = H5Oopen(folder, name, access);
-  H5Pclose(access);
   if (*file)
     return refuse_foreign(path, full, file);
-  if (set >= 0 && H5Iget_type(set) != H5I_DATASET) {
-    H5Oclose(set);
-    set = -1;
-  }
-  petra_status status = set < 0 ? PETRA_OK : check_values(path, full, set, whole);
-  if (status == PETRA_OK)
-    *out = set;
-  else
-    H5Dclose(set);
-  return status;
+  if (set < 0 || H5Iget_type(set) != H5I_DATASET)
+    return PETRA_OK;
+  PETRA_TRY(check_values(path, full, set, whole));
+  *out = set;
+  set = -1; /* stays open */
+  return PETRA_OK;
 }
 
 /* --- links --- */

@@ -118,9 +118,9 @@ static void end_for_library(int status, void *unused) {
 #endif
 
 /* Within a limit of address space (ulimit -v), a thread of OpenBLAS that finds no memory while the library is loaded
- * tries for ever, takes and returns the 128 MiB of an arena that other threads then lack, and the program waits for it at
- * its end. petra uses one thread of OpenBLAS. If the environment does not set the number of its threads, the program sets
- * it and starts once more. The threads of petra share one arena. */
+ * tries for ever, takes and returns the 128 MiB of an arena that other threads then lack, and the program waits for it
+ * at its end. petra uses one thread of OpenBLAS. If the environment does not set the number of its threads, the program
+ * sets it and starts once more. The threads of petra share one arena. */
 static void live_within_limits(char **argv) {
   static const char threads[] = "OPENBLAS_NUM_THREADS";
   struct rlimit space;

@@ -8,7 +8,6 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <math.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -277,7 +276,7 @@ int petra_thread_pool_threads(const petra_thread_pool *pool) {
 }
 
 void petra_thread_pool_run(petra_thread_pool *pool, int jobs, void (*run)(void *context, int job), void *context) {
-  pthread_mutex_lock(&pool->mutex);
+  PETRA_LOCKED(&pool->mutex);
   pool->run = run;
   pool->context = context;
   pool->jobs = pool->left = jobs;
@@ -287,5 +286,4 @@ void petra_thread_pool_run(petra_thread_pool *pool, int jobs, void (*run)(void *
   take_jobs(pool);
   while (pool->left > 0)
     pthread_cond_wait(&pool->done, &pool->mutex);
-  pthread_mutex_unlock(&pool->mutex);
 }

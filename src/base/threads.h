@@ -9,6 +9,7 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
+#include <pthread.h>
 #include <stdbool.h>
 
 /* Returns the number of cores that this process may use: those that it may run on (taskset, a binding by mpirun, a
@@ -49,6 +50,13 @@ static inline bool petra_threads_openmp(void) {
 #else
   return false;
 #endif
+}
+
+/* Locks a mutex until the end of the block. */
+#define PETRA_LOCKED(mutex)                                                                                            \
+  __attribute__((cleanup(petra_unlock_local))) pthread_mutex_t *petra_locked_ = (pthread_mutex_lock(mutex), (mutex))
+static inline void petra_unlock_local(pthread_mutex_t **mutex) {
+  pthread_mutex_unlock(*mutex);
 }
 
 /* A pool of threads that run jobs concurrently. The caller is one of them (lane 0); between calls the others sleep. */

@@ -85,8 +85,8 @@ static int32_t cifar_label(const petra_dataset *set, int64_t index) {
 
 static const petra_dataset_ops cifar_ops = {.destroy = cifar_destroy, .read = cifar_read, .label = cifar_label};
 
-/* Opens a file. Its number of records is rounded down; the size must be a whole number of them. Names a likely reason if
- * it is not: the file belongs to the other set. */
+/* Opens a file. Its number of records is rounded down; the size must be a whole number of them. Names a likely reason
+ * if it is not: the file belongs to the other set. */
 static petra_status open_source(const cifar_format *format, const char *path, source *out) {
   char what[64];
   snprintf(what, sizeof what, "a file of %s records (data.path)", format->set);

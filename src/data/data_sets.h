@@ -23,8 +23,8 @@ typedef struct petra_file {
   int64_t bytes;
 } petra_file;
 
-/* Opens the file at `path`, which should be `what` ("a JPEG image"), for reading. Close it even after a failure. Errors:
- * PETRA_IO: missing, unreadable, not a regular file. Thread-safe. */
+/* Opens the file at `path`, which should be `what` ("a JPEG image"), for reading. Close it even after a failure.
+ * Errors: PETRA_IO: missing, unreadable, not a regular file. Thread-safe. */
 petra_status petra_file_open(const char *path, const char *what, petra_file *out);
 
 /* Before a local file, which is zeros from the beginning: closes it at the end of its block. */
@@ -82,8 +82,8 @@ petra_status petra_hdf5_set_shape(const char *path, petra_dataset_shape *out);
  * (`petra data verify` reads all). */
 
 /* Open the set and check for its splits. Errors: PETRA_UNSUPPORTED: this build has no decoder (libjpeg-turbo).
- * PETRA_CONFIG: no data.path, data.resize below data.image_size, no evaluation split. PETRA_IO, PETRA_DATA: as in
- * for files below, and for `read` a file that is missing, empty, not a JPEG, damaged or truncated. */
+ * PETRA_CONFIG: no data.path, data.resize below data.image_size, no evaluation split. PETRA_IO, PETRA_DATA: as
+ * imagefolder.c says of its lists, and for `read` a file that is missing, empty, not a JPEG, damaged or truncated. */
 petra_status petra_imagefolder_open(const petra_config *config, petra_split split, int64_t *problems,
                                     petra_dataset **out);
 
@@ -137,9 +137,9 @@ petra_status petra_token_set_is_missing(const petra_config *config, bool *out);
 /* Gets whether data.path is an HDF5 file. Errors: PETRA_IO. */
 petra_status petra_token_set_in_hdf5(const petra_config *config, bool *out);
 
-/* Gets the shape. For text nothing is read, for tokens the head of the training split's file; if that is missing,
- * data.vocabulary replaces it. Errors: PETRA_IO if data.vocabulary is 0 then. */
-petra_status petra_token_set_shape(const petra_config *config, petra_dataset_shape *out);
+/* Gets the size of the vocabulary. For text nothing is read, for tokens the head of the training split's file; if that
+ * is missing, data.vocabulary replaces it. Errors: PETRA_IO if data.vocabulary is 0 then. */
+petra_status petra_token_set_vocabulary(const petra_config *config, int32_t *out);
 
 /* The generated token set, data.set: grammar. Its entropy is known exactly, so the best possible loss of a network is
  * known; its memory is longer than a few tokens, so a longer context helps.
@@ -158,10 +158,10 @@ petra_status petra_token_set_shape(const petra_config *config, petra_dataset_sha
 
 enum { PETRA_GRAMMAR_TRAIN_TOKENS = 1 << 20, PETRA_GRAMMAR_EVAL_TOKENS = 1 << 17, PETRA_GRAMMAR_VOCABULARY = 64 };
 
-/* Open the set and get its shape. The tokens are the same in every run; they are generated here and take a byte each in
- * memory. Errors: the errors of petra_windows_init. */
+/* Open the set and get the size of its vocabulary. The tokens are the same in every run; they are generated here and
+ * take a byte each in memory. Errors: the errors of petra_windows_init. */
 petra_status petra_grammar_open(const petra_config *config, petra_split split, petra_dataset **out);
-petra_status petra_grammar_shape(const petra_config *config, petra_dataset_shape *out);
+petra_status petra_grammar_vocabulary(const petra_config *config, int32_t *out);
 
 /* Returns loss(context), nats per token; context >= 1. */
 double petra_grammar_best_loss(int64_t context);

@@ -55,6 +55,19 @@ petra_status petra_dataset_has_eval(const petra_config *config, bool *out) {
   return set == PETRA_SET_HDF5 ? petra_hdf5_layout_has_eval(config->data.path, out) : PETRA_OK;
 }
 
+static petra_status shape_of_tokens(const petra_config *config, petra_dataset_shape *out) {
+  const bool grammar = config->data.set == PETRA_SET_GRAMMAR;
+  const int64_t context = config->model.context;
+  int32_t vocabulary = 0;
+  PETRA_TRY(petra_windows_check(config));
+  PETRA_TRY(grammar ? petra_grammar_vocabulary(config, &vocabulary) : petra_token_set_vocabulary(config, &vocabulary));
+  *out = (petra_dataset_shape){.samples = PETRA_SAMPLE_TOKENS,
+                               .classes = vocabulary,
+                               .context = (int32_t)context,
+                               .best_loss = grammar ? petra_grammar_best_loss(context) : 0};
+  return PETRA_OK;
+}
+
 petra_status petra_dataset_shape_of(const petra_config *config, petra_dataset_shape *out) {
   const int32_t size = (int32_t)config->data.image_size;
   switch (config->data.set) {
@@ -72,9 +85,8 @@ petra_status petra_dataset_shape_of(const petra_config *config, petra_dataset_sh
     return petra_hdf5_set_shape(config->data.path, out);
   case PETRA_SET_TEXT:
   case PETRA_SET_TOKENS:
-    return petra_token_set_shape(config, out);
   case PETRA_SET_GRAMMAR:
-    return petra_grammar_shape(config, out);
+    return shape_of_tokens(config, out);
   }
   return petra_fail(PETRA_INTERNAL, "data.set: value %d has no data set", (int)config->data.set);
 }

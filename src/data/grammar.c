@@ -55,11 +55,15 @@ static petra_status grammar_read(const petra_dataset *set, int64_t first, int64_
 
 static const petra_dataset_ops grammar_ops = {.destroy = grammar_destroy, .read_tokens = grammar_read};
 
+petra_status petra_grammar_vocabulary(const petra_config *config, int32_t *out) {
+  return petra_windows_vocabulary(config, name, PETRA_GRAMMAR_VOCABULARY, out);
+}
+
 static petra_status fill(const petra_config *config, petra_split split, grammar *self) {
   const int64_t count = split == PETRA_SPLIT_TRAIN ? PETRA_GRAMMAR_TRAIN_TOKENS : PETRA_GRAMMAR_EVAL_TOKENS;
   int32_t vocabulary;
   petra_rng rng;
-  PETRA_TRY(petra_windows_vocabulary(config, name, PETRA_GRAMMAR_VOCABULARY, &vocabulary));
+  PETRA_TRY(petra_grammar_vocabulary(config, &vocabulary));
   PETRA_TRY(petra_windows_init(config, split, name, count, vocabulary, &self->base));
   PETRA_TRY(petra_allocate_raw(&self->tokens, (size_t)count, 1));
   petra_rng_init(&rng, SEED, PETRA_RNG_GRAMMAR, split == PETRA_SPLIT_TRAIN ? 0 : 1, 0);
@@ -73,15 +77,4 @@ petra_status petra_grammar_open(const petra_config *config, petra_split split, p
   PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
   self->base.ops = &grammar_ops;
   return petra_dataset_opened(&self->base, fill(config, split, self), out);
-}
-
-petra_status petra_grammar_shape(const petra_config *config, petra_dataset_shape *out) {
-  int32_t vocabulary;
-  PETRA_TRY(petra_windows_check(config));
-  PETRA_TRY(petra_windows_vocabulary(config, name, PETRA_GRAMMAR_VOCABULARY, &vocabulary));
-  *out = (petra_dataset_shape){.samples = PETRA_SAMPLE_TOKENS,
-                               .classes = vocabulary,
-                               .context = (int32_t)config->model.context,
-                               .best_loss = petra_grammar_best_loss(config->model.context)};
-  return PETRA_OK;
 }

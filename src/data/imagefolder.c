@@ -60,20 +60,13 @@ static void sort_names(name_list *names, int64_t from) {
 typedef enum entry_kind { ENTRY_FOLDER, ENTRY_FILE, ENTRY_OTHER } entry_kind;
 
 /* Returns what `entry` is, following links; a link that leads nowhere is neither. */
-static petra_status kind_of(const char *folder, const struct dirent *entry, entry_kind *out) {
+static entry_kind kind_of(DIR *folder, const struct dirent *entry) {
   struct stat about;
-  PETRA_FREED char *path = NULL;
-  if (entry->d_type == DT_DIR || entry->d_type == DT_REG) {
-    *out = entry->d_type == DT_DIR ? ENTRY_FOLDER : ENTRY_FILE;
-    return PETRA_OK;
-  }
-  PETRA_TRY(petra_folder_path(folder, entry->d_name, NULL, &path));
-  bool there = stat(path, &about) == 0;
-  *out = !there                   ? ENTRY_OTHER
-         : S_ISDIR(about.st_mode) ? ENTRY_FOLDER
-         : S_ISREG(about.st_mode) ? ENTRY_FILE
-                                  : ENTRY_OTHER;
-  return PETRA_OK;
+  if (entry->d_type == DT_DIR || entry->d_type == DT_REG)
+    return entry->d_type == DT_DIR ? ENTRY_FOLDER : ENTRY_FILE;
+  if (fstatat(dirfd(folder), entry->d_name, &about, 0) != 0)
+    return ENTRY_OTHER;
+  return S_ISDIR(about.st_mode) ? ENTRY_FOLDER : S_ISREG(about.st_mode) ? ENTRY_FILE : ENTRY_OTHER;
 }
 
 /* The result of a walk. */
@@ -92,7 +85,6 @@ static petra_status walk(const char *folder, take_entry take, findings *at) {
     return petra_fail(PETRA_IO, "%s: cannot be read: %s, expected a folder (data.path)", folder, strerror(errno));
   petra_status status = PETRA_OK;
   while (status == PETRA_OK) {
-    entry_kind kind;
     errno = 0;
     const struct dirent *entry = readdir(stream);
     if (!entry) {
@@ -100,11 +92,8 @@ static petra_status walk(const char *folder, take_entry take, findings *at) {
         status = petra_fail(PETRA_IO, "%s: cannot be read: %s", folder, strerror(errno));
       break;
     }
-    if (entry->d_name[0] == '.')
-      continue;
-    status = kind_of(folder, entry, &kind);
-    if (status == PETRA_OK)
-      status = take(at, folder, entry->d_name, kind);
+    if (entry->d_name[0] != '.')
+      status = take(at, folder, entry->d_name, kind_of(stream, entry));
   }
   closedir(stream);
   return status;

@@ -262,7 +262,7 @@ static bool run(decoding *d, size_t size, const petra_jpeg_header *header, int r
 
 static petra_status decompress(const uint8_t *bytes, size_t size, const char *path, const petra_jpeg_header *header,
                                int reduction, uint8_t *out) {
-  decoding *d;
+  PETRA_FREED decoding *d = NULL;
   PETRA_TRY(petra_allocate(&d, 1, sizeof *d));
   d->bytes = bytes;
   d->jpeg.err = jpeg_std_error(&d->errors);
@@ -276,7 +276,6 @@ static petra_status decompress(const uint8_t *bytes, size_t size, const char *pa
                  : petra_fail(PETRA_DATA, "%s: %s JPEG image: %s", path,
                               strstr(d->reason, "remature end") ? "truncated" : "damaged", d->reason);
   jpeg_destroy_decompress(&d->jpeg);
-  petra_free(d);
   return status;
 }
 

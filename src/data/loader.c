@@ -4,10 +4,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/threads.h"
 
 #include <assert.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 
@@ -66,14 +66,6 @@ static int64_t batch_capacity(const petra_loader *loader) {
 static slot *find_slot(petra_loader *loader, slot_state state) {
   for (int i = 0; i < loader->slot_count; i++)
     if (loader->slots[i].state == state)
-      return &loader->slots[i];
-  return NULL;
-}
-
-/* Returns the finished slot with the next microbatch to deliver, or NULL. */
-static slot *find_next(petra_loader *loader) {
-  for (int i = 0; i < loader->slot_count; i++)
-    if (loader->slots[i].state == SLOT_DONE && loader->slots[i].batch.microbatch == loader->deliver)
       return &loader->slots[i];
   return NULL;
 }
@@ -250,21 +242,22 @@ int32_t petra_loader_labels(const petra_loader *loader) {
   return loader->sampler.labels;
 }
 
-/* Called under the mutex. Waiting would never end in two cases: nothing more is prepared, or nothing can be because the
- * caller holds every slot. */
+/* Waits for the slot with the next microbatch to deliver. Called under the mutex. Waiting would never end in two cases:
+ * nothing more is prepared, or nothing can be because the caller holds every slot. */
 static petra_status wait_next(petra_loader *loader, slot **out) {
   if (loader->deliver >= loader->options.end)
     return petra_fail(PETRA_INTERNAL, "loader: microbatch %" PRId64 " is asked, the last one is %" PRId64,
                       loader->deliver, loader->options.end - 1);
   for (;;) {
-    slot *found = find_next(loader);
-    if (found) {
-      *out = found;
-      return PETRA_OK;
-    }
     int held = 0;
-    for (int i = 0; i < loader->slot_count; i++)
-      held += loader->slots[i].state == SLOT_HELD;
+    for (int i = 0; i < loader->slot_count; i++) {
+      slot *looked_at = &loader->slots[i];
+      held += looked_at->state == SLOT_HELD;
+      if (looked_at->state == SLOT_DONE && looked_at->batch.microbatch == loader->deliver) {
+        *out = looked_at;
+        return PETRA_OK;
+      }
+    }
     if (held == loader->slot_count)
       return petra_fail(PETRA_INTERNAL,
                         "loader: microbatch %" PRId64
@@ -276,28 +269,23 @@ static petra_status wait_next(petra_loader *loader, slot **out) {
 
 petra_status petra_loader_next(petra_loader *loader, petra_batch **out) {
   slot *found = NULL;
-  pthread_mutex_lock(&loader->mutex);
-  petra_status status = wait_next(loader, &found);
-  if (status == PETRA_OK) {
-    status = found->status;
-    found->state = status == PETRA_OK ? SLOT_HELD : SLOT_FREE;
-    loader->deliver++;
-    if (status != PETRA_OK)
-      pthread_cond_signal(&loader->work);
-  }
-  pthread_mutex_unlock(&loader->mutex);
-  if (status == PETRA_OK)
+  PETRA_LOCKED(&loader->mutex);
+  PETRA_TRY(wait_next(loader, &found));
+  loader->deliver++;
+  found->state = found->status == PETRA_OK ? SLOT_HELD : SLOT_FREE;
+  if (found->state == SLOT_HELD)
     *out = &found->batch;
-  return status;
+  else
+    pthread_cond_signal(&loader->work);
+  return found->status;
 }
 
 void petra_loader_give_back(petra_loader *loader, petra_batch *batch) {
-  pthread_mutex_lock(&loader->mutex);
+  PETRA_LOCKED(&loader->mutex);
   for (int i = 0; i < loader->slot_count; i++)
     if (&loader->slots[i].batch == batch) {
       assert(loader->slots[i].state == SLOT_HELD);
       loader->slots[i].state = SLOT_FREE;
     }
   pthread_cond_signal(&loader->work);
-  pthread_mutex_unlock(&loader->mutex);
 }

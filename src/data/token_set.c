@@ -294,7 +294,7 @@ static petra_status vocabulary_without_file(const petra_config *config, int32_t 
                                strerror(ENOENT));
 }
 
-static petra_status vocabulary_of(const petra_config *config, int32_t *out) {
+petra_status petra_token_set_vocabulary(const petra_config *config, int32_t *out) {
   token_set set = {0};
   bool alone, missing;
   if (config->data.set == PETRA_SET_TEXT)
@@ -307,15 +307,6 @@ static petra_status vocabulary_of(const petra_config *config, int32_t *out) {
     status = petra_windows_vocabulary(config, set.file.path, set.vocabulary, out);
   petra_file_close(&set.file);
   return status;
-}
-
-petra_status petra_token_set_shape(const petra_config *config, petra_dataset_shape *out) {
-  int32_t vocabulary = 0;
-  PETRA_TRY(petra_windows_check(config));
-  PETRA_TRY(vocabulary_of(config, &vocabulary));
-  *out = (petra_dataset_shape){
-      .samples = PETRA_SAMPLE_TOKENS, .classes = vocabulary, .context = (int32_t)config->model.context};
-  return PETRA_OK;
 }
 
 /* Returns the number of tokens before the last position where a window may begin: T - 1 are reserved for the offset. */

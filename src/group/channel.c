@@ -148,13 +148,13 @@ static bool has_room(void *context) {
 }
 
 bool petra_channel_has_room(petra_channel *channel, int64_t done) {
-  PETRA_PROGRESS_LOCKED(channel->progress);
+  PETRA_LOCKED(&channel->progress->lock);
   return has_room(&(room){channel, done});
 }
 
 petra_status petra_channel_buffer(petra_channel *channel, int64_t done, const char *what, void **out) {
   room wanted = {channel, done};
-  PETRA_PROGRESS_LOCKED(channel->progress);
+  PETRA_LOCKED(&channel->progress->lock);
   PETRA_TRY(petra_progress_thread_wait(channel->progress, has_room, &wanted, what));
   channel->filled = free_slot(channel);
   buffer **slot = &channel->slot[channel->filled];
@@ -170,7 +170,7 @@ petra_status petra_channel_send(petra_channel *channel, int64_t number, size_t s
   const header head = {number, size};
   unsigned char *memory = channel->slot[channel->filled]->memory;
   memcpy(memory, &head, sizeof head);
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   progress->counts.messages_sent++;
   progress->counts.bytes_sent += (int64_t)(HEADER + size);
   return wire->ops->send(wire, channel->peer, PETRA_TAGS_OWN + 2 * channel->id, memory, HEADER + size,
@@ -203,7 +203,7 @@ static bool has_come_or_late(void *context) {
 /* *data is NULL if it is late. */
 static petra_status await(awaited *wanted, const char *what, const void **data, size_t *size, int64_t *came_ns) {
   *data = NULL;
-  PETRA_PROGRESS_LOCKED(wanted->channel->progress);
+  PETRA_LOCKED(&wanted->channel->progress->lock);
   PETRA_TRY(petra_progress_thread_wait(wanted->channel->progress, has_come_or_late, wanted, what));
   const buffer *b = awaited_buffer(wanted);
   if (b) {
@@ -237,7 +237,7 @@ petra_status petra_channel_take_until(petra_channel *channel, int64_t number, in
 }
 
 petra_status petra_channel_done(petra_channel *channel, int64_t number) {
-  PETRA_PROGRESS_LOCKED(channel->progress);
+  PETRA_LOCKED(&channel->progress->lock);
   buffer **at = find(channel, number), *b = *at;
   *at = b->next;
   if (channel->last == &b->next)
@@ -249,7 +249,7 @@ petra_status petra_channel_done(petra_channel *channel, int64_t number) {
 }
 
 petra_status petra_channel_poll(petra_channel *channel, int64_t *number, const void **data, size_t *size) {
-  PETRA_PROGRESS_LOCKED(channel->progress);
+  PETRA_LOCKED(&channel->progress->lock);
   *data = NULL;
   PETRA_TRY(channel->progress->failed);
   PETRA_TRY(petra_progress_thread_progress(channel->progress));
@@ -262,7 +262,7 @@ petra_status petra_channel_poll(petra_channel *channel, int64_t *number, const v
 }
 
 bool petra_channel_first(petra_channel *channel, int64_t *number, int64_t *came_ns) {
-  PETRA_PROGRESS_LOCKED(channel->progress);
+  PETRA_LOCKED(&channel->progress->lock);
   const buffer *b = channel->first;
   if (b) {
     *number = b->number;
@@ -272,7 +272,7 @@ bool petra_channel_first(petra_channel *channel, int64_t *number, int64_t *came_
 }
 
 int64_t petra_channel_bytes(petra_channel *channel) {
-  PETRA_PROGRESS_LOCKED(channel->progress);
+  PETRA_LOCKED(&channel->progress->lock);
   return channel->buffers * (int64_t)(HEADER + channel->capacity);
 }
 
@@ -300,7 +300,7 @@ static petra_status create_channel(petra_progress_thread *progress, int other, i
     channel->sending[i] = PETRA_WIRE_NONE;
   for (int i = 0; i < PREPOSTED; i++)
     channel->receiving[i] = PETRA_WIRE_NONE;
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   channel->next = progress->channels;
   progress->channels = channel;
   *created = channel;

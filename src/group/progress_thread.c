@@ -287,7 +287,7 @@ petra_status petra_progress_thread_wait(petra_progress_thread *progress, bool (*
 }
 
 petra_status petra_progress_thread_look(petra_progress_thread *progress, int64_t *events) {
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   if (progress->failed == PETRA_OK)
     progress->failed = petra_progress_thread_progress(progress);
   *events = progress->events;
@@ -306,12 +306,12 @@ static bool has_more_events(void *context) {
 
 petra_status petra_progress_thread_wait_event(petra_progress_thread *progress, int64_t events, const char *what) {
   more_events wanted = {progress, events};
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   return petra_progress_thread_wait(progress, has_more_events, &wanted, what);
 }
 
 void petra_agreement_start(petra_progress_thread *progress, int64_t every_ns, int64_t position) {
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   progress->agreement.on = true;
   progress->agreement.every_ns = every_ns;
   progress->agreement.here = position;
@@ -319,7 +319,7 @@ void petra_agreement_start(petra_progress_thread *progress, int64_t every_ns, in
 }
 
 bool petra_agreement_discard(petra_progress_thread *progress, bool discards) {
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   if (is_open(&progress->agreement))
     return false;
   progress->agreement.discards = discards;
@@ -327,7 +327,7 @@ bool petra_agreement_discard(petra_progress_thread *progress, bool discards) {
 }
 
 bool petra_agreement_may_pass(petra_progress_thread *progress, int64_t position) {
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   if (is_open(&progress->agreement))
     return false;
   progress->agreement.here = position;
@@ -335,7 +335,7 @@ bool petra_agreement_may_pass(petra_progress_thread *progress, int64_t position)
 }
 
 int64_t petra_agreement_position(petra_progress_thread *progress, petra_agreed *then) {
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   *then = progress->agreement.then;
   return is_open(&progress->agreement) ? progress->agreement.decided : -1;
 }
@@ -345,7 +345,7 @@ static bool has_position(void *context) {
 }
 
 petra_status petra_agreement_wait(petra_progress_thread *progress, int64_t *position, petra_agreed *then) {
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   PETRA_TRY(petra_progress_thread_wait(progress, has_position, progress, "where all write a checkpoint"));
   *position = progress->agreement.decided;
   *then = progress->agreement.then;
@@ -353,7 +353,7 @@ petra_status petra_agreement_wait(petra_progress_thread *progress, int64_t *posi
 }
 
 void petra_agreement_leave(petra_progress_thread *progress, bool written) {
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   progress->agreement.left += written; /* the next round may have been requested already */
   progress->agreement.since_ns = petra_clock_ns();
 }
@@ -380,7 +380,7 @@ static petra_status transfer_all(petra_progress_thread *progress, int rank, unsi
   char what[64];
   petra_status status = PETRA_OK;
   snprintf(what, sizeof what, in ? "what rank %d sends" : "rank %d to receive its messages", rank);
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   for (size_t at = 0; at < size && status == PETRA_OK; at += PIECE) {
     const size_t piece = size - at < PIECE ? size - at : PIECE;
     status = in ? t.wire->ops->receive(t.wire, rank, PETRA_TAG_PUT, in + at, piece, &t.request)
@@ -405,43 +405,43 @@ petra_status petra_progress_thread_begin(petra_progress_thread *progress, int ot
                                          size_t size, int *request) {
   petra_wire *wire = progress->wire;
   const int tag = PETRA_TAGS_OWN + 2 * id;
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   return sends ? wire->ops->send(wire, other, tag, data, size, request)
                : wire->ops->receive(wire, other, tag, data, size, request);
 }
 
 bool petra_progress_thread_over(petra_progress_thread *progress, int *request) {
   size_t size;
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   progress->wire->ops->done(progress->wire, request, &size);
   return *request == PETRA_WIRE_NONE;
 }
 
 petra_status petra_progress_thread_await(petra_progress_thread *progress, int *request, const char *what) {
   transfer t = {progress->wire, *request};
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   const petra_status status = petra_progress_thread_wait(progress, is_over, &t, what);
   *request = t.request;
   return status;
 }
 
 void petra_progress_thread_cancel(petra_progress_thread *progress, int *request) {
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   progress->wire->ops->cancel(progress->wire, request);
 }
 
 int petra_progress_thread_lost(petra_progress_thread *progress) {
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   return progress->lost;
 }
 
 petra_status petra_progress_thread_failed(petra_progress_thread *progress) {
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   return progress->failed;
 }
 
 void petra_progress_thread_watch_set(petra_progress_thread *progress, const petra_progress_thread_watch *watch) {
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   progress->watch = watch ? *watch : (petra_progress_thread_watch){0};
   progress->watched_ns = progress->cancelled_ns = 0;
   pthread_cond_signal(&progress->wake);
@@ -454,7 +454,7 @@ void petra_progress_thread_watch_set(petra_progress_thread *progress, const petr
 
 petra_status petra_progress_thread_call(petra_progress_thread *progress, petra_status (*call)(void *context),
                                         void *context) {
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   progress->call = call;
   progress->call_context = context;
   pthread_cond_signal(&progress->wake);
@@ -465,7 +465,7 @@ petra_status petra_progress_thread_call(petra_progress_thread *progress, petra_s
 
 void petra_progress_thread_abort(petra_progress_thread *progress, int code) {
   petra_watchdog_start(ABORT_S, ""); /* also if the library hangs under the lock */
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   progress->wire->ops->abort(progress->wire, code);
 }
 
@@ -484,7 +484,7 @@ static bool can_send(const petra_progress_thread *progress, int to) {
 
 petra_status petra_progress_thread_fail(petra_progress_thread *progress, int to, petra_status failed,
                                         const char *line) {
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   PETRA_TRY(drain(progress, can_send, to));
   return send_control(progress, to, (int32_t)failed, line);
 }
@@ -531,7 +531,7 @@ fail:
 }
 
 void petra_progress_thread_rename(petra_progress_thread *progress, const char *name) {
-  PETRA_PROGRESS_LOCKED(progress);
+  PETRA_LOCKED(&progress->lock);
   snprintf(progress->name, sizeof progress->name, "%s", name);
   progress->beat_ns = 0; /* others receive it immediately */
 }

@@ -3,9 +3,8 @@
  * (messages). */
 #pragma once
 
+#include "base/threads.h"
 #include "group/progress_thread.h"
-
-#include <pthread.h>
 
 /* The first tags belong to the progress thread itself; then there are two per channel: for messages, and for
  * acknowledgements. */
@@ -52,20 +51,6 @@ struct petra_progress_thread {
   petra_agreement agreement;
   petra_progress_thread_counts counts;
 };
-
-/* Locks the progress thread until the end of the block. */
-#define PETRA_PROGRESS_LOCKED(progress)                                                                                \
-  __attribute__((cleanup(petra_progress_thread_unlock))) pthread_mutex_t *petra_locked_ =                              \
-      petra_progress_thread_lock(progress)
-
-static inline pthread_mutex_t *petra_progress_thread_lock(petra_progress_thread *progress) {
-  pthread_mutex_lock(&progress->lock);
-  return &progress->lock;
-}
-
-static inline void petra_progress_thread_unlock(pthread_mutex_t **lock) {
-  pthread_mutex_unlock(*lock);
-}
 
 /* --- progress_thread.c; all under the lock --- */
 

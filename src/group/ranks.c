@@ -6,8 +6,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
+#include "base/threads.h"
 
-#include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,15 +103,6 @@ static launched look_at_launcher(void) {
   return launch;
 }
 
-/* Returns true if a world of `world` processes can be this launch, false if the launcher started more. A launcher may
- * have been started by another: one of them must match the world. */
-static bool fits(const launched *launch, int world) {
-  for (int i = 0; i < SIZES; i++)
-    if (launch->said[i] == world)
-      return true;
-  return world >= launch->size;
-}
-
 /* Returns true if srun launched this process in a step of several tasks without PMI, which they need to find each
  * other. */
 static bool lacks_pmi(void) {
@@ -149,10 +140,9 @@ static char held[LINE];
 
 static void hold(void *context, petra_log_level level, const char *line) {
   (void)context;
-  pthread_mutex_lock(&held_lock);
+  PETRA_LOCKED(&held_lock);
   if (level == PETRA_LOG_ERROR && !*held)
     snprintf(held, sizeof held, "%s", line);
-  pthread_mutex_unlock(&held_lock);
 }
 
 /* The sink of rank 0: a failure is one line, even if several ranks or two threads find it. */
@@ -210,14 +200,18 @@ static petra_status check_launcher(const launched *launch) {
   return PETRA_OK;
 }
 
+/* Fails if the launcher started more processes than MPI finds. A launcher may have been started by another: one of them
+ * must match the world. */
 static petra_status check_world(const launched *launch, const petra_wire *wire) {
-  return fits(launch, wire->ranks)
-             ? PETRA_OK
-             : petra_fail(
-                   PETRA_UNSUPPORTED,
-                   "%d processes were launched (by %s), but %s finds %d: this launcher does not belong to this MPI "
-                   "library; expected the library's own mpirun, or srun --mpi=pmix if the library knows PMIx",
-                   launch->size, launch->name, petra_wire_mpi_version(), wire->ranks);
+  bool fits = wire->ranks >= launch->size;
+  for (int i = 0; i < SIZES; i++)
+    fits = fits || launch->said[i] == wire->ranks;
+  return fits ? PETRA_OK
+              : petra_fail(
+                    PETRA_UNSUPPORTED,
+                    "%d processes were launched (by %s), but %s finds %d: this launcher does not belong to this MPI "
+                    "library; expected the library's own mpirun, or srun --mpi=pmix if the library knows PMIx",
+                    launch->size, launch->name, petra_wire_mpi_version(), wire->ranks);
 }
 
 static petra_status start_wire(double timeout_s, petra_wire **out) {
