@@ -27,8 +27,6 @@ typedef struct petra_file {
  * Errors: PETRA_IO: missing, unreadable, not a regular file. Thread-safe. */
 petra_status petra_file_open(const char *path, const char *what, petra_file *out);
 
-/* Before a local file, which is zeros from the beginning: closes it at the end of its block. */
-#define PETRA_FILE_CLOSED __attribute__((cleanup(petra_file_close)))
 void petra_file_close(petra_file *file);
 
 /* Reads exactly `size` bytes at `offset`. Errors: PETRA_IO: the path and the reason. Thread-safe. */

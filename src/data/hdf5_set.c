@@ -180,8 +180,11 @@ static petra_status place_of(const reader *r, hid_t set, const char *name, int64
   return PETRA_OK;
 }
 
-static petra_status check_images(reader *r, hid_t set, const hsize_t extent[4]) {
+static petra_status read_images(reader *r) {
   hdf5_set *self = r->set;
+  hsize_t extent[4];
+  PETRA_HDF5_CLOSED hid_t set = -1;
+  PETRA_TRY(open_set(r, "images", 4, &set, extent));
   self->planes = extent[1] == 3;
   hsize_t height = self->planes ? extent[2] : extent[1], width = self->planes ? extent[3] : extent[2];
   if (!is_unsigned(set, 1))
@@ -201,13 +204,6 @@ static petra_status check_images(reader *r, hid_t set, const hsize_t extent[4]) 
   return place_of(r, set, "images", self->base.count * 3 * self->base.height * self->base.width, &self->offset);
 }
 
-static petra_status read_images(reader *r) {
-  hsize_t extent[4];
-  PETRA_HDF5_CLOSED hid_t set = -1;
-  PETRA_TRY(open_set(r, "images", 4, &set, extent));
-  return check_images(r, set, extent);
-}
-
 static petra_status read_labels(reader *r) {
   hsize_t extent[1];
   PETRA_HDF5_CLOSED hid_t set = -1;
@@ -220,18 +216,6 @@ static petra_status read_labels(reader *r) {
   if (H5Dread(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, r->set->labels) < 0)
     return petra_fail(PETRA_DATA, "%s: /%s/labels cannot be read", r->path, r->split);
   return PETRA_OK;
-}
-
-static petra_status check_tokens(reader *r, hid_t set, hsize_t count) {
-  const int64_t maximum = INT64_MAX / 2;
-  if (!is_unsigned(set, 2))
-    return petra_fail(PETRA_DATA, "%s: /%s/tokens: expected unsigned little-endian integers of two bytes", r->path,
-                      r->split);
-  if (count < 1 || count > (hsize_t)maximum)
-    return petra_fail(PETRA_DATA, "%s: /%s/tokens has %llu tokens, expected at least 1", r->path, r->split,
-                      (unsigned long long)count);
-  r->tokens.count = (int64_t)count;
-  return place_of(r, set, "tokens", 2 * r->tokens.count, &r->tokens.offset);
 }
 
 static petra_status check_there(const reader *r) {
@@ -251,12 +235,20 @@ static petra_status read_image_split(reader *r) {
 }
 
 static petra_status read_token_split(reader *r) {
-  hsize_t extent[1];
+  const hsize_t maximum = INT64_MAX / 2;
+  hsize_t count;
   PETRA_HDF5_CLOSED hid_t set = -1;
   PETRA_TRY(read_count(r, "vocabulary", VOCABULARY_MAX, &r->tokens.vocabulary));
   PETRA_TRY(check_there(r));
-  PETRA_TRY(open_set(r, "tokens", 1, &set, extent));
-  return check_tokens(r, set, extent[0]);
+  PETRA_TRY(open_set(r, "tokens", 1, &set, &count));
+  if (!is_unsigned(set, 2))
+    return petra_fail(PETRA_DATA, "%s: /%s/tokens: expected unsigned little-endian integers of two bytes", r->path,
+                      r->split);
+  if (count < 1 || count > maximum)
+    return petra_fail(PETRA_DATA, "%s: /%s/tokens has %llu tokens, expected at least 1", r->path, r->split,
+                      (unsigned long long)count);
+  r->tokens.count = (int64_t)count;
+  return place_of(r, set, "tokens", 2 * r->tokens.count, &r->tokens.offset);
 }
 
 static petra_status read_file(void *context) {
@@ -337,7 +329,7 @@ petra_status petra_hdf5_layout_tokens(const char *path, petra_split split, petra
 }
 
 petra_status petra_hdf5_layout_has_eval(const char *path, bool *out) {
-  PETRA_FILE_CLOSED petra_file file = {0};
+  __attribute__((cleanup(petra_file_close))) petra_file file = {0};
   reader r = {.path = path, .split = "eval", .raw = &file};
   PETRA_TRY(read_checked(&r));
   *out = r.there;

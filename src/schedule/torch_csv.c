@@ -5,7 +5,6 @@
  * The file is the order of one flush: updates come at its end. Empty cells are times at which a rank waits. */
 #include "schedule/schedule.h"
 
-#include "base/text.h"
 #include "base/log.h"
 #include "base/utf8.h"
 
@@ -25,7 +24,40 @@ typedef struct reader {
   bool split; /* the file has an I or a W */
 } reader;
 
-static petra_status fail(const reader *r, const petra_csv_cell *c, const char *expected) {
+typedef struct cell {
+  const char *text; /* not terminated */
+  size_t length;
+} cell;
+
+/* Returns the text from `text` to `end` without blanks around it and then without quotes around it. */
+static cell trim(const char *text, const char *end) {
+  while (text < end && isspace((unsigned char)*text))
+    text++;
+  while (end > text && isspace((unsigned char)end[-1]))
+    end--;
+  if (end - text >= 2 && *text == '"' && end[-1] == '"')
+    text++, end--;
+  return (cell){text, (size_t)(end - text)};
+}
+
+/* Takes the next cell of the line at *at, which ends at '\n' or `end`. In quotes it may contain commas. *first: true at
+ * the beginning of a line, then false. Returns false, past the line, if there is no other cell. */
+static bool next_cell(const char **at, const char *end, bool *first, cell *out) {
+  if (*at == end || **at == '\n') {
+    *at += *at < end;
+    return false;
+  }
+  if (!*first)
+    ++*at; /* the comma */
+  const char *start = *at;
+  for (bool quoted = false; *at < end && **at != '\n' && (quoted || **at != ','); ++*at)
+    quoted ^= **at == '"';
+  *first = false;
+  *out = trim(start, *at);
+  return true;
+}
+
+static petra_status fail(const reader *r, const cell *c, const char *expected) {
   char shown[60];
   return petra_fail(PETRA_SCHEDULE, "%s:%lld: '%s' is not an action; expected %s", r->name, (long long)r->line,
                     petra_utf8_show(shown, sizeof shown, c->text, c->length), expected);
@@ -53,7 +85,7 @@ static bool is_skipped(const char *word, size_t length) {
   return false;
 }
 
-static const char *read_action(const petra_csv_cell *c, action *out) {
+static const char *read_action(const cell *c, action *out) {
   const char *at = c->text, *end = at + c->length, *word;
   *out = (action){0};
   if (!read_number(&at, end, &out->stage))
@@ -90,7 +122,7 @@ static petra_status add_action(const reader *r, petra_schedule_builder *b, const
 }
 
 /* Reads a pair, "(0F3;7B0)OVERLAP_F_B". */
-static petra_status read_pair(const reader *r, petra_schedule_builder *b, const petra_csv_cell *c) {
+static petra_status read_pair(const reader *r, petra_schedule_builder *b, const cell *c) {
   const char *end = memchr(c->text, ')', c->length), *at = c->text + 1;
   const char *const expected = "a pair such as (0F3;7B0)OVERLAP_F_B";
   if (!end || (size_t)(c->text + c->length - end - 1) != sizeof overlap - 1 ||
@@ -99,7 +131,7 @@ static petra_status read_pair(const reader *r, petra_schedule_builder *b, const 
   for (int parts = 1;; parts++) {
     const char *semicolon = memchr(at, ';', (size_t)(end - at));
     const char *stop = semicolon ? semicolon : end;
-    const petra_csv_cell part = petra_csv_trim(at, stop);
+    const cell part = trim(at, stop);
     action a;
     const char *wrong = read_action(&part, &a);
     if (wrong || a.letter == 0 || (!semicolon && parts == 1))
@@ -114,9 +146,9 @@ static petra_status read_pair(const reader *r, petra_schedule_builder *b, const 
 static petra_status read_lines(reader *r, petra_schedule_builder *b) {
   for (r->line = 1; r->at < r->end; r->line++) {
     bool first = true;
-    petra_csv_cell c;
+    cell c;
     PETRA_TRY(petra_schedule_add_device(b));
-    while (petra_csv_next(&r->at, r->end, &first, &c)) {
+    while (next_cell(&r->at, r->end, &first, &c)) {
       action a;
       if (c.length > 0 && *c.text == '(') {
         PETRA_TRY(read_pair(r, b, &c));
@@ -151,7 +183,7 @@ bool petra_torch_csv_recognise(const char *text, size_t size) {
   const char *start = at;
   while (at < end && *at != ',' && *at != '\n')
     at++;
-  const petra_csv_cell c = petra_csv_trim(start, at);
+  const cell c = trim(start, at);
   return c.length > 0 && (*c.text == '(' ? isdigit((unsigned char)c.text[c.length > 1]) != 0 : !read_action(&c, &a));
 }
 
