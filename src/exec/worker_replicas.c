@@ -172,11 +172,10 @@ static petra_status take(worker_replicas *w, int32_t stage, int from, int piece,
   const int64_t number = number_of(w, stage, at);
   char what[96];
   size_t size;
-  int64_t came_ns;
   snprintf(what, sizeof what, "the gradients of stage %d, update %lld, of replica %d", stage,
            (long long)petra_stage_version(stage_of(w, w->first_here, stage)), from);
   PETRA_TRY(wait ? petra_channel_take(channel, number, what, data, &size)
-                 : petra_channel_take_until(channel, number, 0, what, data, &size, &came_ns));
+                 : petra_channel_take_until(channel, number, 0, what, data, &size));
   if (*data && size != piece_bytes(w, stage, piece))
     return petra_fail(PETRA_INTERNAL, "%s: %zu bytes; expected %zu", what, size, piece_bytes(w, stage, piece));
   return PETRA_OK;

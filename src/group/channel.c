@@ -201,7 +201,7 @@ static bool has_come_or_late(void *context) {
 }
 
 /* *data is NULL if it is late. */
-static petra_status await(awaited *wanted, const char *what, const void **data, size_t *size, int64_t *came_ns) {
+static petra_status await(awaited *wanted, const char *what, const void **data, size_t *size) {
   *data = NULL;
   PETRA_LOCKED(&wanted->channel->progress->lock);
   PETRA_TRY(petra_progress_thread_wait(wanted->channel->progress, has_come_or_late, wanted, what));
@@ -210,7 +210,6 @@ static petra_status await(awaited *wanted, const char *what, const void **data, 
     wanted->number = b->number;
     *data = b->memory + HEADER;
     *size = b->bytes;
-    *came_ns = b->came_ns;
   }
   return PETRA_OK;
 }
@@ -218,22 +217,20 @@ static petra_status await(awaited *wanted, const char *what, const void **data, 
 petra_status petra_channel_next(petra_channel *channel, const char *what, int64_t *number, const void **data,
                                 size_t *size) {
   awaited wanted = {.channel = channel, .any = true, .until_ns = INT64_MAX};
-  int64_t came_ns;
-  PETRA_TRY(await(&wanted, what, data, size, &came_ns));
+  PETRA_TRY(await(&wanted, what, data, size));
   *number = wanted.number;
   return PETRA_OK;
 }
 
 petra_status petra_channel_take(petra_channel *channel, int64_t number, const char *what, const void **data,
                                 size_t *size) {
-  int64_t came_ns;
-  return petra_channel_take_until(channel, number, INT64_MAX, what, data, size, &came_ns);
+  return petra_channel_take_until(channel, number, INT64_MAX, what, data, size);
 }
 
 petra_status petra_channel_take_until(petra_channel *channel, int64_t number, int64_t until_ns, const char *what,
-                                      const void **data, size_t *size, int64_t *came_ns) {
+                                      const void **data, size_t *size) {
   awaited wanted = {.channel = channel, .number = number, .until_ns = until_ns};
-  return await(&wanted, what, data, size, came_ns);
+  return await(&wanted, what, data, size);
 }
 
 petra_status petra_channel_done(petra_channel *channel, int64_t number) {

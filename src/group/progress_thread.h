@@ -72,10 +72,9 @@ petra_status petra_channel_take(petra_channel *channel, int64_t number, const ch
 petra_status petra_channel_done(petra_channel *channel, int64_t number);
 
 /* Works as petra_channel_take, but waits at most until the clock (base/clock.h) reads `until_ns`; *data is NULL if the
- * message has not arrived by then. *came_ns is the time of its arrival, at most 0.3 ms late if the rank did not
- * wait. */
+ * message has not arrived by then. */
 petra_status petra_channel_take_until(petra_channel *channel, int64_t number, int64_t until_ns, const char *what,
-                                      const void **data, size_t *size, int64_t *came_ns);
+                                      const void **data, size_t *size);
 
 /* Returns the next message that has arrived, whatever its number; *data is NULL if there is none. */
 petra_status petra_channel_poll(petra_channel *channel, int64_t *number, const void **data, size_t *size);
@@ -88,7 +87,7 @@ petra_status petra_progress_thread_look(petra_progress_thread *progress, int64_t
 petra_status petra_progress_thread_wait_event(petra_progress_thread *progress, int64_t events, const char *what);
 
 /* Returns the first message that has arrived and is not finished with, as of the last look, and the time of its arrival
- * (base/clock.h); false if there is none. */
+ * (base/clock.h), at most 0.3 ms late if the rank did not wait; false if there is none. */
 bool petra_channel_first(petra_channel *channel, int64_t *number, int64_t *came_ns);
 
 /* Returns true if petra_channel_buffer with this `done` would not wait, as of the last look. */

@@ -255,7 +255,7 @@ fail:
 }
 
 petra_status petra_ranks_open(double timeout_s, petra_status before, petra_ranks **out) {
-  petra_ranks *ranks;
+  petra_ranks *ranks = NULL;
   if (before != PETRA_OK && petra_launcher_size(NULL) == 1)
     return before;
   if (before != PETRA_OK) /* rank 0 has written a line, and one is enough */
