@@ -23,18 +23,6 @@ petra_status petra_allocate_raw(void *out, size_t count, size_t size);
 #define PETRA_FREED __attribute__((cleanup(petra_free_local)))
 void petra_free_local(void *pointer);
 
-/* PETRA_DESTROYED(petra_x_destroy) before a local pointer to an object does the same with petra_x_destroy. It needs
- * PETRA_DESTROYS(petra_x_destroy, petra_x) once in the file, or in the header of the object. */
-#define PETRA_DESTROYED(destroy) __attribute__((cleanup(destroy##_local)))
-#define PETRA_DESTROYS(destroy, type)                                                                                  \
-  static inline void destroy##_local(type **object) {                                                                  \
-    destroy(*object);                                                                                                  \
-  }
-
-/* Before a local structure, which has a value from the beginning: calls `fini` with its address at the end of its
- * block. */
-#define PETRA_FINISHED(fini) __attribute__((cleanup(fini)))
-
 /* Returns the value of the local pointer at this address and sets it to NULL, so that the end of its block frees
  * nothing. */
 void *petra_take(void *pointer);

@@ -202,7 +202,6 @@ static void close_file(int *fd) {
 }
 
 /* Before a local file: closes it at the end of its block. */
-#define CLOSED __attribute__((cleanup(close_file)))
 
 /* Opens the file and reads its seal. Close the file even after a failure. */
 static petra_status open_sealed(const char *path, int *fd, seal *out) {
@@ -225,7 +224,7 @@ static petra_status open_sealed(const char *path, int *fd, seal *out) {
 
 petra_status petra_seal_check(const char *path, petra_seal *out) {
   seal s = {0};
-  CLOSED int fd = -1;
+  PETRA_FINISHED(close_file) int fd = -1;
   PETRA_TRY(open_sealed(path, &fd, &s));
   uint64_t found = s.digest;
   int failure = s.state == PETRA_SEAL_WHOLE ? digest_rest(fd, &s, &found) : 0;
@@ -241,7 +240,7 @@ bool petra_seal_is_damaged(const char *path) {
   unsigned char block[PETRA_SEAL_BYTES];
   struct stat about;
   seal s;
-  CLOSED int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  PETRA_FINISHED(close_file) int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0)
     return errno != ENOENT;
   const ssize_t got = fstat(fd, &about) == 0 && S_ISREG(about.st_mode) ? pread(fd, block, sizeof block, 0) : -1;
@@ -255,7 +254,7 @@ bool petra_seal_is_damaged(const char *path) {
 
 petra_status petra_seal_get_digest(const char *path, uint64_t *out) {
   seal s = {0};
-  CLOSED int fd = -1;
+  PETRA_FINISHED(close_file) int fd = -1;
   PETRA_TRY(open_sealed(path, &fd, &s));
   if (s.state != PETRA_SEAL_WHOLE)
     return petra_fail(PETRA_DATA, "%s: it has no seal", path);
@@ -265,7 +264,7 @@ petra_status petra_seal_get_digest(const char *path, uint64_t *out) {
 
 petra_status petra_seal_check_parts(const char *path) {
   seal s = {0};
-  CLOSED int fd = -1;
+  PETRA_FINISHED(close_file) int fd = -1;
   PETRA_TRY(open_sealed(path, &fd, &s));
   for (uint64_t i = 0; i < s.count; i++) {
     uint64_t found = 0;

@@ -54,7 +54,7 @@ static inline bool petra_threads_openmp(void) {
 
 /* Locks a mutex until the end of the block. */
 #define PETRA_LOCKED(mutex)                                                                                            \
-  __attribute__((cleanup(petra_unlock_local))) pthread_mutex_t *petra_locked_ = (pthread_mutex_lock(mutex), (mutex))
+  PETRA_FINISHED(petra_unlock_local) pthread_mutex_t *petra_locked_ = (pthread_mutex_lock(mutex), (mutex))
 static inline void petra_unlock_local(pthread_mutex_t **mutex) {
   pthread_mutex_unlock(*mutex);
 }

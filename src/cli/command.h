@@ -72,9 +72,6 @@ PETRA_COMMAND_LIST(PETRA_COMMAND_DECLARE)
  * change of the meaning, of the unit or of the name of a member raises (docs/json.md). */
 enum { PETRA_SCHEMA_METHODS = 1, PETRA_SCHEMA_PLAN = 1, PETRA_SCHEMA_SCHEDULE = 1, PETRA_SCHEMA_SIMULATE = 1 };
 
-/* Declares a local object, which has a value from the beginning: `function` gets its address at the end of its block. */
-#define PETRA_ENDED_BY(function) __attribute__((cleanup(function)))
-
 /* Loads the config of the arguments. Errors: PETRA_USAGE if none was given. Destroy the config even after a failure. */
 petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out);
 

@@ -620,7 +620,7 @@ static petra_status run(const petra_arguments *arguments) {
   const data_action *action = NULL;
   const char *names[ACTIONS + 1] = {NULL};
   char near[PETRA_NEAREST_LONGEST + 1];
-  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
+  PETRA_DESTROYED(petra_config_destroy) petra_config *config = NULL;
   for (int i = 0; i < ACTIONS; i++) {
     names[i] = actions[i].name;
     if (strcmp(arguments->action, names[i]) == 0)

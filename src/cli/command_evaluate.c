@@ -52,15 +52,13 @@ static petra_status print_json(const petra_config *config, const petra_weights_m
   return petra_json_print_new(object);
 }
 
-static void destroy_set(petra_dataset **set) {
-  petra_dataset_destroy(*set);
-}
+PETRA_DESTROYS(petra_dataset_destroy, petra_dataset)
 
 static petra_status run(const petra_arguments *arguments) {
-  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
-  PETRA_ENDED_BY(petra_plan_fini) petra_plan plan = {0};
-  PETRA_ENDED_BY(petra_network_fini) petra_network network = {0};
-  PETRA_ENDED_BY(destroy_set) petra_dataset *set = NULL, *train = NULL;
+  PETRA_DESTROYED(petra_config_destroy) petra_config *config = NULL;
+  PETRA_FINISHED(petra_plan_fini) petra_plan plan = {0};
+  PETRA_FINISHED(petra_network_fini) petra_network network = {0};
+  PETRA_DESTROYED(petra_dataset_destroy) petra_dataset *set = NULL, *train = NULL;
   petra_evaluation result;
   petra_weights_moment moment;
   PETRA_TRY(petra_arguments_config(arguments, "evaluate", &config));

@@ -25,9 +25,9 @@ static petra_status report(const petra_arguments *arguments, const petra_plan *p
 }
 
 static petra_status run(const petra_arguments *arguments) {
-  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
-  PETRA_ENDED_BY(petra_plan_fini) petra_plan plan = {0};
-  PETRA_ENDED_BY(petra_network_fini) petra_network network = {0};
+  PETRA_DESTROYED(petra_config_destroy) petra_config *config = NULL;
+  PETRA_FINISHED(petra_plan_fini) petra_plan plan = {0};
+  PETRA_FINISHED(petra_network_fini) petra_network network = {0};
   PETRA_FREED char *directory = NULL, *path = NULL;
   PETRA_TRY(petra_arguments_config(arguments, "init", &config));
   PETRA_TRY(petra_plan_init(&plan, config));

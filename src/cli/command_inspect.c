@@ -103,7 +103,7 @@ static petra_status make_memory_rows(const petra_plan *plan, const memory_table 
 /* Returns the member `memory` of `petra inspect --json` (*out is NULL if JSON ran out of memory). */
 static petra_status memory_json(const petra_plan *plan, petra_accounting accounting, json_t **out) {
   const bool tokens = plan->model.input.kind == PETRA_TENSOR_SEQUENCE;
-  PETRA_ENDED_BY(free_rows) memory_table memory = {0};
+  PETRA_FINISHED(free_rows) memory_table memory = {0};
   petra_rows *list;
   PETRA_TRY(fill_rows(plan, accounting, &memory));
   PETRA_TRY(make_memory_rows(plan, &memory, true, &list));
@@ -145,7 +145,7 @@ static petra_status print_stages(const petra_plan *plan, const memory_row *rows)
 }
 
 static petra_status memory_print(const petra_plan *plan, petra_accounting accounting) {
-  PETRA_ENDED_BY(free_rows) memory_table memory = {0};
+  PETRA_FINISHED(free_rows) memory_table memory = {0};
   petra_rows *table;
   PETRA_TRY(fill_rows(plan, accounting, &memory));
   const petra_stream_shape *input = &plan->model.input;
@@ -316,8 +316,8 @@ static petra_status check_memory(const petra_plan *plan) {
 
 /* Prints the table of stages and the resources of a run. */
 static petra_status inspect_config(const petra_arguments *arguments) {
-  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
-  PETRA_ENDED_BY(petra_plan_fini) petra_plan plan = {0};
+  PETRA_DESTROYED(petra_config_destroy) petra_config *config = NULL;
+  PETRA_FINISHED(petra_plan_fini) petra_plan plan = {0};
   petra_accounting accounting;
   if (arguments->memory)
     PETRA_TRY(petra_accounting_parse("--memory", arguments->memory, &accounting));

@@ -96,7 +96,7 @@ static petra_status print_figures(const petra_config *config, petra_rows *rows, 
 }
 
 static petra_status compare(const petra_arguments *arguments) {
-  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
+  PETRA_DESTROYED(petra_config_destroy) petra_config *config = NULL;
   PETRA_FREED petra_method_figures *figures = NULL;
   petra_rows *rows;
   int32_t devices, stages;

@@ -294,8 +294,8 @@ static void planning_fini(planning *p) {
 }
 
 static petra_status run(const petra_arguments *arguments) {
-  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
-  PETRA_ENDED_BY(planning_fini) planning p = {.arguments = arguments};
+  PETRA_DESTROYED(petra_config_destroy) petra_config *config = NULL;
+  PETRA_FINISHED(planning_fini) planning p = {.arguments = arguments};
   int32_t devices;
   PETRA_TRY(read_options(&p, &devices));
   PETRA_TRY(petra_arguments_config(arguments, "plan", &config));

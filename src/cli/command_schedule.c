@@ -415,8 +415,8 @@ static petra_status one_flush(const petra_config *config, petra_plan *plan) {
 /* Gets the orders of the config's method. */
 static petra_status from_config(const petra_arguments *arguments, printed *p) {
   const petra_config_text source = {arguments->input, p->text.text, p->text.size};
-  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
-  PETRA_ENDED_BY(petra_plan_fini) petra_plan plan = {0};
+  PETRA_DESTROYED(petra_config_destroy) petra_config *config = NULL;
+  PETRA_FINISHED(petra_plan_fini) petra_plan plan = {0};
   PETRA_TRY(petra_config_load_text(&source, arguments->sets, arguments->set_count, &config));
   PETRA_TRY(petra_plan_simulated(&plan, config, arguments->gantt ? CHART_FILLINGS : TEXT_FILLINGS));
   if (writes_csv(arguments))
@@ -437,7 +437,7 @@ static petra_status from_schedule(const petra_arguments *arguments, printed *p) 
   PETRA_TRY(petra_schedule_check(p->schedule, name));
   if (!p->schedule->flush)
     return PETRA_OK;
-  PETRA_ENDED_BY(printed_fini) printed flush = {.schedule = p->schedule}; /* a run adds the updates */
+  PETRA_FINISHED(printed_fini) printed flush = {.schedule = p->schedule}; /* a run adds the updates */
   const petra_program_options options = petra_schedule_options(flush.schedule);
   p->schedule = NULL;
   return petra_schedule_record(&flush.schedule->program, &options, &p->schedule);
@@ -462,8 +462,8 @@ static void warn_without_backward(const petra_schedule *schedule) {
 /* Prints the plan of a training. A program without orders has none for its devices. */
 static petra_status print_plan(const petra_arguments *arguments, printed *p) {
   const petra_config_text source = {arguments->input, p->text.text, p->text.size};
-  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
-  PETRA_ENDED_BY(petra_replay_fini) petra_replay replay = {0};
+  PETRA_DESTROYED(petra_config_destroy) petra_config *config = NULL;
+  PETRA_FINISHED(petra_replay_fini) petra_replay replay = {0};
   PETRA_TRY(petra_config_load_text(&source, arguments->sets, arguments->set_count, &config));
   PETRA_TRY(petra_replay_init(&replay, config));
   const petra_program_ops *program = replay.plan.method.program;
@@ -485,7 +485,7 @@ static petra_status print_schedule(const petra_arguments *arguments, const print
 }
 
 static petra_status run(const petra_arguments *arguments) {
-  PETRA_ENDED_BY(printed_fini) printed p = {.engines = 1};
+  PETRA_FINISHED(printed_fini) printed p = {.engines = 1};
   if (!arguments->input)
     return petra_fail(
         PETRA_USAGE, "petra schedule needs a config or a schedule ('-' for standard input); see petra schedule --help");

@@ -296,7 +296,7 @@ static petra_status run(const petra_arguments *arguments) {
                                      .memory = arguments->memory,
                                      .critical_path = arguments->critical_path};
   static char overwrite[] = "--overwrite";
-  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
+  PETRA_DESTROYED(petra_config_destroy) petra_config *config = NULL;
   petra_run *simulation = NULL;
   if (arguments->requests)
     return petra_requests_simulate(arguments);

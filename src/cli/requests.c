@@ -207,7 +207,7 @@ static petra_status read_keys(const json_t *names, bool *wanted) {
 }
 
 static petra_status answer_keys(const petra_config *config, const json_t *names, json_t **answer) {
-  PETRA_CONFIG_DESTROYED petra_config *plain = NULL;
+  PETRA_DESTROYED(petra_config_destroy) petra_config *plain = NULL;
   PETRA_FREED bool *wanted = NULL;
   PETRA_TRY(petra_allocate(&wanted, (size_t)petra_config_key_count, sizeof *wanted));
   PETRA_TRY(read_keys(names, wanted));
@@ -296,7 +296,7 @@ static petra_status answer_method(const petra_config *config, json_t **answer) {
 }
 
 static petra_status answer_plan(const petra_config *config, const json_t *request, json_t **answer) {
-  PETRA_ENDED_BY(petra_plan_fini) petra_plan plan = {0};
+  PETRA_FINISHED(petra_plan_fini) petra_plan plan = {0};
   int64_t batches;
   PETRA_TRY(get_count(request, "batches", &batches));
   PETRA_TRY(petra_plan_init_any(&plan, config));
@@ -310,7 +310,7 @@ static petra_status answer_plan(const petra_config *config, const json_t *reques
 /* Checks what a run of petra train or petra simulate would check before it touches data. */
 static petra_status check_run(const petra_config *config, const char *command) {
   const bool trains = strcmp(command, "train") == 0;
-  PETRA_ENDED_BY(petra_plan_fini) petra_plan plan = {.config = config};
+  PETRA_FINISHED(petra_plan_fini) petra_plan plan = {.config = config};
   if (!trains && strcmp(command, "simulate") != 0)
     return fail_member("check", "train or simulate");
   if (trains && config->cluster.stages > 0)
@@ -388,7 +388,7 @@ static petra_status simulate_losses(const petra_config *config, const json_t *re
   static const char *const known[] = {"batches", "losses", NULL};
   const json_t *training = json_object_get(request, "training");
   petra_loss_request wanted;
-  PETRA_ENDED_BY(petra_loss_times_fini) petra_loss_times times = {0};
+  PETRA_FINISHED(petra_loss_times_fini) petra_loss_times times = {0};
   PETRA_TRY(get_count(request, "losses", &wanted.count));
   if (!json_is_object(training))
     return fail_member("training", "the object {\"batches\": N, \"losses\": N}");
@@ -399,13 +399,9 @@ static petra_status simulate_losses(const petra_config *config, const json_t *re
   return losses_json(&times, json_object_get(request, "losses_of"), answer);
 }
 
-static void destroy_run(petra_run **run) {
-  petra_run_destroy(*run);
-}
-
 static petra_status simulate(const petra_config *config, const json_t *request, json_t **answer) {
   petra_run_options options = {.kind = PETRA_RUN_SIMULATE};
-  PETRA_ENDED_BY(destroy_run) petra_run *simulation = NULL;
+  PETRA_DESTROYED(petra_run_destroy) petra_run *simulation = NULL;
   if (json_object_get(request, "losses"))
     return simulate_losses(config, request, answer);
   PETRA_TRY(get_text(request, "memory", &options.memory));
@@ -449,7 +445,7 @@ static petra_status fail_request(const json_t *request, const json_error_t *erro
 }
 
 static petra_status answer_request(const questions *q, const json_t *request, json_t **answer) {
-  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
+  PETRA_DESTROYED(petra_config_destroy) petra_config *config = NULL;
   PETRA_TRY(check_members(request, q->members));
   PETRA_TRY(read_config(request, &config));
   return q->answer(config, request, answer);

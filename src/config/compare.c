@@ -91,7 +91,7 @@ petra_status petra_config_plain(const petra_config *config, petra_config **out) 
 
 petra_status petra_config_print_changes(const petra_config *config, const char *prefix, const char *const *listed,
                                         const char *before, FILE *out) {
-  PETRA_CONFIG_DESTROYED petra_config *plain = NULL;
+  PETRA_DESTROYED(petra_config_destroy) petra_config *plain = NULL;
   PETRA_TRY(petra_config_plain(config, &plain));
   for (int i = 0; i < petra_config_key_count; i++) {
     const petra_config_key *key = &petra_config_keys[i];
@@ -107,7 +107,7 @@ petra_status petra_config_print_changes(const petra_config *config, const char *
 
 petra_status petra_config_compare_text(const char *path, const char *text, const petra_config *b,
                                        petra_config_role last, bool *differs, petra_config_difference *difference) {
-  PETRA_CONFIG_DESTROYED petra_config *a = NULL;
+  PETRA_DESTROYED(petra_config_destroy) petra_config *a = NULL;
   PETRA_TRY(petra_config_load_text(&(petra_config_text){path, text, strlen(text)}, NULL, 0, &a));
   *differs = petra_config_differs(a, b, last, difference);
   return PETRA_OK;

@@ -13,7 +13,6 @@
 enum { PATH_BYTES = 160 };
 
 /* Before a local document, which has a value from the beginning: deletes it at the end of its block. */
-#define DELETED __attribute__((cleanup(yaml_document_delete)))
 
 static petra_config_scalar scalar_of(const yaml_node_t *node) {
   return (petra_config_scalar){.text = (const char *)node->data.scalar.value,
@@ -163,7 +162,7 @@ static petra_status check_ends(const petra_config_origin *origin, int index, con
 }
 
 static petra_status load_value(petra_config *config, const petra_config_origin *origin, int index, const char *text) {
-  DELETED yaml_document_t document = {0};
+  PETRA_FINISHED(yaml_document_delete) yaml_document_t document = {0};
   PETRA_TRY(petra_config_document_load(origin, text, strlen(text), &document));
   const petra_config_loader in = {config, origin, &document};
   const yaml_node_t *root = yaml_document_get_root_node(&document);
@@ -283,7 +282,7 @@ petra_status petra_config_apply_text(petra_config *config, const petra_config_te
   const petra_config_file file = {text->path, from};
   const bool is_stdin = strcmp(text->path, "-") == 0;
   const petra_config_origin origin = {.file = is_stdin ? "standard input" : text->path};
-  DELETED yaml_document_t document = {0};
+  PETRA_FINISHED(yaml_document_delete) yaml_document_t document = {0};
   PETRA_FREED char *read = NULL;
   size_t size = text->size;
   if (!text->text)
@@ -367,14 +366,14 @@ petra_status petra_config_apply_sets(petra_config *config, const petra_config_se
 }
 
 petra_status petra_config_check_sets(const petra_config_sets *sets) {
-  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
+  PETRA_DESTROYED(petra_config_destroy) petra_config *config = NULL;
   PETRA_TRY(petra_config_create(&config));
   return apply_all(config, sets);
 }
 
 petra_status petra_config_check_yaml(const petra_config_text *text) {
   const petra_config_origin origin = {.file = strcmp(text->path, "-") == 0 ? "standard input" : text->path};
-  DELETED yaml_document_t document = {0};
+  PETRA_FINISHED(yaml_document_delete) yaml_document_t document = {0};
   return petra_config_document_load(&origin, text->text, text->size, &document);
 }
 
@@ -386,7 +385,7 @@ static petra_status hand_on(petra_config **config, petra_config **out) {
 
 /* All zeros, which are never a config in use. */
 static petra_status create_empty(petra_config **out) {
-  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
+  PETRA_DESTROYED(petra_config_destroy) petra_config *config = NULL;
   PETRA_TRY(petra_allocate(&config, 1, sizeof *config));
   PETRA_TRY(petra_allocate(&config->labels, (size_t)petra_config_key_count, sizeof *config->labels));
   PETRA_TRY(petra_allocate(&config->fresh, (size_t)petra_config_key_count, sizeof *config->fresh));
@@ -394,7 +393,7 @@ static petra_status create_empty(petra_config **out) {
 }
 
 petra_status petra_config_create(petra_config **out) {
-  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
+  PETRA_DESTROYED(petra_config_destroy) petra_config *config = NULL;
   PETRA_TRY(create_empty(&config));
   PETRA_TRY(load_defaults(config));
   return hand_on(&config, out);
@@ -403,7 +402,7 @@ petra_status petra_config_create(petra_config **out) {
 petra_status petra_config_changed(const petra_config *config, const char *path, bool *out) {
   const int index = petra_config_key_find(path);
   const petra_config_key *key = &petra_config_keys[index];
-  PETRA_CONFIG_DESTROYED petra_config *plain = NULL;
+  PETRA_DESTROYED(petra_config_destroy) petra_config *plain = NULL;
   PETRA_TRY(create_empty(&plain));
   PETRA_TRY(load_value(plain, &(petra_config_origin){.file = "default"}, index, key->default_value));
   *out = !petra_config_same_value(key, config, plain);
@@ -417,7 +416,7 @@ petra_status petra_config_load(const char *path, const char *const *sets, int se
 petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
                                     petra_config **out) {
   const petra_config_sets settings = {.sets = sets, .count = set_count};
-  PETRA_CONFIG_DESTROYED petra_config *config = NULL;
+  PETRA_DESTROYED(petra_config_destroy) petra_config *config = NULL;
   PETRA_TRY(petra_config_create(&config));
   if (text->path)
     PETRA_TRY(petra_config_apply_text(config, text, NULL));
@@ -461,7 +460,7 @@ static petra_status own_value(petra_config *config, const petra_config_key *key)
 }
 
 petra_status petra_config_copy(const petra_config *config, petra_config **out) {
-  PETRA_CONFIG_DESTROYED petra_config *copy = NULL;
+  PETRA_DESTROYED(petra_config_destroy) petra_config *copy = NULL;
   PETRA_TRY(create_empty(&copy));
   char **labels = copy->labels;
   bool *fresh = copy->fresh;
@@ -515,7 +514,7 @@ static petra_status check_part(const petra_config *alone, const char *path, bool
 /* Checks all keys of the file by loading it alone, too. */
 petra_status petra_config_apply_part(petra_config *config, const char *path, bool (*takes)(const char *key)) {
   const petra_config_text text = {.path = path};
-  PETRA_CONFIG_DESTROYED petra_config *alone = NULL;
+  PETRA_DESTROYED(petra_config_destroy) petra_config *alone = NULL;
   config->takes = takes;
   petra_status status = petra_config_apply_text(config, &text, &(petra_config_file){.path = path});
   config->takes = NULL;
@@ -537,10 +536,6 @@ void petra_config_destroy(petra_config *config) {
     petra_free(config->labels[i]);
   petra_free(config->labels);
   PETRA_FREE_ALL(config->fresh, config);
-}
-
-void petra_config_destroy_local(petra_config **config) {
-  petra_config_destroy(*config);
 }
 
 /* Bandwidths are from the standard or the data sheet, in each direction, not what a program achieves. No vendor

@@ -392,11 +392,7 @@ typedef struct petra_config_sets {
 petra_status petra_config_copy(const petra_config *config, petra_config **out);
 
 void petra_config_destroy(petra_config *config);
-
-/* Declares a local config, which has a value from the beginning and is destroyed at the end of its block. NULL hands it
- * on. */
-#define PETRA_CONFIG_DESTROYED __attribute__((cleanup(petra_config_destroy_local)))
-void petra_config_destroy_local(petra_config **config);
+PETRA_DESTROYS(petra_config_destroy, petra_config)
 
 /* Logs "FILE:LINE: key: message" for a value that is wrong only in combination. FILE:LINE is where the key was set
  * ("default" if it was not set). Returns PETRA_CONFIG. */

@@ -49,7 +49,6 @@ static int line_of(yaml_mark_t mark) {
 }
 
 /* Before a local parser, which start_parser starts: deletes it at the end of its block. */
-#define DELETED __attribute__((cleanup(yaml_parser_delete)))
 
 static petra_status start_parser(yaml_parser_t *parser, const char *text, size_t length) {
   if (!yaml_parser_initialize(parser))
@@ -137,11 +136,11 @@ static petra_status check_characters(const petra_config_origin *origin, const ch
 }
 
 static petra_status check_events(const petra_config_origin *origin, const char *text, size_t length) {
-  DELETED yaml_parser_t parser;
+  PETRA_FINISHED(yaml_parser_delete) yaml_parser_t parser;
   int documents = 0, depth = 0;
   PETRA_TRY(start_parser(&parser, text, length));
   for (bool at_end = false; !at_end;) {
-    __attribute__((cleanup(yaml_event_delete))) yaml_event_t event;
+    PETRA_FINISHED(yaml_event_delete) yaml_event_t event;
     if (!yaml_parser_parse(&parser, &event))
       return fail_syntax(origin, &parser, text, length);
     PETRA_TRY(check_event(origin, &event, &documents, &depth));
@@ -204,11 +203,11 @@ static petra_status check_token(const petra_config_origin *origin, const yaml_to
 
 /* Checks that every character of the setting is blank or part of a token that counts. */
 static petra_status check_setting(const petra_config_origin *origin, const char *text, size_t length) {
-  DELETED yaml_parser_t parser;
+  PETRA_FINISHED(yaml_parser_delete) yaml_parser_t parser;
   place at = {0, 0};
   PETRA_TRY(start_parser(&parser, text, length));
   for (bool at_end = false; !at_end;) {
-    __attribute__((cleanup(yaml_token_delete))) yaml_token_t token;
+    PETRA_FINISHED(yaml_token_delete) yaml_token_t token;
     const bool found = yaml_parser_scan(&parser, &token);
     if (!found && (parser.error == YAML_MEMORY_ERROR || parser.error == YAML_NO_ERROR))
       return petra_fail(PETRA_NO_MEMORY, "out of memory while reading --set %s", origin->set);
@@ -236,7 +235,7 @@ petra_status petra_config_document_load(const petra_config_origin *origin, const
   if (origin->set)
     PETRA_TRY(check_setting(origin, text, length));
   PETRA_TRY(check_events(origin, text, length));
-  DELETED yaml_parser_t parser;
+  PETRA_FINISHED(yaml_parser_delete) yaml_parser_t parser;
   PETRA_TRY(start_parser(&parser, text, length));
   return yaml_parser_load(&parser, out) ? PETRA_OK : fail_syntax(origin, &parser, text, length);
 }

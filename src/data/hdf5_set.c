@@ -329,7 +329,7 @@ petra_status petra_hdf5_layout_tokens(const char *path, petra_split split, petra
 }
 
 petra_status petra_hdf5_layout_has_eval(const char *path, bool *out) {
-  __attribute__((cleanup(petra_file_close))) petra_file file = {0};
+  PETRA_FINISHED(petra_file_close) petra_file file = {0};
   reader r = {.path = path, .split = "eval", .raw = &file};
   PETRA_TRY(read_checked(&r));
   *out = r.there;

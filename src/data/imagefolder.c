@@ -224,7 +224,7 @@ static petra_status list_folders(const char *root, const name_list *folders, con
  * images, one that is not in `classes`, an image name that is not a file. `problems` as in
  * petra_dataset_open_counting. */
 static petra_status list_files(const char *root, const name_list *classes, int64_t *problems, folder_list *out) {
-  __attribute__((cleanup(name_list_fini))) name_list folders = {0};
+  PETRA_FINISHED(name_list_fini) name_list folders = {0};
   PETRA_FREED split_class *split = NULL;
   int64_t beside = 0, count = 0;
   findings at = {.names = &out->names, .problems = problems};
@@ -343,7 +343,7 @@ static petra_status read_view(const imagefolder *self, const image_file *image, 
 static petra_status imagefolder_read_window(const petra_dataset *set, int64_t index, petra_rng *rng, uint8_t *pixels,
                                             int32_t *label) {
   const imagefolder *self = (const imagefolder *)set;
-  __attribute__((cleanup(image_file_fini))) image_file image = {0};
+  PETRA_FINISHED(image_file_fini) image_file image = {0};
   PETRA_TRY(read_file(self, index, &image));
   PETRA_TRY(read_view(self, &image, rng, pixels));
   *label = self->list.files[index].label;
@@ -359,7 +359,7 @@ static int32_t imagefolder_label(const petra_dataset *set, int64_t index) {
 }
 
 static petra_status imagefolder_stored(const petra_dataset *set, int64_t index, petra_stored_image *out) {
-  __attribute__((cleanup(image_file_fini))) image_file image = {0};
+  PETRA_FINISHED(image_file_fini) image_file image = {0};
   PETRA_TRY(read_file((const imagefolder *)set, index, &image));
   *out = (petra_stored_image){image.header.height, image.header.width, image.header.turned};
   return PETRA_OK;

@@ -92,7 +92,7 @@ static void blend_columns(const filter *f, int32_t kept, const uint8_t *row, int
 
 petra_status petra_resize(const uint8_t *source, int32_t width, const petra_resize_axis *rows,
                           const petra_resize_axis *columns, uint8_t *out) {
-  __attribute__((cleanup(filter_fini))) filter down = {0}, across = {0};
+  PETRA_FINISHED(filter_fini) filter down = {0}, across = {0};
   PETRA_FREED int32_t *sums = NULL;
   PETRA_FREED uint8_t *row = NULL;
   int64_t stride = (int64_t)3 * width;

@@ -75,7 +75,7 @@ static petra_status receive(petra_execution *e, const petra_address *to, int32_t
 
 /* Makes it a separate action, so that storage and launches repeat in the order of microbatches. */
 petra_status petra_transport_peers_coming(petra_execution *e, const petra_address *to) {
-  PETRA_RELEASED_MESSAGE petra_message message = {0};
+  PETRA_FINISHED(petra_message_release) petra_message message = {0};
   PETRA_TRY(petra_backend_begin(e->backend, to->stage, RECEIVING + (int32_t)to->kind));
   petra_status status = receive(e, to, (int32_t)e->plan->config->data.batch, &message);
   petra_status end = petra_backend_end(e->backend);

@@ -163,7 +163,7 @@ static petra_status gather(petra_execution *e, int32_t stage, petra_message_kind
   const struct petra_boundary *b = boundary_of(e, stage, kind);
   while (b->channel && petra_transport_local_count(e->local, stage, kind) < b->sent - b->taken) {
     petra_address address = {.stage = stage, .kind = kind};
-    PETRA_RELEASED_MESSAGE petra_message message = {0};
+    PETRA_FINISHED(petra_message_release) petra_message message = {0};
     const void *data;
     size_t size;
     PETRA_TRY(petra_channel_next(b->channel, "a message for a checkpoint", &address.number, &data, &size));

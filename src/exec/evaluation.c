@@ -70,7 +70,7 @@ static petra_status compute(const petra_evaluator *e, int32_t j, const petra_bat
 static petra_status evaluate_batch(const petra_evaluator *e, const petra_batch *batch, int64_t number,
                                    petra_loss *loss) {
   const petra_stages *stages = &e->stages;
-  PETRA_RELEASED_STREAMS petra_streams streams = {{NULL, NULL}};
+  PETRA_FINISHED(petra_streams_release) petra_streams streams = {{NULL, NULL}};
   for (int32_t j = 1; j <= stages->count; j++) {
     petra_streams next = {{NULL, NULL}};
     if (!petra_stages_has(stages, j))

@@ -30,7 +30,6 @@ static void free_list(tensor_list *list) {
 }
 
 /* Declares a local list that is freed at the end of its block. */
-#define FREED_LIST __attribute__((cleanup(free_list)))
 
 /* The number in the name is the number of the block or, for an auxiliary head, of stage `j` + 1. */
 static petra_status add_tensor(tensor_list *list, int j, const petra_block *block, const petra_tensor_spec *spec,
@@ -148,7 +147,7 @@ static petra_status write_list(tensor_list *list, const petra_weights_moment *mo
 
 petra_status petra_network_copy_weights(const petra_network *network, petra_snapshot *const *snapshots, double **out,
                                         int64_t *count) {
-  FREED_LIST tensor_list list = {.network = network, .snapshots = snapshots};
+  PETRA_FINISHED(free_list) tensor_list list = {.network = network, .snapshots = snapshots};
   PETRA_FREED double *values = NULL;
   int64_t all = 0, next = 0;
   PETRA_TRY(make_list(&list));
@@ -169,7 +168,7 @@ petra_status petra_network_copy_weights(const petra_network *network, petra_snap
 petra_status petra_network_write_copies(const petra_network *network, const double *values, int64_t count,
                                         const petra_weights_moment *moment, const char *path) {
   petra_ranks *ranks = network->placement->ranks;
-  FREED_LIST tensor_list list = {.network = network, .has_values = ranks->rank == 0, .path = path};
+  PETRA_FINISHED(free_list) tensor_list list = {.network = network, .has_values = ranks->rank == 0, .path = path};
   PETRA_TRY(make_list(&list));
   PETRA_TRY(petra_ranks_gather(ranks, values, (size_t)count * sizeof *values, take_values, &list));
   return ranks->rank == 0 ? write_list(&list, moment) : PETRA_OK;
@@ -177,7 +176,7 @@ petra_status petra_network_write_copies(const petra_network *network, const doub
 
 petra_status petra_network_write_weights(const petra_network *network, petra_snapshot *const *snapshots,
                                          const petra_weights_moment *moment, const char *path) {
-  FREED_LIST tensor_list list = {.network = network, .snapshots = snapshots, .path = path};
+  PETRA_FINISHED(free_list) tensor_list list = {.network = network, .snapshots = snapshots, .path = path};
   PETRA_FREED double *own = NULL;
   int64_t count;
   if (network->placement && network->placement->ranks->progress) {
@@ -190,7 +189,7 @@ petra_status petra_network_write_weights(const petra_network *network, petra_sna
 
 petra_status petra_network_weights_bytes(const petra_network *network, int64_t *out) {
   enum { FILE_BYTES = 16384, TENSOR_BYTES = 1024 }; /* of HDF5: measured 10,000, and 900 to 1,000 per tensor */
-  FREED_LIST tensor_list list = {.network = network};
+  PETRA_FINISHED(free_list) tensor_list list = {.network = network};
   PETRA_TRY(make_list(&list));
   *out = FILE_BYTES + (int64_t)list.count * TENSOR_BYTES;
   for (int i = 0; i < list.count; i++)
@@ -229,7 +228,7 @@ static petra_status check_model(const petra_network *network, const char *path) 
 }
 
 petra_status petra_network_read_weights(petra_network *network, const char *path) {
-  FREED_LIST tensor_list list = {.network = network, .has_values = true};
+  PETRA_FINISHED(free_list) tensor_list list = {.network = network, .has_values = true};
   PETRA_TRY(make_list(&list));
   if (network->plan->config->model.new_head)
     pass_by_head(&list);

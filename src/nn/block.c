@@ -78,7 +78,7 @@ void petra_block_graph_keep_deferred(petra_block_graph *graph) {
 
 petra_status petra_tensor_set_create(const petra_compute *compute, const petra_model *model, const petra_block *block,
                                      bool statistics, petra_memory_category category, petra_tensor_set *out) {
-  PETRA_RELEASED_SET petra_tensor_set set = {0};
+  PETRA_FINISHED(petra_tensor_set_release) petra_tensor_set set = {0};
   set.count = statistics ? petra_block_statistic_count(block) : petra_block_parameter_count(block);
   for (int i = 0; i < set.count; i++) {
     petra_tensor_spec spec;
@@ -96,7 +96,7 @@ petra_status petra_tensor_set_create(const petra_compute *compute, const petra_m
 
 petra_status petra_tensor_set_clone(const petra_compute *compute, const petra_tensor_set *set,
                                     petra_memory_category category, petra_tensor_set *out) {
-  PETRA_RELEASED_SET petra_tensor_set clone = {.count = set->count};
+  PETRA_FINISHED(petra_tensor_set_release) petra_tensor_set clone = {.count = set->count};
   for (int i = 0; i < set->count; i++)
     PETRA_TRY(petra_compute_copy(compute, set->tensor[i], category, &clone.tensor[i]));
   *out = clone;

@@ -77,10 +77,8 @@ petra_status petra_tensor_set_create(const petra_compute *compute, const petra_m
 petra_status petra_tensor_set_clone(const petra_compute *compute, const petra_tensor_set *set,
                                     petra_memory_category category, petra_tensor_set *out);
 
+/* Leaves count = 0. A set with count = 0 has nothing to release. */
 void petra_tensor_set_release(petra_tensor_set *set);
-
-/* Declares a local set that is released at the end of its block. count = 0 hands its tensors on. */
-#define PETRA_RELEASED_SET __attribute__((cleanup(petra_tensor_set_release)))
 
 /* The initial value of a parameter (statistics: of a statistic): U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for weights and the
  * head's bias (Kaiming-uniform with a = sqrt 5); N(0, deviation^2) if the spec has a deviation; else the constant of

@@ -39,7 +39,7 @@ static petra_status make_direction(const petra_optim *optim, petra_backend *back
 
 petra_status petra_muon_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *tensors,
                              int i, double lr) {
-  PETRA_RELEASED_SET petra_tensor_set room = {0};
+  PETRA_FINISHED(petra_tensor_set_release) petra_tensor_set room = {0};
   petra_backend *backend = compute->backend;
   petra_tensor *w = tensors->parameters[i], **made = room.tensor;
   PETRA_TRY(make_room(compute, w, &room));

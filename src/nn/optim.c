@@ -61,7 +61,7 @@ static bool keeps_state(const petra_optim *optim, const petra_block *block, cons
 
 petra_status petra_optim_state_create(const petra_optim *optim, const petra_compute *compute, const petra_model *model,
                                       const petra_block *block, int state, petra_tensor_set *out) {
-  PETRA_RELEASED_SET petra_tensor_set set = {.count = petra_block_parameter_count(block)};
+  PETRA_FINISHED(petra_tensor_set_release) petra_tensor_set set = {.count = petra_block_parameter_count(block)};
   bool any = false;
   for (int i = 0; i < set.count; i++) {
     petra_tensor_spec spec;
@@ -186,7 +186,7 @@ static petra_status lars_step(const petra_optim *optim, const petra_compute *com
 static petra_status coupled_adam_step(const petra_optim *optim, const petra_compute *compute,
                                       const petra_optim_tensors *t, double lr, int64_t steps) {
   petra_optim_tensors coupled = *t;
-  PETRA_RELEASED_SET petra_tensor_set decayed = {.count = t->count};
+  PETRA_FINISHED(petra_tensor_set_release) petra_tensor_set decayed = {.count = t->count};
   for (int i = 0; i < t->count; i++) {
     if (t->decay[i] == 0)
       continue;

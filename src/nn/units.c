@@ -79,7 +79,7 @@ static petra_status unit_into(const petra_pass *pass, int index, petra_unit_grap
 
 petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x, petra_join join,
                              const petra_tensor *addend, petra_unit_output output, petra_tensor **y) {
-  __attribute__((cleanup(petra_block_graph_release))) petra_block_graph own = {0};
+  PETRA_FINISHED(petra_block_graph_release) petra_block_graph own = {0};
   petra_unit_graph *kept = &(pass->graph ? pass->graph : &own)->units[index];
   const petra_memory_category category = petra_pass_kept(pass);
   PETRA_TRY(keep(pass, index, x, category, kept));
@@ -90,7 +90,7 @@ petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x,
 }
 
 petra_status petra_pass_unit_streams(const petra_pass *pass, int index, petra_tensor *x, petra_streams *out) {
-  __attribute__((cleanup(petra_block_graph_release))) petra_block_graph own = {0};
+  PETRA_FINISHED(petra_block_graph_release) petra_block_graph own = {0};
   petra_unit_graph *kept = &(pass->graph ? pass->graph : &own)->units[index];
   PETRA_TRY(keep(pass, index, x, petra_pass_kept(pass), kept));
   for (int i = 0; i < 2; i++)

@@ -135,7 +135,7 @@ static petra_status unpack(const petra_compute *compute, const streams_head *hea
 
 petra_status petra_probe_take_streams(petra_probe *probe, petra_probe_message kind, int32_t key, bool wait, bool *came,
                                       petra_streams *out, int32_t **labels, int32_t *count) {
-  PETRA_RELEASED_STREAMS petra_streams streams = {{NULL, NULL}};
+  PETRA_FINISHED(petra_streams_release) petra_streams streams = {{NULL, NULL}};
   streams_head head;
   const void *data;
   size_t size;
@@ -258,7 +258,7 @@ petra_status petra_probe_send_to_replica_0(petra_probe *probe, petra_tensor *gra
 /* Adds one stage of the present replica, whose first message has arrived. The others follow without waiting. */
 static petra_status add_stage(petra_probe *probe, petra_probe_wave *wave, int32_t j) {
   for (int b = petra_probe_end(probe, j) - 1; b >= petra_probe_first(probe, j); b--) {
-    PETRA_RELEASED_SET petra_tensor_set found = {0};
+    PETRA_FINISHED(petra_tensor_set_release) petra_tensor_set found = {0};
     PETRA_TRY(petra_tensor_set_create(&probe->compute, probe->model, &probe->model->blocks[b], false,
                                       PETRA_MEMORY_WORKSPACE, &found));
     for (int i = 0; i < found.count; i++) {

@@ -48,7 +48,7 @@ static petra_status take_input(petra_probe *probe, int32_t j, const petra_probe_
 }
 
 static petra_status forward(petra_probe *probe, petra_probe_wave *wave, const petra_probe_part *part) {
-  PETRA_RELEASED_STREAMS petra_streams streams = {{NULL, NULL}};
+  PETRA_FINISHED(petra_streams_release) petra_streams streams = {{NULL, NULL}};
   PETRA_FREED int32_t *came = NULL;
   int32_t count = 0;
   for (int32_t j = 0; j < probe->stages; j++) {
@@ -94,7 +94,7 @@ static petra_status back_block(petra_probe *probe, petra_probe_wave *wave, int32
   const petra_block *block = &probe->model->blocks[b];
   petra_block_graph *graph = &wave->graphs[b];
   petra_streams below = {{NULL, NULL}};
-  PETRA_RELEASED_SET petra_tensor_set own = {0};
+  PETRA_FINISHED(petra_tensor_set_release) petra_tensor_set own = {0};
   const petra_tensor_set *parameters;
   graph->defer = !petra_probe_wave_wants(wave, j);
   PETRA_TRY(petra_probe_parameters(probe, j, petra_probe_wave_key(probe, wave, j), b, &parameters));

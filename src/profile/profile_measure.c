@@ -319,7 +319,7 @@ static petra_status time_unit(petra_backend *backend, int32_t batch, const petra
                               {inner, {batch, unit->out, unit->height_out, unit->width_out}},
                               {PETRA_TENSOR_FILTER, {unit->out, unit->in, unit->kernel, unit->kernel}}};
   enum { X, DY, DW, COUNT };
-  PETRA_RELEASED_SET petra_tensor_set set = {.count = COUNT};
+  PETRA_FINISHED(petra_tensor_set_release) petra_tensor_set set = {.count = COUNT};
   petra_tensor *const *t = set.tensor;
   PETRA_TRY(create_operands(backend, operands, &set));
   const double start_s = petra_clock_s();
@@ -345,7 +345,7 @@ static petra_status time_layer(petra_backend *backend, int32_t batch, const petr
     operands[i].shape[2] = operands[i].shape[1];
     operands[i].shape[1] = layer->rows;
   }
-  PETRA_RELEASED_SET petra_tensor_set set = {.count = COUNT};
+  PETRA_FINISHED(petra_tensor_set_release) petra_tensor_set set = {.count = COUNT};
   petra_tensor *const *t = set.tensor;
   PETRA_TRY(create_operands(backend, operands, &set));
   const double start_s = petra_clock_s();

@@ -31,8 +31,6 @@ static petra_status open_simulation(petra_config *config, int64_t microbatches, 
   return petra_run_open(config, &options, out);
 }
 
-PETRA_DESTROYS(petra_config_destroy, petra_config)
-
 static petra_status count_memory(const petra_config *config, int64_t microbatches, petra_estimate *out) {
   PETRA_DESTROYED(petra_config_destroy) petra_config *copy = NULL;
   PETRA_DESTROYED(petra_run_destroy) petra_run *simulation = NULL;

@@ -473,7 +473,7 @@ static petra_status compare(const order_search *s, const petra_order_costs *cost
 /* Writes the best order or, if the simulation finds it slower, that for equal costs. */
 static petra_status write_best(const order_search *s, const petra_order_costs *costs, const char *name,
                                petra_schedule **out) {
-  PETRA_SCHEDULE_DESTROYED petra_schedule *best = NULL, *equal = NULL;
+  PETRA_DESTROYED(petra_schedule_destroy) petra_schedule *best = NULL, *equal = NULL;
   bool slower = false;
   PETRA_TRY(write_order(s, s->best, name, &best));
   if (costs->simulate && memcmp(s->best, s->equal, bytes_of(&s->p)) != 0) {

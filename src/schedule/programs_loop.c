@@ -157,7 +157,7 @@ static petra_status write_zb(const petra_program_options *options, const petra_o
   const int32_t devices = petra_program_devices(options), chunks = petra_program_chunks(options);
   const int64_t groups = (options->accumulate + devices - 1) / devices;
   petra_schedule_builder builder = {0};
-  PETRA_SCHEDULE_DESTROYED petra_schedule *seed = NULL;
+  PETRA_DESTROYED(petra_schedule_destroy) petra_schedule *seed = NULL;
   petra_status status = PETRA_OK;
   for (int32_t d = 1; d <= devices && status == PETRA_OK; d++) {
     const place p = {devices, chunks, d, {0, groups * devices}, .group = devices, .total = groups * devices * chunks};

@@ -96,7 +96,7 @@ static petra_status order_find_v(const petra_program_options *options, const pet
                                  v_device write_device, int64_t limit, const petra_order_rule *rules, int rule_count,
                                  const char *name, petra_schedule **out) {
   petra_order_search_options search = {.options = options, .limit = limit, .rules = rules, .rule_count = rule_count};
-  PETRA_SCHEDULE_DESTROYED petra_schedule *seed = NULL;
+  PETRA_DESTROYED(petra_schedule_destroy) petra_schedule *seed = NULL;
   PETRA_TRY(write_v(options, write_device, name, &seed));
   search.seed = seed;
   return petra_order_find(&search, costs, name, out);

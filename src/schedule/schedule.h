@@ -105,12 +105,7 @@ int32_t petra_schedule_device(const petra_schedule *schedule, int64_t entry);
 petra_program_options petra_schedule_options(const petra_schedule *schedule);
 
 void petra_schedule_destroy(petra_schedule *schedule);
-
-/* Before a local pointer, which has a value from the beginning: destroys the schedule at the end of its block. */
-#define PETRA_SCHEDULE_DESTROYED __attribute__((cleanup(petra_schedule_destroy_local)))
-static inline void petra_schedule_destroy_local(petra_schedule **schedule) {
-  petra_schedule_destroy(*schedule);
-}
+PETRA_DESTROYS(petra_schedule_destroy, petra_schedule)
 
 /* What a schedule that passed petra_schedule_check requires of its executor (examine.c). */
 

@@ -193,7 +193,7 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
 }
 
 static petra_status run(group_counter *c) {
-  PETRA_CLUSTER_ENDED petra_cluster cluster = {0};
+  PETRA_FINISHED(petra_cluster_fini) petra_cluster cluster = {0};
   petra_executor *executor;
   petra_program_options program = c->plan->program;
   program.warmup = 0; /* usually the smaller part of the run */

@@ -146,7 +146,7 @@ static petra_status simulate_order(const void *context, const petra_schedule *fl
 static petra_status write_order(petra_plan *plan) {
   const petra_program_ops *program = plan->method.program;
   PETRA_FREED int64_t(*duration)[PETRA_ACTION_KINDS] = NULL;
-  PETRA_CLUSTER_ENDED petra_cluster cluster = {0};
+  PETRA_FINISHED(petra_cluster_fini) petra_cluster cluster = {0};
   if (!program->write)
     return PETRA_OK;
   petra_schedule_destroy(plan->flush);

@@ -192,7 +192,7 @@ static petra_status settle_head(const petra_config *config, const petra_method *
 
 petra_status petra_plan_read_order(petra_plan *plan) {
   const petra_config *config = plan->config;
-  PETRA_SCHEDULE_DESTROYED petra_schedule *read = NULL;
+  PETRA_DESTROYED(petra_schedule_destroy) petra_schedule *read = NULL;
   if (!*config->method.schedule)
     return PETRA_OK;
   PETRA_TRY(read_schedule(config->method.schedule, &read));

@@ -19,6 +19,3 @@ typedef struct petra_cluster {
  * plan. */
 petra_status petra_cluster_init(petra_cluster *cluster, const petra_plan *plan);
 void petra_cluster_fini(petra_cluster *cluster);
-
-/* Before a local cluster, which has a value from the beginning: ends it at the end of its block. */
-#define PETRA_CLUSTER_ENDED __attribute__((cleanup(petra_cluster_fini)))

@@ -90,7 +90,7 @@ static petra_status recompute(petra_stage *stage, int b, const petra_record *rec
 /* Gets the graph of block `b` if it was not kept. *streams, the block's output if it is known, becomes its input. */
 static petra_status rebuild_graph(petra_stage *stage, int b, const petra_record *record, petra_streams *streams,
                                   petra_block_graph *graph) {
-  PETRA_RELEASED_STREAMS petra_streams in = {{NULL, NULL}};
+  PETRA_FINISHED(petra_streams_release) petra_streams in = {{NULL, NULL}};
   if (record->block[b].input.tensor[0])
     PETRA_TRY(recompute(stage, b, record, &in, graph));
   else if (streams->tensor[0])
@@ -131,8 +131,8 @@ static petra_status backward(petra_stage *stage, petra_record *record, bool rebu
                              petra_message *out) {
   PETRA_TRY(check_begun(stage, record));
   int64_t version = choose_version(stage, stage->options.rule.backward_weights, record);
-  PETRA_RELEASED_STREAMS petra_streams streams = petra_streams_retain(&in->streams);
-  PETRA_RELEASED_STREAMS petra_streams gradients = petra_streams_retain(&in->gradients);
+  PETRA_FINISHED(petra_streams_release) petra_streams streams = petra_streams_retain(&in->streams);
+  PETRA_FINISHED(petra_streams_release) petra_streams gradients = petra_streams_retain(&in->gradients);
   for (int b = stage->blocks - 1; b >= 0; b--) {
     petra_block_graph *graph = &record->block[b].graph;
     PETRA_TRY(rebuild ? rebuild_graph(stage, b, record, &streams, graph) : petra_stage_kept_graph(stage, record, b));

@@ -60,7 +60,7 @@ static petra_status forward_block(petra_stage *stage, petra_record *record, int 
 
 petra_status petra_stage_run(petra_stage *stage, int64_t microbatch, bool fused, const petra_message *in,
                              const petra_target *target, petra_record **out, petra_streams *streams) {
-  PETRA_RELEASED_STREAMS petra_streams before = {{NULL, NULL}};
+  PETRA_FINISHED(petra_streams_release) petra_streams before = {{NULL, NULL}};
   petra_record *record;
   petra_status status = PETRA_OK;
   PETRA_TRY(begin(stage, microbatch, fused, &record));

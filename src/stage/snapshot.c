@@ -52,7 +52,7 @@ petra_tensor *petra_snapshot_tensor(const petra_stage *stage, const petra_snapsh
 static petra_status pass(petra_stage *stage, const petra_snapshot *snapshot, double share, const petra_streams *in,
                          const petra_target *target, petra_streams *out) {
   const petra_compute compute = {.backend = stage->compute.backend, .account = stage->compute.account};
-  PETRA_RELEASED_STREAMS petra_streams streams = petra_streams_retain(in);
+  PETRA_FINISHED(petra_streams_release) petra_streams streams = petra_streams_retain(in);
   for (int b = 0; b < petra_stage_network_blocks(stage); b++) {
     const petra_block *block = petra_stage_block(stage, b);
     const petra_snapshot_block *sets = &snapshot->block[b];

@@ -55,10 +55,6 @@ typedef struct petra_message {
 
 void petra_message_release(petra_message *message);
 
-/* Declare local streams, or a local message, that are released at the end of their block. */
-#define PETRA_RELEASED_STREAMS __attribute__((cleanup(petra_streams_release)))
-#define PETRA_RELEASED_MESSAGE __attribute__((cleanup(petra_message_release)))
-
 /* Replaces the streams `to`, which are released, by the streams `from`, which are empty afterwards. */
 static inline void petra_streams_move(petra_streams *from, petra_streams *to) {
   petra_streams_release(to);

@@ -49,7 +49,7 @@ static petra_status pass(petra_stage *dry, bool backward, bool fused) {
   bool head = has_loss(dry);
   const int32_t count = head ? DRY_SAMPLES * petra_model_labels(dry->options.model) : 0;
   PETRA_FREED int32_t *labels = NULL;
-  PETRA_RELEASED_MESSAGE petra_message in = {0}, out = {0}, back = {0}, down = {0};
+  PETRA_FINISHED(petra_message_release) petra_message in = {0}, out = {0}, back = {0}, down = {0};
   petra_loss loss;
   PETRA_TRY(petra_allocate(&labels, (size_t)count, sizeof *labels));
   PETRA_TRY(make_streams(dry->options.backend, first->streams_in, &first->shape_in, &in.streams));

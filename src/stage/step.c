@@ -85,7 +85,7 @@ static petra_status compensated_step(const block_step *step, const petra_tensor_
 
 static petra_status move_parameters(const block_step *step) {
   const petra_stage_mitigation *mitigation = &step->mitigation;
-  PETRA_RELEASED_SET petra_tensor_set gradients = {0};
+  PETRA_FINISHED(petra_tensor_set_release) petra_tensor_set gradients = {0};
   petra_optim optim = step->stage->options.optim;
   optim.keys.momentum = momentum_of(mitigation, optim.keys.momentum);
   optim.beta1_before = optim.keys.beta1;
@@ -211,7 +211,7 @@ petra_status petra_stage_step(petra_stage *stage, int b, const petra_tensor_set 
                      .mitigation = mitigation_at(&stage->options.mitigation, stage->updates)};
   step.lr = petra_mitigation_rate(&step.mitigation, lr, stage->updates - step.mitigation.start) *
             discount_of(&step.mitigation, &stage->options.optim);
-  PETRA_RELEASED_SET petra_tensor_set moved = {0};
+  PETRA_FINISHED(petra_tensor_set_release) petra_tensor_set moved = {0};
   if (wants_difference(&step.mitigation))
     PETRA_TRY(minus_parameters(&step, &moved));
   return step_and_extrapolate(&step, &moved);

@@ -64,7 +64,7 @@ static petra_status clip_factor(const petra_stage *stage, double *out) {
 /* Does the step of block `b` with its gradients times `factor`. The gradients themselves stay, for the probe. Its
  * memory does not depend on the factor, so that memory can be counted without numbers. */
 static petra_status step_scaled(petra_stage *stage, int b, double factor, double lr) {
-  PETRA_RELEASED_SET petra_tensor_set scaled = {0};
+  PETRA_FINISHED(petra_tensor_set_release) petra_tensor_set scaled = {0};
   const petra_tensor_set *gradients = petra_stage_gradients(stage, b);
   if (stage->options.optim.keys.clip == 0)
     return petra_stage_step(stage, b, gradients, lr);

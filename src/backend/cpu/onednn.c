@@ -250,7 +250,6 @@ static void forget(described *d) {
   if (d->attributes)
     dnnl_primitive_attr_destroy(d->attributes);
 }
-#define FORGOTTEN __attribute__((cleanup(forget)))
 
 static dnnl_status_t describe(const cpu_onednn_memory *m, bool any, bool narrow, onednn_description *out) {
   const dnnl_dims_t dims = {m->extent[0], m->extent[1], m->extent[2], m->extent[3]};
@@ -280,7 +279,7 @@ static dnnl_status_t describe_pass(cpu_onednn *c, const cpu_onednn_shape *shape,
                                    dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out) {
   const bool linear = shape->w.layout == dnnl_ab, forward = pass == CPU_FORWARD;
   const bool narrow = shape->x.narrow || shape->y.narrow;
-  FORGOTTEN described d = {0};
+  PETRA_FINISHED(forget) described d = {0};
   TRY(describe(&shape->x, false, forward ? narrow : shape->x.narrow, &d.x));
   TRY(describe(&shape->w, true, narrow && pass != CPU_BACKWARD_WEIGHTS, &d.w));
   TRY(describe(&shape->y, false, shape->y.narrow, &d.y));
@@ -357,7 +356,7 @@ static dnnl_status_t make_reorder(cpu_onednn *c, onednn_description stored, oned
 
 /* After a failure `p` holds what was made. */
 static dnnl_status_t make(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_primitive *p) {
-  FORGOTTEN described stored = {0};
+  PETRA_FINISHED(forget) described stored = {0};
   p->pass = shape->pass;
   TRY(describe(&shape->x, false, shape->x.narrow, &stored.x));
   TRY(describe(&shape->y, false, shape->y.narrow, &stored.y));
