@@ -68,7 +68,7 @@ static void invert_block(const petra_compute *compute, const petra_model *model,
     petra_block_parameter(model, block, i, &spec);
     parameters.tensor[i] = random_tensor(backend, spec.kind, spec.shape, rng);
   }
-  petra_block_input_shape(block, 2, shape);
+  petra_stream_tensor_shape(&block->shape_in, 2, shape);
   petra_streams in = {{random_tensor(backend, kind, shape, rng), random_tensor(backend, kind, shape, rng)}};
   petra_streams out = {{NULL, NULL}}, back = {{NULL, NULL}};
   petra_block_graph graph = {0};
@@ -366,7 +366,7 @@ static void check_passes(const petra_compute *compute, const petra_model *model,
   parameters.count = gradients.count;
   for (int i = 0; i < parameters.count; i++)
     parameters.tensor[i] = random_tensor(backend, gradients.tensor[i]->kind, gradients.tensor[i]->shape, rng);
-  petra_block_input_shape(block, SAMPLES, shape);
+  petra_stream_tensor_shape(&block->shape_in, SAMPLES, shape);
   for (int i = 0; i < block->streams_in; i++)
     in.tensor[i] = random_input(backend, model, block, shape, rng);
   ck_assert_int_eq(petra_block_forward(compute, block, parameters.tensor, &in, &target, &graph, &out), PETRA_OK);

@@ -7,10 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-int petra_format_code_bits(petra_format format) {
-  return petra_element_code_bits(format);
-}
-
 bool petra_format_is_random(petra_format format) {
   return format >= PETRA_FORMAT_QSGD2;
 }
@@ -20,7 +16,7 @@ petra_format petra_format_in(petra_format format, petra_precision precision) {
 }
 
 int64_t petra_quantised_bytes(petra_format format, int64_t elements) {
-  const int bits = petra_format_code_bits(format);
+  const int bits = petra_element_code_bits(format);
   assert(format != PETRA_FORMAT_NATIVE);
   if (bits > 0)
     return (int64_t)sizeof(float) + ((elements * bits + 31) / 32) * 4;

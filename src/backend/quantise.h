@@ -31,9 +31,6 @@ enum { PETRA_DRAWS_SAMPLES = 1 << 20 }; /* maximum number of samples of a microb
 /* Returns the format to use: NATIVE if the elements of a backend with this precision have the format already. */
 petra_format petra_format_in(petra_format format, petra_precision precision);
 
-/* Returns the bits of a code; 0 for formats without codes and without a scale. */
-int petra_format_code_bits(petra_format format);
-
 bool petra_format_is_random(petra_format format);
 
 /* Returns the bytes of a quantised sample of `elements` elements; not for NATIVE. */

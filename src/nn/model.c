@@ -184,10 +184,6 @@ int64_t petra_block_input_elements(const petra_block *block) {
   return block->streams_in * petra_stream_elements(&block->shape_in);
 }
 
-void petra_block_input_shape(const petra_block *block, int32_t samples, int32_t shape[4]) {
-  petra_stream_tensor_shape(&block->shape_in, samples, shape);
-}
-
 int32_t petra_model_labels(const petra_model *model) {
   return model->blocks[model->block_count - 1].labels;
 }

@@ -232,9 +232,6 @@ int64_t petra_block_flops(const petra_block *block);
  * them. */
 int64_t petra_block_work(const petra_block *block, int64_t *flops);
 
-/* Returns the shape of the tensor of one input stream of `samples` samples; its kind is the kind of block->shape_in. */
-void petra_block_input_shape(const petra_block *block, int32_t samples, int32_t shape[4]);
-
 /* Returns the number of labels of one sample. */
 int32_t petra_model_labels(const petra_model *model);
 

@@ -203,7 +203,7 @@ static petra_status post(passage *p, int stage, int receiver, petra_message *box
 static petra_status take_samples(passage *p, petra_message *out) {
   int32_t shape[4];
   const petra_block *first = &p->network.plan->model.blocks[0];
-  petra_block_input_shape(first, (int32_t)p->network.plan->config->data.batch, shape);
+  petra_stream_tensor_shape(&first->shape_in, (int32_t)p->network.plan->config->data.batch, shape);
   *out = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
   PETRA_TRY(petra_tensor_create(p->network.backend, first->shape_in.kind, shape, account_of(p, 0),
                                 PETRA_MEMORY_MESSAGES, &out->streams.tensor[0]));

@@ -64,7 +64,7 @@ static petra_status upload_samples(pipeline *p, petra_message *out) {
   int32_t shape[4];
   petra_tensor *samples;
   const petra_block *first = &p->plan->model.blocks[0];
-  petra_block_input_shape(first, (int32_t)p->plan->config->data.batch, shape);
+  petra_stream_tensor_shape(&first->shape_in, (int32_t)p->plan->config->data.batch, shape);
   PETRA_TRY(petra_tensor_create(p->backend, first->shape_in.kind, shape, NULL, PETRA_MEMORY_MESSAGES, &samples));
   *out = (petra_message){{{samples, NULL}}, {{NULL, NULL}}};
   return petra_op_upload(p->backend, samples, p->values, PETRA_HOST_F64);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/plan.h"
 
+#include "backend/element.h"
 #include "backend/registry.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -78,7 +79,7 @@ static void add_message_kernels(const petra_plan *plan, petra_format choice, pet
   const double samples = (double)plan->config->data.batch, elements = samples * (double)petra_stream_elements(shape);
   if (format == PETRA_FORMAT_NATIVE)
     return;
-  const double passes = !reads && petra_format_code_bits(format) > 0 ? 2 : 1;
+  const double passes = !reads && petra_element_code_bits(format) > 0 ? 2 : 1;
   const double bytes = samples * (double)petra_quantised_bytes(format, petra_stream_elements(shape));
   for (int i = 0; i < streams; i++)
     petra_kernels_add(out, part, false, 4 * elements, passes * elements + bytes / (double)out->element_bytes);
