@@ -76,17 +76,13 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
 
 petra_status petra_action_stream_create(const petra_action_stream_options *options, petra_observer **out) {
   static const petra_observer_ops ops = {.ended = ended};
-  stream *s;
+  PETRA_FREED stream *s = NULL;
   PETRA_TRY(check(options));
   PETRA_TRY(petra_allocate(&s, 1, sizeof *s));
   s->base.ops = &ops;
   s->options = *options;
-  petra_status status = options->open(&s->out);
-  if (status != PETRA_OK) {
-    petra_free(s);
-    return status;
-  }
-  *out = &s->base;
+  PETRA_TRY(options->open(&s->out));
+  *out = petra_take(&s); /* its base */
   return PETRA_OK;
 }
 
