@@ -86,7 +86,7 @@ typedef struct petra_virtual_totals {
   int64_t actions;
   /* The first microbatch of an `arrival` run whose forward raised the number in flight above 2 (2 J - 1); -1: none. */
   int64_t runaway;
-  int64_t skipped_microbatches; /* in the periods that the run skipped (cycle.c) */
+  int64_t skipped_microbatches; /* in the periods that the run skipped (executor_cycle.c) */
   int64_t host_ns;              /* how long the busiest host issued actions; 0 without hosts */
   petra_device_counts *counts;  /* per device */
 } petra_virtual_totals;

@@ -9,7 +9,7 @@ typedef struct petra_arrival petra_arrival; /* queues of an `arrival` run; virtu
 
 typedef struct petra_hosts petra_hosts; /* executor_device.c */
 
-typedef struct petra_cycle_search petra_cycle_search; /* cycle.c */
+typedef struct petra_cycle_search petra_cycle_search; /* executor_cycle.c */
 
 /* Far enough below 2^63 that a transmission and its latency cannot overflow. */
 #define PETRA_LATEST_NS (INT64_C(1) << 61)
@@ -124,7 +124,7 @@ petra_status petra_hosts_serve(petra_executor_virtual *executor);
 petra_status petra_host_issued(petra_executor_virtual *executor, int32_t lane);
 int64_t petra_hosts_busy_ns(const petra_hosts *hosts); /* of the busiest host */
 
-/* Cycles (cycle.c): petra_cycle_search_create creates a search unless something needs every action. Call
+/* Cycles (executor_cycle.c): petra_cycle_search_create creates a search unless something needs every action. Call
  * petra_cycle_search_look when everything of a moment has happened; it skips periods if this moment is like an earlier
  * one. */
 petra_status petra_cycle_search_create(petra_executor_virtual *executor, const petra_worker *worker);

@@ -30,7 +30,7 @@ typedef struct petra_simulated {
   bool interval;                 /* the profile has quartiles */
   const petra_rank_times *times; /* by petra_profile_statistic: the mean and, with an interval, the quartiles */
   double host_busy;       /* share of the makespan in which the busiest host issues actions; NaN: there are no hosts */
-  int64_t skipped;        /* microbatches in periods that were skipped (sim/cycle.c) */
+  int64_t skipped;        /* microbatches in periods that were skipped (sim/executor_cycle.c) */
   int64_t runaway;        /* the first microbatch beyond the bound; -1: none */
   const char *accounting; /* of the accounts */
   const petra_account *accounts;        /* per stage; NULL without a model */

@@ -2,7 +2,6 @@
 #include "schedule/program.h"
 
 #include "base/log.h"
-#include "schedule/program_order.h"
 
 #include <string.h>
 
@@ -72,14 +71,6 @@ petra_status petra_program_check(const petra_program_ops *program, const petra_p
   if (options->warmup > 0)
     PETRA_TRY(petra_program_1f1b.check(program, options));
   return program->check ? program->check(program, options) : PETRA_OK;
-}
-
-/* A place within a flush is an int: 4 steps for each of at most 3 slots a microbatch. */
-petra_status petra_flush_check(const petra_program_ops *program, const petra_program_options *options) {
-  if (options->accumulate > INT32_MAX / 16 / petra_program_chunks(options))
-    return petra_fail(PETRA_SCHEDULE, "program %s: %lld microbatches per flush are too many", program->name,
-                      (long long)options->accumulate);
-  return PETRA_OK;
 }
 
 bool petra_program_next(const petra_program_ops *program, const petra_program_options *options, int32_t device,

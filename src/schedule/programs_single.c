@@ -2,6 +2,7 @@
 /* The programs with one stage on each device, except lockstep (program_petra_lockstep.c): sequential, gpipe, 1f1b,
  * zb-h1 and zb-h2, which come to rest after every flush; local, whose stages have losses of their own; 1f1b-async and
  * forward-locked, whose gradients are delayed; and arrival, which has no order. */
+#include "base/log.h"
 #include "schedule/program_order.h"
 #include "schedule/schedule.h"
 
@@ -56,6 +57,14 @@ static bool flush_next(const petra_program_options *options, int32_t stage, int6
     *cursor = (petra_cursor){.round = cursor->round + 1};
   }
   return false;
+}
+
+/* A place within a flush is an int: 4 steps for each of at most 3 slots a microbatch. */
+petra_status petra_flush_check(const petra_program_ops *program, const petra_program_options *options) {
+  if (options->accumulate > INT32_MAX / 16 / petra_program_chunks(options))
+    return petra_fail(PETRA_SCHEDULE, "program %s: %lld microbatches per flush are too many", program->name,
+                      (long long)options->accumulate);
+  return PETRA_OK;
 }
 
 /* gpipe: all F of a flush, then all B, in the order of microbatches, so that gradients are summed in the
