@@ -122,8 +122,8 @@ typedef struct host {
 
 struct petra_hosts {
   int engines;
-  int32_t count, places; /* number of hosts; lanes per host */
-  lane *lanes;           /* lanes device by device */
+  int32_t count, host_lanes; /* number of hosts; lanes per host */
+  lane *lanes;               /* lanes device by device */
   host *hosts;
   int32_t *lines;                    /* over all hosts */
   int64_t (*ns)[PETRA_ACTION_KINDS]; /* per stage: time for the kernels of an action; NULL: 0 */
@@ -131,7 +131,7 @@ struct petra_hosts {
 };
 
 static host *host_of(const petra_executor_virtual *executor, int32_t index) {
-  return &executor->hosts->hosts[index / executor->hosts->places];
+  return &executor->hosts->hosts[index / executor->hosts->host_lanes];
 }
 
 static void advance(petra_executor_virtual *executor, int32_t index) {
@@ -190,7 +190,7 @@ static petra_status serve(petra_executor_virtual *executor, host *h) {
     return PETRA_OK;
   const int32_t index = h->line[h->first];
   const int64_t ns = issue_ns(executor, &executor->hosts->lanes[index].reader.next);
-  h->first = (h->first + 1) % executor->hosts->places;
+  h->first = (h->first + 1) % executor->hosts->host_lanes;
   h->waiting--;
   h->busy = true;
   h->busy_ns += ns;
@@ -208,7 +208,7 @@ petra_status petra_hosts_serve(petra_executor_virtual *executor) {
   qsort(hosts->asking, (size_t)hosts->asking_count, sizeof *hosts->asking, by_number);
   for (int32_t i = 0; i < hosts->asking_count; i++) {
     host *h = host_of(executor, hosts->asking[i]);
-    h->line[(h->first + h->waiting++) % hosts->places] = hosts->asking[i];
+    h->line[(h->first + h->waiting++) % hosts->host_lanes] = hosts->asking[i];
   }
   for (int32_t i = 0; i < hosts->asking_count; i++)
     PETRA_TRY(serve(executor, host_of(executor, hosts->asking[i])));
@@ -235,17 +235,17 @@ petra_status petra_hosts_create(petra_executor_virtual *executor) {
   executor->hosts = hosts;
   hosts->engines = executor->settings.engines;
   hosts->count = (devices + shared - 1) / shared;
-  hosts->places = shared * hosts->engines;
+  hosts->host_lanes = shared * hosts->engines;
   const size_t lanes = (size_t)devices * (size_t)hosts->engines;
   PETRA_TRY(petra_allocate(&hosts->lanes, lanes, sizeof *hosts->lanes));
   PETRA_TRY(petra_allocate(&hosts->asking, lanes, sizeof *hosts->asking));
   PETRA_TRY(petra_allocate(&hosts->hosts, (size_t)hosts->count, sizeof *hosts->hosts));
-  PETRA_TRY(petra_allocate(&hosts->lines, (size_t)hosts->count * (size_t)hosts->places, sizeof *hosts->lines));
+  PETRA_TRY(petra_allocate(&hosts->lines, (size_t)hosts->count * (size_t)hosts->host_lanes, sizeof *hosts->lines));
   if (executor->settings.host.costs)
     PETRA_TRY(petra_cost_all_durations(executor->settings.host.costs, executor->options->stages,
                                        &executor->settings.rule, executor->options->stages, &hosts->ns));
   for (int32_t h = 0; h < hosts->count; h++)
-    hosts->hosts[h].line = &hosts->lines[(size_t)h * (size_t)hosts->places];
+    hosts->hosts[h].line = &hosts->lines[(size_t)h * (size_t)hosts->host_lanes];
   for (size_t l = 0; l < lanes; l++) {
     advance(executor, (int32_t)l);
     request_ahead(executor, (int32_t)l);
@@ -268,7 +268,7 @@ void petra_hosts_destroy(petra_hosts *hosts) {
 
 void petra_hosts_state(petra_executor_virtual *executor, petra_cycle *cycle) {
   petra_hosts *hosts = executor->hosts;
-  for (int32_t i = 0; i < hosts->count * hosts->places && i < executor->devices * hosts->engines; i++) {
+  for (int32_t i = 0; i < hosts->count * hosts->host_lanes && i < executor->devices * hosts->engines; i++) {
     const lane *l = &hosts->lanes[i];
     petra_cycle_value(cycle, l->issued - l->started);
     petra_cycle_value(cycle, l->evaluations);
@@ -280,7 +280,7 @@ void petra_hosts_state(petra_executor_virtual *executor, petra_cycle *cycle) {
     petra_cycle_value(cycle, h->busy);
     petra_cycle_value(cycle, h->waiting);
     for (int32_t w = 0; w < h->waiting; w++)
-      petra_cycle_value(cycle, h->line[(h->first + w) % hosts->places]);
+      petra_cycle_value(cycle, h->line[(h->first + w) % hosts->host_lanes]);
     petra_cycle_total(cycle, h->busy_ns, &h->busy_ns);
   }
 }

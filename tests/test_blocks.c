@@ -326,8 +326,8 @@ static void check_graph_alone(const petra_compute *compute, const petra_block *b
   petra_block_graph alone = {.defer = true};
   petra_tensor **places[PETRA_GRAPH_TENSORS], **others[PETRA_GRAPH_TENSORS];
   ck_assert_int_eq(petra_block_forward(compute, block, parameters, in, target, &alone, NULL), PETRA_OK);
-  petra_block_graph_places(graph, places);
-  petra_block_graph_places(&alone, others);
+  petra_block_graph_tensors(graph, places);
+  petra_block_graph_tensors(&alone, others);
   for (int i = 0; i < PETRA_GRAPH_TENSORS; i++) {
     ck_assert_msg((*places[i] == NULL) == (*others[i] == NULL), "%s: tensor %d of the graph", block->name, i);
     if (*places[i] && (*places[i])->kind != PETRA_TENSOR_MASK)

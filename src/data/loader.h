@@ -85,6 +85,10 @@ typedef struct petra_augment_table {
 /* Draws the choice of a record. `flags`: bits of petra_augment_flag. Without flags the choice changes nothing. */
 petra_augment_choice petra_augment_choose(unsigned flags, uint64_t seed, uint32_t epoch, int64_t record);
 
+/* Reads a record and augments it as `flags` say, except for the part that *choice leaves to petra_augment_apply. */
+petra_status petra_augment_read(const petra_dataset *set, unsigned flags, uint64_t seed, uint32_t epoch, int64_t record,
+                                uint8_t *pixels, int32_t *label, petra_augment_choice *choice);
+
 /* Computes value[c][p] = (p / 255 - mean[c]) / deviation[c] in double precision. */
 void petra_augment_table_init(petra_augment_table *table, const double mean[3], const double deviation[3]);
 

@@ -138,7 +138,7 @@ petra_status petra_execution_relay(petra_execution *e, petra_stage_observer *obs
     PETRA_TRY(petra_replica_losses_create(replicas, observers, &relay->losses));
   for (int i = 0; i < replicas; i++) {
     const int last = petra_placement_rank(placement, i, e->plan->stages),
-              to = keeps_best && i == 0 ? placement->places : 1;
+              to = keeps_best && i == 0 ? placement->replica_ranks : 1;
     relay->source[i].observers = relay->losses ? petra_replica_losses_of(relay->losses, i) : observers;
     PETRA_TRY(open_channels(relay, ranks->progress, ranks->rank, i, last, to, channel));
   }

@@ -347,7 +347,7 @@ static petra_status open_channels(worker_replicas *w, const petra_placement *pla
   size_t capacity;
   PETRA_TRY(find_largest(w, &capacity));
   for (int i = 0; i < w->replicas; i++) {
-    const int other = first_rank + i * placement->places;
+    const int other = first_rank + i * placement->replica_ranks;
     if (i == w->first_here)
       continue;
     PETRA_TRY(petra_channel_open_out(w->progress, other, channel, capacity, &w->replica[i].out));

@@ -18,103 +18,11 @@ static const int64_t DRAIN_NS = 1000000000; /* time for messages that are sent a
 static const double ABORT_S = 5;            /* time for the library to end all processes; then this one exits alone */
 static const size_t PIECE = 1 << 30;        /* maximum of one transfer beside the channels */
 
-/* The report of one rank to another, beside messages. */
-typedef struct control {
-  int32_t failed;   /* the status; 0: a beat */
-  int32_t then;     /* petra_agreed. Of rank 0: of the round; of others: a signal arrived */
-  int64_t round;    /* the round that the rank knows of, or requests */
-  int64_t position; /* of rank 0: position of the round; of others: where this rank goes; -1: not known (yet) */
-  char name[PETRA_PROGRESS_THREAD_NAME], line[PETRA_PROGRESS_THREAD_LINE];
-} control;
-
-struct petra_peer {
-  control in, out;
-  int receiving, sending;
-  int64_t received_ns;
-  bool due;     /* a beat waits until the one before is sent */
-  control last; /* the last one received */
-  char name[PETRA_PROGRESS_THREAD_NAME];
-};
-
-static bool exchanges_control(const petra_progress_thread *progress, int rank) {
-  const petra_wire *wire = progress->wire;
-  return rank != wire->rank && (rank == 0 || wire->rank == 0);
-}
-
-/* --- the agreement on a checkpoint --- */
-
-static bool is_open(const petra_agreement *a) {
-  return a->round > a->left;
-}
-
-static void fill_round(const petra_progress_thread *progress, control *out) {
-  const petra_agreement *a = &progress->agreement;
-  const bool asks = !is_open(a) && a->requested;
-  out->then = progress->wire->rank == 0 ? (int32_t)a->then
-              : petra_stop_signalled()  ? PETRA_AGREED_STOP
-                                        : PETRA_AGREED_CONTINUE;
-  out->round = asks ? a->round + 1 : a->round;
-  out->position = progress->wire->rank == 0 ? a->decided : asks ? -1 : a->here;
-}
-
-static void notify_all(petra_progress_thread *progress) {
-  for (int r = 0; r < progress->wire->ranks; r++)
-    progress->peers[r].due = exchanges_control(progress, r);
-}
-
-static void decide(petra_progress_thread *progress, int64_t position, petra_agreed then) {
-  progress->agreement.decided = position;
-  progress->agreement.then = then;
-  progress->events++; /* ranks that wait for an event look again */
-}
-
-/* Rank 0 begins a round when it has left the round before. The others are then at the position of that round or beyond
- * it, because all ranks stopped there. */
-static void lead_round(petra_progress_thread *progress, int64_t now_ns) {
-  petra_agreement *a = &progress->agreement;
-  const bool late = a->every_ns > 0 && now_ns - a->since_ns >= a->every_ns && a->here > a->decided;
-  bool wanted = a->on && (petra_stop_signalled() || late);
-  bool known = true, stops = petra_stop_signalled();
-  int64_t foremost = a->here;
-  for (int r = 1; r < progress->wire->ranks; r++) {
-    const control *last = &progress->peers[r].last;
-    wanted = wanted || last->round > a->round;
-    known = known && last->round == a->round && last->position >= 0;
-    stops = stops || (last->then != PETRA_AGREED_CONTINUE && last->round >= a->round);
-    foremost = last->position > foremost ? last->position : foremost;
-  }
-  if (!is_open(a) && wanted) {
-    a->round++;
-    a->decided = -1;
-    notify_all(progress);
-  } else if (is_open(a) && a->decided < 0 && known) {
-    decide(progress, foremost, stops ? a->discards ? PETRA_AGREED_DISCARD : PETRA_AGREED_STOP : PETRA_AGREED_CONTINUE);
-    notify_all(progress);
-  }
-}
-
-static void follow_round(petra_progress_thread *progress) {
-  petra_agreement *a = &progress->agreement;
-  const control *last = &progress->peers[0].last;
-  if (last->round > a->round) {
-    a->round = last->round;
-    a->decided = -1;
-    a->requested = false;
-    notify_all(progress);
-  }
-  if (is_open(a) && a->decided < 0 && last->position >= 0)
-    decide(progress, last->position, (petra_agreed)last->then);
-  if (a->on && !is_open(a) && !a->requested && petra_stop_signalled()) {
-    a->requested = true;
-    notify_all(progress);
-  }
-}
-
 static petra_status send_control(petra_progress_thread *progress, int to, int32_t failed, const char *line) {
   petra_wire *wire = progress->wire;
-  control *out = &progress->peers[to].out;
+  petra_control *out = &progress->peers[to].out;
   out->failed = failed;
-  fill_round(progress, out);
+  petra_agreement_fill(progress, out);
   snprintf(out->name, sizeof out->name, "%s", progress->name);
   snprintf(out->line, sizeof out->line, "%s", line);
   return wire->ops->send(wire, to, PETRA_TAG_CONTROL, out, sizeof *out, &progress->peers[to].sending);
@@ -127,12 +35,12 @@ static petra_status progress_peers(petra_progress_thread *progress) {
   const int64_t away_ns = now_ns - progress->looked_ns > AWAY_NS ? now_ns - progress->looked_ns : 0;
   size_t size;
   if (wire->rank == 0)
-    lead_round(progress, now_ns);
+    petra_agreement_lead(progress, now_ns);
   else
-    follow_round(progress);
+    petra_agreement_follow(progress);
   for (int r = 0; r < wire->ranks; r++) {
     petra_peer *p = &progress->peers[r];
-    if (!exchanges_control(progress, r))
+    if (!petra_exchanges_control(progress, r))
       continue;
     p->received_ns += away_ns; /* this process itself stood still */
     if (wire->ops->done(wire, &p->receiving, &size)) {
@@ -308,54 +216,6 @@ petra_status petra_progress_thread_wait_event(petra_progress_thread *progress, i
   more_events wanted = {progress, events};
   PETRA_LOCKED(&progress->lock);
   return petra_progress_thread_wait(progress, has_more_events, &wanted, what);
-}
-
-void petra_agreement_start(petra_progress_thread *progress, int64_t every_ns, int64_t position) {
-  PETRA_LOCKED(&progress->lock);
-  progress->agreement.on = true;
-  progress->agreement.every_ns = every_ns;
-  progress->agreement.here = position;
-  progress->agreement.since_ns = petra_clock_ns();
-}
-
-bool petra_agreement_discard(petra_progress_thread *progress, bool discards) {
-  PETRA_LOCKED(&progress->lock);
-  if (is_open(&progress->agreement))
-    return false;
-  progress->agreement.discards = discards;
-  return true;
-}
-
-bool petra_agreement_may_pass(petra_progress_thread *progress, int64_t position) {
-  PETRA_LOCKED(&progress->lock);
-  if (is_open(&progress->agreement))
-    return false;
-  progress->agreement.here = position;
-  return true;
-}
-
-int64_t petra_agreement_position(petra_progress_thread *progress, petra_agreed *then) {
-  PETRA_LOCKED(&progress->lock);
-  *then = progress->agreement.then;
-  return is_open(&progress->agreement) ? progress->agreement.decided : -1;
-}
-
-static bool has_position(void *context) {
-  return ((const petra_progress_thread *)context)->agreement.decided >= 0;
-}
-
-petra_status petra_agreement_wait(petra_progress_thread *progress, int64_t *position, petra_agreed *then) {
-  PETRA_LOCKED(&progress->lock);
-  PETRA_TRY(petra_progress_thread_wait(progress, has_position, progress, "where all write a checkpoint"));
-  *position = progress->agreement.decided;
-  *then = progress->agreement.then;
-  return PETRA_OK;
-}
-
-void petra_agreement_leave(petra_progress_thread *progress, bool written) {
-  PETRA_LOCKED(&progress->lock);
-  progress->agreement.left += written; /* the next round may have been requested already */
-  progress->agreement.since_ns = petra_clock_ns();
 }
 
 /* No other thread changes the counts. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The internals of the progress thread, shared by progress_thread.c (ranks, the thread, waiting) and channel.c
- * (messages). */
+/* The internals of the progress thread, shared by progress_thread.c (ranks, the thread, waiting), channel.c
+ * (messages) and checkpoint_agreement.c. */
 #pragma once
 
 #include "base/threads.h"
@@ -12,7 +12,24 @@ enum { PETRA_TAG_CONTROL, PETRA_TAG_PUT, PETRA_TAGS_OWN };
 
 enum { PETRA_PROGRESS_THREAD_NAME = 200, PETRA_PROGRESS_THREAD_LINE = 800 };
 
-typedef struct petra_peer petra_peer; /* another rank; progress_thread.c */
+/* The report of one rank to another, beside messages. */
+typedef struct petra_control {
+  int32_t failed;   /* the status; 0: a beat */
+  int32_t then;     /* petra_agreed. Of rank 0: of the round; of others: a signal arrived */
+  int64_t round;    /* the round that the rank knows of, or requests */
+  int64_t position; /* of rank 0: position of the round; of others: where this rank goes; -1: not known (yet) */
+  char name[PETRA_PROGRESS_THREAD_NAME], line[PETRA_PROGRESS_THREAD_LINE];
+} petra_control;
+
+/* Another rank. */
+typedef struct petra_peer {
+  petra_control in, out;
+  int receiving, sending;
+  int64_t received_ns;
+  bool due;           /* a beat waits until the one before is sent */
+  petra_control last; /* the last one received */
+  char name[PETRA_PROGRESS_THREAD_NAME];
+} petra_peer;
 
 /* The agreement on a checkpoint (progress_thread.h). Every request is a round, counted from 1. */
 typedef struct petra_agreement {
@@ -61,6 +78,21 @@ petra_status petra_progress_thread_progress(petra_progress_thread *progress);
  * rank waits for. */
 petra_status petra_progress_thread_wait(petra_progress_thread *progress, bool (*ready)(void *context), void *context,
                                         const char *what);
+
+/* Returns true if this rank and `rank` send each other control messages: rank 0 and every other rank do. */
+static inline bool petra_exchanges_control(const petra_progress_thread *progress, int rank) {
+  const petra_wire *wire = progress->wire;
+  return rank != wire->rank && (rank == 0 || wire->rank == 0);
+}
+
+/* --- checkpoint_agreement.c; all under the lock --- */
+
+/* Writes into a control message what this rank says about the round. */
+void petra_agreement_fill(const petra_progress_thread *progress, petra_control *out);
+
+/* Look at what the others said last: rank 0 begins and decides rounds, the others follow. */
+void petra_agreement_lead(petra_progress_thread *progress, int64_t now_ns);
+void petra_agreement_follow(petra_progress_thread *progress);
 
 /* --- channel.c; all under the lock --- */
 

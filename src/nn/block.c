@@ -2,7 +2,6 @@
 #include "nn/block.h"
 
 #include "backend/backend.h"
-#include "base/rng.h"
 
 #include <assert.h>
 #include <math.h>
@@ -43,7 +42,7 @@ void petra_streams_charge(const petra_streams *streams, petra_account *account, 
       petra_tensor_charge(streams->tensor[i], account, category);
 }
 
-void petra_block_graph_places(petra_block_graph *graph, petra_tensor **places[PETRA_GRAPH_TENSORS]) {
+void petra_block_graph_tensors(petra_block_graph *graph, petra_tensor **places[PETRA_GRAPH_TENSORS]) {
   int n = 0;
   for (int u = 0; u < PETRA_BLOCK_UNITS; u++) {
     petra_unit_graph *unit = &graph->units[u];
@@ -59,7 +58,7 @@ void petra_block_graph_places(petra_block_graph *graph, petra_tensor **places[PE
 
 void petra_block_graph_release(petra_block_graph *graph) {
   petra_tensor **places[PETRA_GRAPH_TENSORS];
-  petra_block_graph_places(graph, places);
+  petra_block_graph_tensors(graph, places);
   for (int i = 0; i < PETRA_GRAPH_TENSORS; i++)
     petra_tensor_release(places[i]);
   graph->defer = false;
@@ -108,18 +107,6 @@ void petra_tensor_set_release(petra_tensor_set *set) {
   for (int i = 0; i < set->count; i++)
     petra_tensor_release(&set->tensor[i]);
   set->count = 0;
-}
-
-void petra_initial_values(const petra_tensor_spec *spec, uint64_t seed, const petra_block *block, int index,
-                          double *values) {
-  int64_t elements = (int64_t)spec->shape[0] * spec->shape[1] * spec->shape[2] * spec->shape[3];
-  petra_rng rng;
-  petra_rng_init(&rng, seed, PETRA_RNG_INIT, 0, (uint64_t)block->number * 256 + (uint64_t)index);
-  double bound = spec->fan_in > 0 ? 1 / sqrt(spec->fan_in) : 0;
-  for (int64_t i = 0; i < elements; i++)
-    values[i] = spec->deviation > 0 ? (float)(spec->deviation * petra_rng_normal(&rng))
-                : spec->fan_in > 0  ? (float)(bound * (2 * petra_rng_uniform(&rng) - 1))
-                                    : spec->initial;
 }
 
 /* --- passes --- */

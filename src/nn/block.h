@@ -52,8 +52,8 @@ typedef struct petra_block_graph {
   bool defer;                         /* backward leaves gradients to petra_block_weight_gradients */
 } petra_block_graph;
 
-/* Gets the places of all tensors of a graph. */
-void petra_block_graph_places(petra_block_graph *graph, petra_tensor **places[PETRA_GRAPH_TENSORS]);
+/* Gets the addresses of the pointers to all tensors of a graph. */
+void petra_block_graph_tensors(petra_block_graph *graph, petra_tensor **places[PETRA_GRAPH_TENSORS]);
 
 /* Releases the tensors that the omitted gradients do not need: all except `x` and `dconv` of units and layers that have
  * one. */
@@ -79,13 +79,6 @@ petra_status petra_tensor_set_clone(const petra_compute *compute, const petra_te
 
 /* Leaves count = 0. A set with count = 0 has nothing to release. */
 void petra_tensor_set_release(petra_tensor_set *set);
-
-/* The initial value of a parameter (statistics: of a statistic): U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for weights and the
- * head's bias (Kaiming-uniform with a = sqrt 5); N(0, deviation^2) if the spec has a deviation; else the constant of
- * the spec. `values` has spec.elements entries, each representable as a float. A function of (seed, block, index)
- * alone. */
-void petra_initial_values(const petra_tensor_spec *spec, uint64_t seed, const petra_block *block, int index,
-                          double *values);
 
 /* --- the passes: forward, inversion, backward, evaluation. `parameters` are the block's tensors in the order
  * of petra_block_parameter, `statistics` in the order of petra_block_statistic. Output streams are new references and

@@ -176,6 +176,13 @@ void petra_block_parameter(const petra_model *model, const petra_block *block, i
 int petra_block_statistic_count(const petra_block *block);
 void petra_block_statistic(const petra_block *block, int index, petra_tensor_spec *out);
 
+/* The initial value of a parameter (statistics: of a statistic): U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for weights and the
+ * head's bias (Kaiming-uniform with a = sqrt 5); N(0, deviation^2) if the spec has a deviation; else the constant of
+ * the spec. `values` has spec.elements entries, each representable as a float. A function of (seed, block, index)
+ * alone. */
+void petra_initial_values(const petra_tensor_spec *spec, uint64_t seed, const petra_block *block, int index,
+                          double *values);
+
 /* Returns the number of scalars in all parameters of the block. */
 int64_t petra_block_parameters(const petra_model *model, const petra_block *block);
 

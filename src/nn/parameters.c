@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parameters and statistics of a block (of its units, of its layers, and of the block itself). */
+/* The parameters and statistics of a block (of its units, of its layers, and of the block itself): shapes, initial
+ * values. */
 #include "nn/blocks.h"
 #include "nn/model.h"
+
+#include "base/rng.h"
+
+#include <math.h>
 
 enum { UNIT = PETRA_UNIT_PARAMETERS, STATISTICS = PETRA_UNIT_STATISTICS };
 
@@ -122,6 +127,18 @@ void petra_block_statistic(const petra_block *block, int index, petra_tensor_spe
   else
     vector_spec(out, PETRA_ROLE_VARIANCE, unit->norm, "running_var", unit->out, 1);
   out->unit = u;
+}
+
+void petra_initial_values(const petra_tensor_spec *spec, uint64_t seed, const petra_block *block, int index,
+                          double *values) {
+  int64_t elements = (int64_t)spec->shape[0] * spec->shape[1] * spec->shape[2] * spec->shape[3];
+  petra_rng rng;
+  petra_rng_init(&rng, seed, PETRA_RNG_INIT, 0, (uint64_t)block->number * 256 + (uint64_t)index);
+  double bound = spec->fan_in > 0 ? 1 / sqrt(spec->fan_in) : 0;
+  for (int64_t i = 0; i < elements; i++)
+    values[i] = spec->deviation > 0 ? (float)(spec->deviation * petra_rng_normal(&rng))
+                : spec->fan_in > 0  ? (float)(bound * (2 * petra_rng_uniform(&rng) - 1))
+                                    : spec->initial;
 }
 
 /* --- parameters that the network's output does not depend on --- */

@@ -221,17 +221,17 @@ static size_t largest_parameter(const petra_probe *probe) {
 
 /* Opens the channels to replica 0, and to rank 0. */
 static petra_status open_others(petra_probe *probe) {
-  const int places = probe->network->placement->places, place = probe->rank % places;
+  const int ranks = probe->network->placement->replica_ranks, own = probe->rank % ranks;
   const size_t tensor = largest_parameter(probe);
   for (int r = 1; r < probe->replicas; r++)
-    PETRA_TRY(open_channel(probe, PETRA_PROBE_MEAN, r, r * places + place, place, tensor));
-  for (int rank = 1; rank < probe->replicas * places; rank++)
+    PETRA_TRY(open_channel(probe, PETRA_PROBE_MEAN, r, r * ranks + own, own, tensor));
+  for (int rank = 1; rank < probe->replicas * ranks; rank++)
     PETRA_TRY(open_channel(probe, PETRA_PROBE_FOUND, rank, rank, 0, larger(tensor, found_bytes(probe))));
   return PETRA_OK;
 }
 
 petra_status petra_probe_exchange_open(petra_probe *probe) {
-  const int stages = probe->stages, ranks = probe->replicas * probe->network->placement->places;
+  const int stages = probe->stages, ranks = probe->replicas * probe->network->placement->replica_ranks;
   const int keys[] = {[PETRA_PROBE_UP] = stages,
                       [PETRA_PROBE_DOWN] = stages,
                       [PETRA_PROBE_MEAN] = probe->replicas,
@@ -339,7 +339,8 @@ static petra_status take_gradients(petra_probe *probe, petra_probe_window *windo
 
 static petra_status take_found(petra_probe *probe, petra_probe_window *window, int rank) {
   const petra_placement *placement = probe->network->placement;
-  const size_t errors = errors_of(probe), stages = (size_t)probe->stages, replica = (size_t)(rank / placement->places);
+  const size_t errors = errors_of(probe), stages = (size_t)probe->stages,
+               replica = (size_t)(rank / placement->replica_ranks);
   const void *data;
   size_t size;
   PETRA_TRY(peek(probe, PETRA_PROBE_FOUND, rank, true, &data, &size));
@@ -350,7 +351,7 @@ static petra_status take_found(petra_probe *probe, petra_probe_window *window, i
   const int64_t *counts = (const int64_t *)(const void *)(from + errors);
   for (int32_t j = 0; j < probe->stages; j++) {
     const size_t at = replica * stages + (size_t)j, k = (size_t)probe->accumulate;
-    if (placement->rank_of[j] != rank % placement->places)
+    if (placement->rank_of[j] != rank % placement->replica_ranks)
       continue;
     if (replica == 0)
       take_stage(probe, window, numbers, j);
@@ -365,7 +366,7 @@ static petra_status take_found(petra_probe *probe, petra_probe_window *window, i
 }
 
 petra_status petra_probe_gather(petra_probe *probe, bool wait, bool *came) {
-  const int ranks = probe->exchange ? probe->replicas * probe->network->placement->places : 1;
+  const int ranks = probe->exchange ? probe->replicas * probe->network->placement->replica_ranks : 1;
   *came = true;
   for (int rank = 1; rank < ranks && *came; rank++) {
     const void *data;

@@ -154,7 +154,7 @@ static bool shares(const petra_probe *probe, const petra_probe_slot *slot, int64
 /* Returns the maximum number of waves under way when another one begins: enough for all processes to compute at once
  * while each wave goes up and down. */
 static int waves_max(const petra_probe *probe) {
-  return probe->exchange ? 2 * probe->network->placement->places : 0;
+  return probe->exchange ? 2 * probe->network->placement->replica_ranks : 0;
 }
 
 /* Begins every reference of the microbatch whose network is the one with `versions`: always the end-to-end one at

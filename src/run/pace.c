@@ -71,7 +71,7 @@ static petra_status predict(const petra_run *run, petra_run_h5_pace *pace) {
 }
 
 petra_status petra_run_write_pace(petra_run *run) {
-  const int32_t stages = run->plan.stages, ranks = run->placement.places, rows = 1 + stages + ranks;
+  const int32_t stages = run->plan.stages, ranks = run->placement.replica_ranks, rows = 1 + stages + ranks;
   PETRA_FREED double(*values)[PETRA_PACE_COLUMNS] = NULL;
   if (run->placement.replica > 0)
     petra_rank_times_forget(&run->times);

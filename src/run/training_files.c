@@ -263,7 +263,7 @@ static petra_status write_rows(const petra_run *run) {
   PETRA_TRY(petra_allocate(&rows, (size_t)run->ranks->count, sizeof *rows));
   PETRA_TRY(petra_ranks_gather_rows(run->ranks, &run->this_rank, sizeof run->this_rank, rows));
   if (run->folder.run_h5)
-    PETRA_TRY(petra_run_h5_ranks(run->folder.run_h5, rows, run->ranks->count, run->placement.places,
+    PETRA_TRY(petra_run_h5_ranks(run->folder.run_h5, rows, run->ranks->count, run->placement.replica_ranks,
                                  run->placement.rank_of, run->plan.stages));
   return PETRA_OK;
 }

@@ -83,19 +83,20 @@ petra_status petra_placement_init(petra_placement *placement, const petra_plan *
     return petra_config_fail(plan->config, "cluster.replicas",
                              "%d replicas of %d process%s; expected the same number of processes for each replica",
                              replicas, ranks->count, ranks->count == 1 ? "" : "es");
-  placement->places = ranks->progress ? ranks->count / replicas : 1;
-  placement->stride = ranks->progress ? placement->places : 0;
-  placement->replica = ranks->rank / placement->places;
-  if (placement->places > devices)
+  placement->replica_ranks = ranks->progress ? ranks->count / replicas : 1;
+  placement->stride = ranks->progress ? placement->replica_ranks : 0;
+  placement->replica = ranks->rank / placement->replica_ranks;
+  if (placement->replica_ranks > devices)
     return petra_config_fail(
-        plan->config, "run.mode", "%d processes for %d %s%s; expected at most one process for each", placement->places,
-        devices, devices < plan->stages ? "devices of the method" : "stages", replicas > 1 ? " in each replica" : "");
+        plan->config, "run.mode", "%d processes for %d %s%s; expected at most one process for each",
+        placement->replica_ranks, devices, devices < plan->stages ? "devices of the method" : "stages",
+        replicas > 1 ? " in each replica" : "");
   PETRA_TRY(petra_allocate(&placement->rank_of, (size_t)plan->stages, sizeof *placement->rank_of));
   if (!ranks->progress)
     return PETRA_OK;
-  PETRA_TRY(petra_placement_cut(plan, placement->places, placement->rank_of));
+  PETRA_TRY(petra_placement_cut(plan, placement->replica_ranks, placement->rank_of));
   for (int j = 0; j < plan->stages; j++)
-    placement->rank_of[j] += placement->replica * placement->places;
+    placement->rank_of[j] += placement->replica * placement->replica_ranks;
   return PETRA_OK;
 }
 

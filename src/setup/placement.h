@@ -7,8 +7,8 @@
 
 typedef struct petra_placement {
   petra_ranks *ranks; /* borrowed. A group of one (PETRA_RANKS_ONE) has all stages of all replicas. */
-  int replicas;       /* cluster.replicas: rank q is at place q % places of replica q / places */
-  int places;         /* ranks of each replica */
+  int replicas;       /* cluster.replicas: rank q is rank q % replica_ranks of replica q / replica_ranks */
+  int replica_ranks;  /* ranks of each replica */
   int stride;         /* distance to the rank of the same stage in the next replica; 0: one process has all replicas */
   int replica;        /* of this rank, from 0 */
   int32_t *rank_of;   /* of each stage of the plan, in this replica */

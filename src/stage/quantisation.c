@@ -196,7 +196,7 @@ petra_status petra_stage_keep_graphs(petra_stage *stage, petra_record *record) {
   for (int b = 0; b < stage->blocks; b++) {
     const petra_block *block = petra_stage_block(stage, b);
     petra_tensor **members[PETRA_GRAPH_TENSORS];
-    petra_block_graph_places(&record->block[b].graph, members);
+    petra_block_graph_tensors(&record->block[b].graph, members);
     for (int i = 0; i < PETRA_GRAPH_TENSORS; i++) {
       const petra_draws draws = draws_of(stage, block, PLACE_GRAPH + i, record->microbatch);
       if (!is_quantised(block, &record->block[b].graph, members[i]))
@@ -215,7 +215,7 @@ done:
 petra_status petra_stage_kept_graph(petra_stage *stage, petra_record *record, int b) {
   petra_tensor **members[PETRA_GRAPH_TENSORS], *before[PETRA_GRAPH_TENSORS] = {NULL};
   petra_status status = PETRA_OK;
-  petra_block_graph_places(&record->block[b].graph, members);
+  petra_block_graph_tensors(&record->block[b].graph, members);
   for (int i = 0; i < PETRA_GRAPH_TENSORS && status == PETRA_OK; i++) {
     petra_tensor *whole = NULL;
     if (!*members[i] || (*members[i])->kind != PETRA_TENSOR_QUANTISED)

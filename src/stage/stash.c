@@ -140,5 +140,5 @@ void petra_stage_drop(petra_stage *stage, petra_record *record) {
 void petra_record_members(petra_record *record, int b, petra_tensor **members[PETRA_RECORD_TENSORS]) {
   members[0] = &record->block[b].input.tensor[0];
   members[1] = &record->block[b].input.tensor[1];
-  petra_block_graph_places(&record->block[b].graph, members + 2);
+  petra_block_graph_tensors(&record->block[b].graph, members + 2);
 }
