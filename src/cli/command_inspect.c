@@ -74,7 +74,8 @@ static void free_rows(memory_table *table) {
     petra_free(table->row[i].stage);
 }
 
-static void add_memory_row(petra_rows *table, const memory_row *row, int stages) {
+/* Returns NULL without memory. */
+static json_t *stages_json(const memory_row *row, int stages) {
   json_t *list = json_array();
   for (int j = 0; j < stages; j++) {
     const petra_ledger_bytes *b = &row->stage[j];
@@ -84,13 +85,18 @@ static void add_memory_row(petra_rows *table, const memory_row *row, int stages)
                                 (json_int_t)b->input, "input_buffer", (json_int_t)b->input_buffer, "weight_buffer",
                                 (json_int_t)b->weight_buffer, "total", (json_int_t)petra_ledger_total(b)));
   }
+  return list;
+}
+
+static void add_memory_row(petra_rows *table, const memory_row *row, int stages) {
   petra_rows_next(table);
   petra_row_choice(table, "inputs kept", "inputs_kept", row->rule.inputs_kept, "yes", "no");
   petra_row_choice(table, "weights kept", "weights_kept", row->rule.weights_kept, "yes", "no");
   petra_row_integer(table, NULL, "total_bytes", row->total_bytes);
   petra_row_real(table, "GB", NULL, (double)row->total_bytes, 1e-9, 2);
   petra_row_real(table, "saving %", "saving", row->saving, 100, 1);
-  petra_row_member(table, "stages_bytes", list);
+  if (petra_rows_have(table, "stages_bytes"))
+    petra_row_member(table, "stages_bytes", stages_json(row, stages));
 }
 
 static petra_status make_memory_rows(const petra_plan *plan, const memory_table *memory, bool json, petra_rows **out) {
@@ -175,14 +181,16 @@ static void add_shape(petra_rows *rows, const char *heading, const char *key, co
   const char *both = streams == 2 ? "2 x " : "";
   if (shape->kind == PETRA_TENSOR_SEQUENCE) {
     petra_row_cell(rows, heading, PETRA_TABLE_RIGHT, "%s%dx%d", both, shape->positions, shape->features);
-    petra_row_member(
-        rows, key,
-        json_pack("{s:i, s:i, s:i}", "streams", streams, "positions", shape->positions, "features", shape->features));
+    if (petra_rows_have(rows, key))
+      petra_row_member(
+          rows, key,
+          json_pack("{s:i, s:i, s:i}", "streams", streams, "positions", shape->positions, "features", shape->features));
   } else {
     petra_row_cell(rows, heading, PETRA_TABLE_RIGHT, "%s%dx%dx%d", both, shape->channels, shape->height, shape->width);
-    petra_row_member(rows, key,
-                     json_pack("{s:i, s:i, s:i, s:i}", "streams", streams, "channels", shape->channels, "height",
-                               shape->height, "width", shape->width));
+    if (petra_rows_have(rows, key))
+      petra_row_member(rows, key,
+                       json_pack("{s:i, s:i, s:i, s:i}", "streams", streams, "channels", shape->channels, "height",
+                                 shape->height, "width", shape->width));
   }
 }
 

@@ -53,7 +53,8 @@ static void add_reason(petra_rows *rows, const petra_method_figures *f) {
     petra_row_text(rows, "", NULL, "too few microbatches for a steady state");
   else
     petra_row_text(rows, "", NULL, reason);
-  petra_row_member(rows, "reason", *reason ? json_string(reason) : json_null());
+  if (petra_rows_have(rows, "reason"))
+    petra_row_member(rows, "reason", *reason ? json_string(reason) : json_null());
 }
 
 static void add_figures(petra_rows *rows, const petra_method_figures *f) {

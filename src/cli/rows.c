@@ -34,8 +34,12 @@ void petra_rows_next(petra_rows *rows) {
     petra_json_append(&rows->list, rows->last);
 }
 
+bool petra_rows_have(const petra_rows *rows, const char *key) {
+  return rows->list && key;
+}
+
 void petra_row_member(petra_rows *rows, const char *key, json_t *value) {
-  if (!rows->list || !key)
+  if (!petra_rows_have(rows, key))
     json_decref(value);
   else if (json_object_set_new(rows->last, key, value) != 0) {
     json_decref(rows->list);
@@ -57,7 +61,7 @@ static bool has_cell(petra_rows *rows, const char *heading, petra_table_align al
 void petra_row_text(petra_rows *rows, const char *heading, const char *key, const char *value) {
   if (has_cell(rows, heading, PETRA_TABLE_LEFT))
     petra_table_cell(rows->table, "%s", value);
-  if (key && rows->list)
+  if (petra_rows_have(rows, key))
     petra_row_member(rows, key, petra_json_string(value));
 }
 
@@ -71,25 +75,29 @@ void petra_row_integer(petra_rows *rows, const char *heading, const char *key, i
   const bool none = value == PETRA_ROW_NONE;
   if (has_cell(rows, heading, PETRA_TABLE_RIGHT))
     petra_table_cell(rows->table, none ? "-" : "%lld", (long long)value);
-  petra_row_member(rows, key, none ? json_null() : json_integer(value));
+  if (petra_rows_have(rows, key))
+    petra_row_member(rows, key, none ? json_null() : json_integer(value));
 }
 
 void petra_row_real(petra_rows *rows, const char *heading, const char *key, double value, double scale, int decimals) {
   if (has_cell(rows, heading, PETRA_TABLE_RIGHT))
     petra_table_cell(rows->table, isnan(value) ? "-" : "%.*f", decimals, scale * value);
-  petra_row_member(rows, key, petra_json_real(value));
+  if (petra_rows_have(rows, key))
+    petra_row_member(rows, key, petra_json_real(value));
 }
 
 void petra_row_significant(petra_rows *rows, const char *heading, const char *key, double value, int digits) {
   if (has_cell(rows, heading, PETRA_TABLE_RIGHT))
     petra_table_cell(rows->table, isnan(value) ? "-" : "%.*g", digits, value);
-  petra_row_member(rows, key, petra_json_real(value));
+  if (petra_rows_have(rows, key))
+    petra_row_member(rows, key, petra_json_real(value));
 }
 
 void petra_row_megabytes(petra_rows *rows, const char *heading, const char *key, int64_t bytes) {
   if (has_cell(rows, heading, PETRA_TABLE_RIGHT))
     petra_table_cell(rows->table, bytes < 0 ? "-" : "%.3f", 1e-6 * (double)bytes);
-  petra_row_member(rows, key, bytes < 0 ? json_null() : json_integer(bytes));
+  if (petra_rows_have(rows, key))
+    petra_row_member(rows, key, bytes < 0 ? json_null() : json_integer(bytes));
 }
 
 void petra_row_cell(petra_rows *rows, const char *heading, petra_table_align align, const char *format, ...) {

@@ -36,7 +36,11 @@ void petra_row_significant(petra_rows *rows, const char *heading, const char *ke
 /* A number of bytes, in the table in 10^6 bytes with three decimals. A negative number is none. */
 void petra_row_megabytes(petra_rows *rows, const char *heading, const char *key, int64_t bytes);
 
-/* A member of the object that is not a column. It takes over the reference. */
+/* Returns true if the rows are a list, whose objects get a member `key`, which may be NULL: none. */
+bool petra_rows_have(const petra_rows *rows, const char *key);
+
+/* A member of the object that is not a column. It takes over the reference. Ask petra_rows_have before the value is
+ * made: a table needs no memory for it. */
 void petra_row_member(petra_rows *rows, const char *key, struct json_t *value);
 
 /* A column of the table only. */
