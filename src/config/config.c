@@ -12,8 +12,6 @@
 
 enum { PATH_BYTES = 160 };
 
-/* Before a local document, which has a value from the beginning: deletes it at the end of its block. */
-
 static petra_config_scalar scalar_of(const yaml_node_t *node) {
   return (petra_config_scalar){.text = (const char *)node->data.scalar.value,
                                .length = node->data.scalar.length,

@@ -48,8 +48,6 @@ static int line_of(yaml_mark_t mark) {
   return (int)mark.line + 1;
 }
 
-/* Before a local parser, which start_parser starts: deletes it at the end of its block. */
-
 static petra_status start_parser(yaml_parser_t *parser, const char *text, size_t length) {
   if (!yaml_parser_initialize(parser))
     return petra_fail(PETRA_NO_MEMORY, "out of memory: no YAML parser");

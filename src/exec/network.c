@@ -114,37 +114,6 @@ petra_stages petra_network_stages(const petra_network *network) {
   return (petra_stages){.count = network->plan->stages, .stage = network->stage};
 }
 
-petra_loader_options petra_network_loader(const petra_network *network, int64_t first, int64_t end) {
-  const petra_config *config = network->plan->config;
-  return (petra_loader_options){.batch = (int32_t)config->data.batch,
-                                .parts = (int32_t)config->cluster.replicas,
-                                .part = network->replica,
-                                .bytes = petra_backend_takes_images(network->backend),
-                                .shuffle = config->data.shuffle,
-                                .augment = config->data.augment,
-                                .drop_last = true,
-                                .threads = (int)config->data.workers,
-                                .seed = (uint64_t)config->run.seed,
-                                .first = first,
-                                .end = end};
-}
-
-petra_status petra_batch_upload(petra_backend *backend, const petra_batch *batch, petra_account *account,
-                                petra_memory_category category, petra_tensor **out) {
-  static const petra_tensor_kind kinds[] = {
-      [PETRA_SAMPLE_IMAGE] = PETRA_TENSOR_ACTIVATION, [PETRA_SAMPLE_TOKENS] = PETRA_TENSOR_SEQUENCE};
-  const petra_images bytes = {batch->pixels, batch->choices, batch->mean, batch->deviation};
-  petra_tensor *tensor;
-  PETRA_TRY(petra_tensor_create(backend, kinds[batch->samples], batch->shape, account, category, &tensor));
-  petra_status status = batch->pixels ? petra_op_upload_images(backend, &bytes, tensor)
-                                      : petra_op_upload(backend, tensor, batch->values, PETRA_HOST_F64);
-  if (status != PETRA_OK)
-    petra_tensor_release(&tensor);
-  else
-    *out = tensor;
-  return status;
-}
-
 /* --- what rank 0 gets from the others --- */
 
 /* An element of `size` bytes for each stage of each replica, in their order. */

@@ -29,8 +29,6 @@ static void free_list(tensor_list *list) {
   PETRA_FREE_ALL(list->tensors, list->stages);
 }
 
-/* Declares a local list that is freed at the end of its block. */
-
 /* The number in the name is the number of the block or, for an auxiliary head, of stage `j` + 1. */
 static petra_status add_tensor(tensor_list *list, int j, const petra_block *block, const petra_tensor_spec *spec,
                                petra_tensor *tensor) {

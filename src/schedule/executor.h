@@ -21,7 +21,8 @@ typedef struct petra_action_result {
 
 typedef struct petra_worker_ops {
   /* Performs a group of actions that start at the same moment, `virtual_ns`, and are independent of each other (of
-   * other stages, or of the two engines of one), except that a W may follow its B. The result is bit-identical for every other order. */
+   * other stages, or of the two engines of one), except that a W may follow its B. The result is bit-identical for
+   * every other order. */
   petra_status (*perform)(petra_worker *worker, int64_t virtual_ns, const petra_action *actions, int count,
                           petra_action_result *results);
   /* Optional: reports the results that the worker has not reported yet (losses that a device still computes). Called at

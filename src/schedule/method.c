@@ -200,7 +200,7 @@ static petra_status check_choices(const petra_config *config, const petra_method
 
 /* --- method.extra_delay: the delay as a variable that is independent of the number of stages --- */
 
-/* Returns true if the method has an order in which B can come later. */
+/* Checks that the method has an order in which B can come later. */
 static petra_status check_order(const petra_config *config, const petra_method *method) {
   const petra_program_ops *program = method->program;
   if (*config->method.schedule)

@@ -19,7 +19,7 @@ const char *petra_mitigation_key(const petra_mitigation *m) {
                                                          : NULL;
 }
 
-/* Returns true if the method has a fixed delay. */
+/* Checks that the method has a fixed delay. */
 static petra_status check_delay(const petra_config *config, const petra_method *method, const char *key) {
   const petra_program_ops *program = method->program;
   if (*config->method.schedule)

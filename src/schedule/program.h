@@ -9,7 +9,7 @@
  *  - joined actions are one step of a device with one engine: they start together, when all of them can, and end
  *    together. A step has at most one F, one B and one W, the W of that B. F and B of a step overlap; B and W of a step
  *    are a backward that is not split, in a program that splits others.
- * One program per file: program_NAME.c. */
+ * The programs are in programs_single.c, programs_loop.c, programs_v.c and program_NAME.c. */
 #pragma once
 
 #include "schedule/action.h"

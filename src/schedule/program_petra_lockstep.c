@@ -3,8 +3,7 @@
  * when k backwards have been counted (Algorithm 1 of the paper). Local tick s of stage j is global tick s + j - 1.
  * The last stage's F, loss and B are one action, named B; a split head does F(s) and B(s - 1) instead, which makes
  * every delay longer by one and lets the two run at once on two engines; with extra_delay e_j it does B(s - e_J), and
- * tau_j is longer by e_j. Undrained, the run ends with the global
- * tick of the last F at stage 1. */
+ * tau_j is longer by e_j. Undrained, the run ends with the global tick of the last F at stage 1. */
 #include "schedule/program_order.h"
 
 static int64_t delay(const petra_program_options *options, int32_t stage) {

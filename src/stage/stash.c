@@ -20,6 +20,26 @@ petra_version *petra_versions_find(const petra_versions *versions, int64_t numbe
   return NULL;
 }
 
+const petra_tensor_set *petra_stage_latest(const petra_stage *stage, petra_weights weights, int b) {
+  const petra_stage_mitigation *mitigation = &stage->options.mitigation;
+  const petra_stage_sets *sets = &stage->sets[b];
+  if (stage->updates <= mitigation->start) /* no update yet to extrapolate from */
+    return &sets->parameters;
+  if (weights == PETRA_WEIGHTS_LATEST)
+    return petra_mitigation_corrects(mitigation) ? &sets->corrected : &sets->parameters;
+  return petra_mitigation_predicts(mitigation) ? &sets->predicted : &sets->parameters;
+}
+
+petra_status petra_stage_weights(const petra_stage *stage, petra_weights weights, int64_t version, int b,
+                                 const petra_tensor_set **out) {
+  const petra_version *old = petra_versions_find(&stage->versions, version);
+  if (version != stage->updates && !old)
+    return petra_fail(PETRA_INTERNAL, "stage %d: the weights after %lld updates are gone", stage->options.number,
+                      (long long)version);
+  *out = version == stage->updates ? petra_stage_latest(stage, weights, b) : &old->sets[b];
+  return PETRA_OK;
+}
+
 void petra_versions_hold(petra_versions *versions, int64_t number, int64_t latest) {
   petra_version *version = petra_versions_find(versions, number);
   assert(number == latest || version);

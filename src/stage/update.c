@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* U of a stage, and the version of its weights that every pass reads. */
+/* U of a stage. */
 #include "backend/backend.h"
 #include "base/log.h"
 #include "stage/stage_private.h"
@@ -8,26 +8,6 @@
 
 bool petra_stage_sums(const petra_stage *stage) {
   return stage->options.rule.accumulate > 1 || stage->options.rule.split_backward;
-}
-
-const petra_tensor_set *petra_stage_latest(const petra_stage *stage, petra_weights weights, int b) {
-  const petra_stage_mitigation *mitigation = &stage->options.mitigation;
-  const petra_stage_sets *sets = &stage->sets[b];
-  if (stage->updates <= mitigation->start) /* no update yet to extrapolate from */
-    return &sets->parameters;
-  if (weights == PETRA_WEIGHTS_LATEST)
-    return petra_mitigation_corrects(mitigation) ? &sets->corrected : &sets->parameters;
-  return petra_mitigation_predicts(mitigation) ? &sets->predicted : &sets->parameters;
-}
-
-petra_status petra_stage_weights(const petra_stage *stage, petra_weights weights, int64_t version, int b,
-                                 const petra_tensor_set **out) {
-  const petra_version *old = petra_versions_find(&stage->versions, version);
-  if (version != stage->updates && !old)
-    return petra_fail(PETRA_INTERNAL, "stage %d: the weights after %lld updates are gone", stage->options.number,
-                      (long long)version);
-  *out = version == stage->updates ? petra_stage_latest(stage, weights, b) : &old->sets[b];
-  return PETRA_OK;
 }
 
 /* Copies the version that a holder still reads before the step changes it. It copies what F read: a reader of an old
