@@ -201,8 +201,6 @@ static void close_file(int *fd) {
     close(*fd);
 }
 
-/* Before a local file: closes it at the end of its block. */
-
 /* Opens the file and reads its seal. Close the file even after a failure. */
 static petra_status open_sealed(const char *path, int *fd, seal *out) {
   unsigned char block[PETRA_SEAL_BYTES];

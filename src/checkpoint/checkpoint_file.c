@@ -238,8 +238,10 @@ static bool is_named(const char *path, char *const *stems, const uint64_t *diges
   char part[PATH_BYTES];
   bool named = false;
   for (int i = 0; i < count && !named; i++) {
+    if (!digests[i] || strncmp(path, stems[i], strlen(stems[i])) != 0)
+      continue;
     part_path(stems[i], digests[i], part);
-    named = digests[i] && strcmp(path, part) == 0;
+    named = strcmp(path, part) == 0;
   }
   return named;
 }

@@ -229,6 +229,9 @@ static int seal(const petra_data_file *file) {
 petra_status petra_data_file_close(petra_data_file *opened) {
   PETRA_DESTROYED(petra_data_file_destroy) petra_data_file *file = opened;
   const int failure = seal(file);
-  return failure ? petra_fail(PETRA_IO, "%s: cannot write: %s", file->path, strerror(failure))
-                 : petra_file_replace(file->path, file->temporary);
+  if (failure)
+    return petra_fail(PETRA_IO, "%s: cannot write: %s", file->path, strerror(failure));
+  PETRA_TRY(petra_file_replace(file->path, file->temporary));
+  petra_free(petra_take(&file->temporary)); /* it is renamed */
+  return PETRA_OK;
 }

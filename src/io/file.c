@@ -74,7 +74,11 @@ static int write_synced(const char *name, const void *bytes, size_t size) {
     failure = errno;
   if (!failure && fsync(fd) != 0)
     failure = errno;
-  return close(fd) != 0 && !failure ? errno : failure;
+  if (close(fd) != 0 && !failure)
+    failure = errno;
+  if (failure)
+    unlink(name);
+  return failure;
 }
 
 petra_status petra_file_check_replaceable(const char *path) {
@@ -89,9 +93,10 @@ petra_status petra_file_write_atomically(const char *path, const void *bytes, si
   PETRA_FREED char *temporary = NULL;
   PETRA_TRY(petra_file_check_replaceable(path));
   PETRA_TRY(petra_file_temporary_name(path, &temporary));
-  int failure = write_synced(temporary, bytes, size);
-  petra_status status = failure ? petra_fail(PETRA_IO, "%s: cannot write: %s", path, strerror(failure))
-                                : petra_file_replace(path, temporary);
+  const int failure = write_synced(temporary, bytes, size);
+  if (failure)
+    return petra_fail(PETRA_IO, "%s: cannot write: %s", path, strerror(failure));
+  const petra_status status = petra_file_replace(path, temporary);
   if (status != PETRA_OK)
     unlink(temporary);
   return status;

@@ -238,7 +238,7 @@ petra_status petra_profile_write(const char *path, const petra_profile *profile,
 typedef struct reader {
   const petra_hdf5_file *file;
   petra_profile *profile;
-  void *values; /* the same */
+  void *values; /* of the column that is read */
 } reader;
 
 static petra_status read_name(const reader *r, const attribute *name) {

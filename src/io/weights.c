@@ -27,6 +27,7 @@ typedef struct writing {
   bool as_f64;
   const petra_weights_moment *moment;
   const petra_weights_source *source; /* of values that are NULL */
+  double *room;                       /* for the values of any one tensor */
 } writing;
 
 static bool put_tensor(hid_t file, const petra_weight *weight, const double *values, bool as_f64) {
@@ -67,28 +68,28 @@ static bool put_head(hid_t file, const writing *w) {
 
 static petra_status put_all(const petra_hdf5_file *file, const void *what) {
   const writing *w = what;
-  PETRA_FREED double *room = NULL; /* for the values of any one tensor */
-  int64_t largest = 0;
-  for (int i = 0; i < w->count; i++)
-    if (!w->weights[i].values && w->weights[i].elements > largest)
-      largest = w->weights[i].elements;
-  PETRA_TRY(petra_allocate_raw(&room, (size_t)largest, sizeof *room));
   bool done = put_head(file->id, w);
   for (int i = 0; i < w->count && done; i++) {
     const double *values = w->weights[i].values;
     if (!values)
-      PETRA_TRY(w->source->get(w->source->context, i, room));
-    done = put_tensor(file->id, &w->weights[i], values ? values : room, w->as_f64);
+      PETRA_TRY(w->source->get(w->source->context, i, w->room));
+    done = put_tensor(file->id, &w->weights[i], values ? values : w->room, w->as_f64);
   }
   return done ? PETRA_OK : petra_hdf5_fail_write(file->path, &file->errors);
 }
 
 petra_status petra_weights_write(const char *path, const char *model, const petra_weight *weights, int count,
                                  bool as_f64, const petra_weights_moment *moment, const petra_weights_source *source) {
-  const writing w = {model, weights, count, as_f64, moment, source};
+  PETRA_FREED double *room = NULL;
   size_t bytes = 0;
-  for (int i = 0; i < count; i++)
+  int64_t largest = 0;
+  for (int i = 0; i < count; i++) {
     bytes += (size_t)weights[i].elements * sizeof(double);
+    if (!weights[i].values && weights[i].elements > largest)
+      largest = weights[i].elements;
+  }
+  PETRA_TRY(petra_allocate_raw(&room, (size_t)largest, sizeof *room)); /* before the reserve for HDF5 */
+  const writing w = {model, weights, count, as_f64, moment, source, room};
   return petra_hdf5_image_write(path, put_all, &w, bytes);
 }
 

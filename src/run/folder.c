@@ -104,9 +104,10 @@ static bool find_mark(const char *folder, const shared_mark *mark) {
 
 static void remove_mark(const char *folder, const shared_mark *mark) {
   char path[PATH_MAX];
+  if (!*mark->name)
+    return;
   mark_path(folder, mark, path);
-  if (*mark->name)
-    unlink(path);
+  unlink(path);
 }
 
 /* Checks on every rank that `path` is the folder of rank 0. */
