@@ -19,7 +19,7 @@ from .errors import Error, Unreadable
 from .guard import guarded
 from .log_summary import TRAIN, Reader, Summary
 from .program import Program, check, plain, text_layer
-from .run_facts import joined, warn_of_aside
+from .run_facts import joined, warn_of_earlier_run
 from .statistics import moving_means
 
 LABEL_BYTES = 159
@@ -283,7 +283,7 @@ def add_place(reader: Collector, place: str) -> None:
         reader.add(place, None)
         return
     reader.finish()
-    warn_of_aside(place)
+    warn_of_earlier_run(place)
     log, summary = joined(place, "run.h5"), joined(place, "summary.json")
     if os.path.exists(log):
         reader.add(log, None)

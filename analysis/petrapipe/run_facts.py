@@ -16,7 +16,7 @@ from .log_summary import Summary, read
 from .program import PetraError, inspect, plain, text_layer
 
 # The folder to which --overwrite moves an earlier run (src/run/earlier_run.c).
-ASIDE = (".earlier-run", ".earlier-run.moving")
+EARLIER_RUN = (".earlier-run", ".earlier-run.moving")
 WORDS = ("method", "formats", "network", "optimiser", "data")
 
 
@@ -105,9 +105,9 @@ def joined(folder: str, name: str) -> str:
     return folder + name if folder.endswith("/") else f"{folder}/{name}"
 
 
-def warn_of_aside(folder: str) -> None:
+def warn_of_earlier_run(folder: str) -> None:
     """Warns of an earlier run that a killed --overwrite has moved within this folder."""
-    found = [name for name in ASIDE if os.path.exists(joined(folder, name))]
+    found = [name for name in EARLIER_RUN if os.path.exists(joined(folder, name))]
     if found and not is_locked(folder):
         warnings.warn(
             f"{folder}: contains an earlier run in {found[0]}, where --overwrite moved it; the next"
@@ -141,7 +141,7 @@ def log_path(place: str) -> str:
 def log_of(place: str) -> str:
     """Returns the log of a run like log_path; warns of an earlier run beside it."""
     if os.path.isdir(place):
-        warn_of_aside(place)
+        warn_of_earlier_run(place)
     return log_path(place)
 
 
@@ -206,7 +206,7 @@ def all_facts_of(places: Sequence[str], **wanted: Any) -> list[RunFacts]:
     found = []
     for place, facts in zip(places, facts_of(places, **wanted)):
         if os.path.isdir(place):
-            warn_of_aside(place)
+            warn_of_earlier_run(place)
         if isinstance(facts, Error):
             raise facts
         warn_of_config(facts.answer)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import Error, Unreadable
 from .modules import modules
-from .run_facts import RunFacts, facts_of, joined, warn_of_aside
+from .run_facts import RunFacts, facts_of, joined, warn_of_earlier_run
 from .table import Column, real
 from .text import shown
 
@@ -41,7 +41,7 @@ COLUMNS = (
 def folders_in(folder: str) -> Iterator[str]:
     """Yields the folders with a run.h5, in the order of their names. Links to folders are not
     followed, for they may lead in circles."""
-    warn_of_aside(folder)
+    warn_of_earlier_run(folder)
     if os.path.exists(joined(folder, "run.h5")):
         yield folder
     try:

@@ -106,7 +106,7 @@ static petra_status write_one(checkpoints *c, petra_checkpoint_header *header) {
   c->written = header->read;
   c->written_done = c->done;
   prepare_line(c);
-  if (*c->options.aside) /* after an agreement this changes nothing: the ranks do what they agreed on */
+  if (*c->options.keeps_earlier) /* after an agreement this changes nothing: the ranks do what they agreed on */
     petra_ranks_agreement_discard(c->options.ranks, false);
   return PETRA_OK;
 }
@@ -315,7 +315,7 @@ static petra_status begin_watch(checkpoints *c) {
   if (!writes)
     return PETRA_OK;
   petra_stop_defer(true);
-  if (*c->options.aside)
+  if (*c->options.keeps_earlier)
     petra_ranks_agreement_discard(ranks, c->written == 0);
   petra_ranks_agreement_start(ranks, c->every_ns, c->options.by_arrival ? c->began : c->resumed);
   return PETRA_OK;

@@ -45,10 +45,10 @@ typedef struct petra_checkpoints_options {
   const int64_t *data;              /* of petra_checkpoint_header */
   petra_worker *worker;             /* for the executor */
   petra_worker *counting; /* counts the actions that the checkpoint has done; NULL: these are counted by their costs */
-  const bool *aside;      /* an earlier run is kept: a signal restores it, unless this run has a checkpoint */
-  const char *command;    /* with which the user resumes the run */
-  bool by_arrival;        /* the executor uses petra_checkpoints_cuts */
-  petra_archive *resume;  /* resumes from this one; NULL: from the beginning */
+  const bool *keeps_earlier; /* an earlier run is kept: a signal restores it, unless this run has a checkpoint */
+  const char *command;       /* with which the user resumes the run */
+  bool by_arrival;           /* the executor uses petra_checkpoints_cuts */
+  petra_archive *resume;     /* resumes from this one; NULL: from the beginning */
   petra_checkpoint_run run;
 } petra_checkpoints_options;
 

@@ -370,15 +370,15 @@ static void take_later(const petra_plan *plan, int j, const petra_memory_stage *
 
 petra_status petra_predict_memory_pass(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out) {
   const bool split = plan->method.program->split_backward;
-  PETRA_FREED petra_memory_stage *again = NULL;
+  PETRA_FREED petra_memory_stage *second = NULL;
   PETRA_TRY(pass_dry(plan, rank_of, ONCE, out));
-  PETRA_TRY(petra_allocate(&again, (size_t)plan->stages, sizeof *again));
-  PETRA_TRY(pass_dry(plan, rank_of, AGED, again));
+  PETRA_TRY(petra_allocate(&second, (size_t)plan->stages, sizeof *second));
+  PETRA_TRY(pass_dry(plan, rank_of, AGED, second));
   for (int j = 0; j < plan->stages; j++)
-    take_later(plan, j, &again[j], &out[j]);
+    take_later(plan, j, &second[j], &out[j]);
   if (split)
-    PETRA_TRY(pass_dry(plan, rank_of, HELD, again));
+    PETRA_TRY(pass_dry(plan, rank_of, HELD, second));
   for (int j = 0; j < plan->stages && split; j++)
-    take_shared(again, out, j);
+    take_shared(second, out, j);
   return PETRA_OK;
 }

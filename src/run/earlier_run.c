@@ -80,15 +80,15 @@ bool petra_folder_reads_cudnn_file(const petra_folder *folder, const petra_confi
 }
 
 /* --- --overwrite: the earlier run is set aside until the new one has begun ---
- * Its files are moved to ASIDE. If the process is killed, the name of that folder tells a later command how far this
+ * Its files are moved to KEPT. If the process is killed, the name of that folder tells a later command how far this
  * came. The folder of the run stays: it also has files of the user, may be a link or a file system of its own, and the
  * new run may read from it. The parts of checkpoints are moved to a folder beside them, because checkpoint/ may be a
  * link to another file system. */
 
-#define ASIDE ".earlier-run"                 /* the whole earlier run; the new one has not begun */
-#define ASIDE_MOVING ".earlier-run.moving"   /* a part of it: files are being moved or restored */
-#define ASIDE_REMOVED ".earlier-run.removed" /* the new run has begun: this must be removed */
-#define ASIDE_PARTS PARTS "/.earlier-run"
+#define KEPT ".earlier-run"                 /* the whole earlier run; the new one has not begun */
+#define KEPT_MOVING ".earlier-run.moving"   /* a part of it: files are being moved or restored */
+#define KEPT_REMOVED ".earlier-run.removed" /* the new run has begun: this must be removed */
+#define KEPT_PARTS PARTS "/.earlier-run"
 
 static petra_status move(const petra_folder *folder, const char *from, const char *to) {
   return renameat(folder->open, from, folder->open, to) == 0 || errno == ENOENT
@@ -132,42 +132,42 @@ static petra_status find_earlier(const petra_folder *folder, bool *out) {
   return PETRA_OK;
 }
 
-petra_status petra_folder_set_aside(petra_folder *folder, const petra_config *config) {
+petra_status petra_folder_keep_earlier(petra_folder *folder, const petra_config *config) {
   relative_name to;
   bool earlier;
   PETRA_TRY(find_earlier(folder, &earlier));
   if (!earlier)
     return PETRA_OK;
-  PETRA_TRY(make(folder, ASIDE_MOVING));
-  folder->aside = true;
+  PETRA_TRY(make(folder, KEPT_MOVING));
+  folder->keeps_earlier = true;
   for (int i = 0; i < FILES; i++)
     if (i != CUDNN || !petra_folder_reads_cudnn_file(folder, config))
-      PETRA_TRY(move(folder, files[i], in(to, ASIDE_MOVING, files[i])));
+      PETRA_TRY(move(folder, files[i], in(to, KEPT_MOVING, files[i])));
   if (holds(folder, PARTS)) {
-    PETRA_TRY(make(folder, ASIDE_PARTS));
-    PETRA_TRY(move_parts(folder, PARTS, ASIDE_PARTS));
+    PETRA_TRY(make(folder, KEPT_PARTS));
+    PETRA_TRY(move_parts(folder, PARTS, KEPT_PARTS));
   }
-  return move(folder, ASIDE_MOVING, ASIDE);
+  return move(folder, KEPT_MOVING, KEPT);
 }
 
 /* Removes what can be removed; the rest, such as a file that is open on a network file system, is left to the next
  * command. */
-static petra_status remove_aside(const petra_folder *folder) {
+static petra_status remove_kept(const petra_folder *folder) {
   relative_name name;
   for (int i = 0; i < FILES; i++)
-    unlinkat(folder->open, in(name, ASIDE_REMOVED, files[i]), 0);
-  PETRA_TRY(remove_parts(folder, ASIDE_PARTS));
-  remove_empty(folder, ASIDE_PARTS);
-  remove_empty(folder, ASIDE_REMOVED);
+    unlinkat(folder->open, in(name, KEPT_REMOVED, files[i]), 0);
+  PETRA_TRY(remove_parts(folder, KEPT_PARTS));
+  remove_empty(folder, KEPT_PARTS);
+  remove_empty(folder, KEPT_REMOVED);
   return PETRA_OK;
 }
 
 petra_status petra_folder_begun(petra_folder *folder) {
-  if (!folder->aside)
+  if (!folder->keeps_earlier)
     return PETRA_OK;
-  PETRA_TRY(move(folder, ASIDE, ASIDE_REMOVED));
-  folder->aside = false;
-  return remove_aside(folder);
+  PETRA_TRY(move(folder, KEPT, KEPT_REMOVED));
+  folder->keeps_earlier = false;
+  return remove_kept(folder);
 }
 
 petra_status petra_folder_ended(petra_folder *folder) {
@@ -186,36 +186,36 @@ static petra_status remove_new(const petra_folder *folder) {
     PETRA_TRY(remove_file(folder, files[i]));
   }
   PETRA_TRY(remove_parts(folder, PARTS));
-  if (!holds(folder, ASIDE_PARTS)) /* there was no checkpoint/ */
+  if (!holds(folder, KEPT_PARTS)) /* there was no checkpoint/ */
     remove_empty(folder, PARTS);
   return PETRA_OK;
 }
 
 static petra_status move_back(const petra_folder *folder) {
   relative_name from;
-  PETRA_TRY(move_parts(folder, ASIDE_PARTS, PARTS));
-  remove_empty(folder, ASIDE_PARTS);
+  PETRA_TRY(move_parts(folder, KEPT_PARTS, PARTS));
+  remove_empty(folder, KEPT_PARTS);
   for (int i = 0; i < FILES; i++)
-    PETRA_TRY(move(folder, in(from, ASIDE_MOVING, files[i]), files[i]));
-  remove_empty(folder, ASIDE_MOVING);
+    PETRA_TRY(move(folder, in(from, KEPT_MOVING, files[i]), files[i]));
+  remove_empty(folder, KEPT_MOVING);
   return PETRA_OK;
 }
 
 /* Completes what a run with --overwrite left undone. *back is true if the earlier run is restored. A new run with a
  * checkpoint has begun. */
 static petra_status finish_overwrite(petra_folder *folder, bool *back) {
-  const bool aside = holds(folder, ASIDE);
-  if (aside && holds(folder, files[CHECKPOINT])) {
-    folder->aside = true;
+  const bool kept = holds(folder, KEPT);
+  if (kept && holds(folder, files[CHECKPOINT])) {
+    folder->keeps_earlier = true;
     PETRA_TRY(petra_folder_begun(folder));
-  } else if (aside) {
+  } else if (kept) {
     PETRA_TRY(remove_new(folder));
-    PETRA_TRY(move(folder, ASIDE, ASIDE_MOVING));
+    PETRA_TRY(move(folder, KEPT, KEPT_MOVING));
   }
-  *back = holds(folder, ASIDE_MOVING);
+  *back = holds(folder, KEPT_MOVING);
   if (*back)
     PETRA_TRY(move_back(folder));
-  return holds(folder, ASIDE_REMOVED) ? remove_aside(folder) : PETRA_OK;
+  return holds(folder, KEPT_REMOVED) ? remove_kept(folder) : PETRA_OK;
 }
 
 /* Recovers from a killed process. */
@@ -231,18 +231,18 @@ static petra_status recover(petra_folder *folder) {
 
 void petra_folder_restore(petra_folder *folder) {
   bool back = false;
-  if (!folder->aside)
+  if (!folder->keeps_earlier)
     return;
-  folder->aside = false;
+  folder->keeps_earlier = false;
   if (finish_overwrite(folder, &back) != PETRA_OK)
-    petra_log(PETRA_LOG_WARNING, "%s: the earlier run is in " ASIDE "*; the next petra train there puts it back",
+    petra_log(PETRA_LOG_WARNING, "%s: the earlier run is in " KEPT "*; the next petra train there puts it back",
               folder->path);
   else if (back && find_mark(folder))
     petra_log(PETRA_LOG_WARNING, "the earlier run in %s was restored", folder->path);
 }
 
 petra_status petra_folder_spare_run(const char *path, const char *what) {
-  static const char *const names[] = {"run.h5", "checkpoint.h5", ASIDE, ASIDE_MOVING};
+  static const char *const names[] = {"run.h5", "checkpoint.h5", KEPT, KEPT_MOVING};
   const petra_folder folder = {.open = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   const char *found = NULL;
   for (size_t i = 0; folder.open >= 0 && i < sizeof names / sizeof *names && !found; i++)

@@ -159,7 +159,7 @@ static petra_status write_stages(const petra_folder *folder, const petra_plan *p
 petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, petra_run_h5_about *about) {
   PETRA_FREED char *path = NULL;
   if (folder->overwrites)
-    PETRA_TRY(petra_folder_set_aside(folder, plan->config));
+    PETRA_TRY(petra_folder_keep_earlier(folder, plan->config));
   PETRA_TRY(petra_join_path(folder->path, "run.h5", &path));
   about->config = folder->config;
   about->samples = petra_sample_kind_of(plan->config);

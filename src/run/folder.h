@@ -20,7 +20,7 @@ typedef struct petra_folder {
   size_t config_size;
   petra_run_h5 *run_h5; /* NULL: none, or completed */
   bool overwrites;      /* PETRA_FOLDER_OVERWRITE */
-  bool aside;           /* the earlier run is set aside, because this one has not begun */
+  bool keeps_earlier;   /* the earlier run is kept, because this one has not begun */
 } petra_folder;
 
 /* The treatment of a run, begun or complete, that the folder already contains. */
@@ -44,7 +44,7 @@ petra_status petra_folder_admit(petra_folder *folder, const petra_config *config
 
 /* With --overwrite, in an open folder: sets the earlier run aside, as petra_folder_begin does first. Files that are no
  * part of a run stay. */
-petra_status petra_folder_set_aside(petra_folder *folder, const petra_config *config);
+petra_status petra_folder_keep_earlier(petra_folder *folder, const petra_config *config);
 
 /* Removes the run that is set aside, if there is one: the new run has begun. */
 petra_status petra_folder_begun(petra_folder *folder);

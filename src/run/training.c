@@ -163,7 +163,7 @@ static petra_status remove_earlier(petra_observer *base, int64_t now_ns, const p
   petra_run *run = (petra_run *)((char *)base - offsetof(petra_run, begun));
   int64_t losses;
   (void)now_ns, (void)actions, (void)results, (void)count;
-  if (!run->folder.aside)
+  if (!run->folder.keeps_earlier)
     return PETRA_OK;
   petra_training_log_mean_loss(run->log, &losses);
   if (losses == 0 || !petra_ranks_agreement_discard(run->ranks, false))
@@ -188,7 +188,7 @@ static petra_status create_observers(petra_run *run) {
     PETRA_TRY(petra_best_create(&run->main.network, NULL, -1, &run->best));
   PETRA_TRY(observe_replicas(run));
   run->begun.ops = &begun;
-  if (run->folder.aside)
+  if (run->folder.keeps_earlier)
     PETRA_OBSERVERS_ADD(petra_observer, &run->observers, &run->begun);
   return PETRA_OK;
 }
@@ -279,7 +279,7 @@ static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
                                              .worker = *worker,
                                              .counting =
                                                  run->execution ? petra_execution_counting(run->execution) : NULL,
-                                             .aside = &run->folder.aside,
+                                             .keeps_earlier = &run->folder.keeps_earlier,
                                              .command = run->options.resume_command,
                                              .by_arrival = petra_run_by_arrival(run),
                                              .resume = run->resume,

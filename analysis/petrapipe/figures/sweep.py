@@ -147,8 +147,8 @@ def draw(
         points = sorted(points, key=lambda point: place(point[0]))
         style = look.style(index)
         # If the axis has words, points are side by side, so that no bar hides another.
-        aside = 0 if numeric else 0.5 * (index - (len(lines) - 1) / 2) / len(lines)
-        x = [place(value) + aside for value, _, _ in points]
+        offset = 0 if numeric else 0.5 * (index - (len(lines) - 1) / 2) / len(lines)
+        x = [place(value) + offset for value, _, _ in points]
         means = [factor * mean for _, mean, _ in points]
         axes.plot(
             x, means, **(style if numeric else {**style, "linestyle": "none"}), label=drawn(name)

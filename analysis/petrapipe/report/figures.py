@@ -842,9 +842,9 @@ def sweep_view(sweep: SweepData, key: str, name: str) -> dict:
         )
         colour, symbol, dash = style(number)
         # If the axis has words, points are side by side, so that no bar hides another.
-        aside = 0.5 * (number - (len(lines) - 1) / 2) / len(lines)
+        offset = 0.5 * (number - (len(lines) - 1) / 2) / len(lines)
         x = [
-            plot_sweep.number(value) if numeric else values.index(value) + aside
+            plot_sweep.number(value) if numeric else values.index(value) + offset
             for value, _, _ in points
         ]
         means = [factor * mean for _, mean, _ in points]
