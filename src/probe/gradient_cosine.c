@@ -11,15 +11,15 @@
 static const petra_gradient pairs[PETRA_PAIRS][2] = {PETRA_PAIR_LIST(PAIR_GRADIENTS)};
 #undef PAIR_GRADIENTS
 
-/* Sums over the elements of one tensor, or of many concatenated. */
+/* Sums over the elements of one tensor, or of several tensors concatenated. */
 typedef struct products {
   double square[PETRA_GRADIENTS]; /* <x, x> */
   double product[PETRA_PAIRS];    /* <x, y> */
   double distance[PETRA_PAIRS];   /* <x - y, x - y> */
 } products;
 
-/* Computes <x - y, x - y> in `apart` from the difference itself. Computed from the other sums it would be rounding
- * error. */
+/* Computes <x - y, x - y> from the difference itself, in the scratch tensor `apart`. A result from the other sums would
+ * be rounding error. */
 static petra_status distance(petra_backend *backend, const petra_tensor *x, const petra_tensor *y, petra_tensor *apart,
                              double *out) {
   PETRA_TRY(petra_op_copy(backend, x, apart));

@@ -15,7 +15,7 @@ static bool is_probed(const petra_probe *probe, int64_t microbatch) {
   return petra_program_is_probed(&probe->plan->program, probe->plan->config->probe.per_epoch, microbatch);
 }
 
-/* Records the version of its weights that F of a stage is about to read. At stage 1 it may begin a window. */
+/* Records which version of its weights a stage is about to read in F. F of stage 1 may begin a window. */
 static petra_status record_forward(petra_probe *probe, const petra_action *action) {
   const petra_version_rule rule = petra_method_versions(&probe->plan->method);
   const int32_t j = action->stage - 1;
@@ -33,7 +33,8 @@ static petra_status record_forward(petra_probe *probe, const petra_action *actio
   return PETRA_OK;
 }
 
-/* By the clock a network is known when its moment is over: then all stages have done the updates that count. */
+/* If references follow the clock, the network of a moment is known only after that moment: by then all stages have done
+ * the updates that count. */
 static petra_status record_clock(petra_probe *probe, int64_t virtual_ns, const petra_action *actions, int count) {
   if (petra_probe_is_fixed(probe) || !probe->windows)
     return PETRA_OK;
@@ -82,8 +83,8 @@ static petra_status group_done(petra_probe *probe) {
   return advance(probe);
 }
 
-/* If all stages are here, the first replica reports that a group begins, and the last one that all have done it. The
- * observer of the actions of all stages reports both. */
+/* If all stages are here, the first replica reports the beginning of a group, and the last replica reports its end.
+ * Otherwise the observer of the actions of all stages reports both. */
 static petra_status begins(petra_stage_observer *observer, int64_t virtual_ns, const petra_action *actions, int count) {
   const petra_probe_input *from = (petra_probe_input *)observer;
   return from == from->probe->begin_reporter ? group_begins(from->probe, virtual_ns, actions, count) : PETRA_OK;
@@ -128,8 +129,8 @@ static petra_status input(petra_stage_observer *observer, int32_t stage, int64_t
   return PETRA_OK;
 }
 
-/* An update copies the latest version before it changes it. An older version is copied now, because the stage may
- * release it. */
+/* The latest version is copied only when an update is about to change it (`updating`). An older version is copied now,
+ * because the stage may release it. */
 static petra_status forwarded(petra_stage_observer *observer, int32_t stage, int64_t microbatch) {
   const petra_probe_input *from = (petra_probe_input *)observer;
   petra_probe *probe = from->probe;

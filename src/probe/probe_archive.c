@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The probe in a checkpoint. What all processes have in common is a separate part. What is stored for a stage
- * (weights, gradients, inputs) is in the part of the stage, and the process that has the stage resumes from it. */
+/* Stores the probe in a checkpoint. The state that all processes have in common is a separate part. The data of a stage
+ * (weights, gradients, inputs) are in the part of that stage, and the process that has the stage resumes from them. */
 #include "base/mem.h"
 #include "probe/probe_private.h"
 #include "stage/stage_archive.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- what all processes have in common --- */
+/* --- the state that all processes have in common --- */
 
 /* The maximum of `count` is the number of stages. */
 static petra_status archive_flags(petra_probe *probe, petra_archive *archive, const char *name, bool *flags,
@@ -94,7 +94,7 @@ petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tenso
   return petra_archive_leave(tensors->archive, archive_common(probe, tensors));
 }
 
-/* --- what is stored for a stage --- */
+/* --- the data of a stage --- */
 
 /* A stage of a replica that is here. */
 typedef struct stage_part {
@@ -105,8 +105,8 @@ typedef struct stage_part {
   int32_t stage; /* from 0 */
 } stage_part;
 
-/* Reads or writes the tensors of a set like the parameters of a block, or none if it is `released`. Reading releases
- * what the set contained before. */
+/* Reads or writes a set of tensors with the shapes of a block's parameters, or an empty set if it is `released`.
+ * Reading releases the previous tensors of the set. */
 static petra_status archive_set(const stage_part *part, const char *name, int b, bool released, petra_tensor_set *set) {
   const petra_block *block = &part->probe->model->blocks[b];
   int64_t count = set->count, expected = released ? 0 : petra_block_parameter_count(block);
@@ -128,8 +128,8 @@ static petra_status archive_labels(const stage_part *part, petra_probe_part *of)
   return petra_labels_archive(part->archive, "labels", part->probe->model->classes, count, &of->labels);
 }
 
-/* Reads or writes the inputs of F of a microbatch, both or none; at stage 1 the images, from the time they were read
- * until all references were begun. */
+/* Reads or writes the input streams of F of a microbatch: either all of them exist or none. At stage 1, also reads or
+ * writes the images, which exist from the time when they were read until all references were begun. */
 static petra_status archive_inputs(const stage_part *part, petra_probe_slot *slot) {
   const petra_probe *probe = part->probe;
   const petra_block *block = &probe->model->blocks[petra_probe_first(probe, part->stage)];
@@ -155,7 +155,8 @@ static petra_status archive_slots(const stage_part *part, petra_probe_window *wi
   return PETRA_OK;
 }
 
-/* Reads or writes the stage's columns of `rows` rows of `columns` numbers: `count` columns from `first` on. */
+/* Reads or writes the stage's columns of a matrix of `rows` rows and `columns` columns: `count` columns from column
+ * `first` on. */
 static petra_status archive_columns(petra_archive *archive, const char *name, double *numbers, int rows,
                                     int32_t columns, int32_t first, int32_t count) {
   PETRA_FREED double *values = NULL;
@@ -168,7 +169,7 @@ static petra_status archive_columns(petra_archive *archive, const char *name, do
   return PETRA_OK;
 }
 
-/* Reads or writes figures and sums, of replica 0. */
+/* Reads or writes the figures and the sums of gradients, which only replica 0 has. */
 static petra_status archive_found(const stage_part *part, petra_probe_window *window) {
   petra_probe *probe = part->probe;
   const int32_t j = part->stage, first = probe->offset[petra_probe_first(probe, j)];
@@ -229,8 +230,8 @@ static petra_status archive_one_kept(const stage_part *part, int64_t i, petra_pr
   return PETRA_OK;
 }
 
-/* Reads or writes the weights, which are the same on all replicas: a process with several replicas stores the weights
- * of the first. They are the end of the part. */
+/* Reads or writes the copies of weights, which are the same on all replicas: a process with several replicas reads only
+ * the copies of its first replica. They are at the end of the part. */
 static petra_status archive_kept(const stage_part *part) {
   petra_probe *probe = part->probe;
   int64_t count = 0, written = 0;

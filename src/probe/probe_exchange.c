@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the probes of the processes of a run send each other: streams and gradients between neighbouring stages, the
- * gradients of other replicas, the results of a window. The messages use channels of the progress thread that nothing
- * else uses. They go through the hosts, even if training messages go from device to device. Buffers count as messages
- * of the probe's account. */
+/* Messages between the probes of the processes of a run: streams and gradients between neighbouring stages, the
+ * gradients of other replicas, the results of a window. They have their own channels of the progress thread, and go
+ * through the hosts even if training messages go from device to device. Their buffers count as messages in the probe's
+ * account. */
 #include "probe/probe_private.h"
 
 #include "base/log.h"
@@ -14,7 +14,7 @@
 /* One end of a channel. */
 typedef struct link_end {
   petra_channel *channel; /* NULL: this process is not at this end */
-  int64_t count;          /* messages sent, or received and done with */
+  int64_t count;          /* messages sent, or messages received and finished */
   int64_t charged;        /* size of the buffers in the account */
 } link_end;
 
@@ -22,14 +22,14 @@ struct petra_probe_exchange {
   link_end *ends[PETRA_PROBE_MESSAGES]; /* by key */
 };
 
-/* Precedes streams: kind and shape of each tensor, zeros if it is missing. */
+/* The header of a message of streams: kind and shape of each tensor; zeros if the tensor is missing. */
 typedef struct streams_head {
   int32_t kind[2], shape[2][4];
   int32_t labels;
 } streams_head;
 
-/* Every stage has a channel up and one down. The processes with the same stages of all replicas share one number, and
- * so do all processes that send to rank 0. */
+/* Every stage has a channel up and a channel down. All channels that carry gradients to replica 0 share one number, and
+ * so do all channels to rank 0. */
 static int channel_of(const petra_probe *probe, petra_probe_message kind, int key) {
   const int stages = probe->plan->partition.stages;
   return petra_channel_id(probe->stages, PETRA_CHANNEL_PROBES) +
@@ -44,8 +44,8 @@ static void charge(petra_probe *probe, link_end *end) {
 
 /* --- messages --- */
 
-/* Returns a buffer for the next message of a kind. Upwards a sender is at most two messages ahead of its receiver; on
- * the other channels it only waits for one of its two buffers. */
+/* Returns a buffer for the next message of a kind. On a channel up, a sender is at most two messages ahead of its
+ * receiver. On the other channels, a sender waits only until one of its two buffers is free. */
 static petra_status room(petra_probe *probe, petra_probe_message kind, int key, void **buffer) {
   link_end *end = &probe->exchange->ends[kind][key];
   PETRA_TRY(petra_channel_buffer(end->channel, kind == PETRA_PROBE_UP ? end->count - PETRA_TRANSPORT_AHEAD : 0,
@@ -59,7 +59,8 @@ static petra_status send(petra_probe *probe, petra_probe_message kind, int key, 
   return petra_channel_send(end->channel, end->count++, bytes);
 }
 
-/* Returns the next message of a kind, which stays until `done`. Without `wait`, *data is NULL if none has arrived. */
+/* Returns the next message of a kind, which stays valid until `done` is called. Without `wait`, *data is NULL if none
+ * has arrived. */
 static petra_status peek(petra_probe *probe, petra_probe_message kind, int key, bool wait, const void **data,
                          size_t *size) {
   link_end *end = &probe->exchange->ends[kind][key];
@@ -152,7 +153,7 @@ petra_status petra_probe_take_streams(petra_probe *probe, petra_probe_message ki
   return PETRA_OK;
 }
 
-/* Counts the reconstruction errors of a replica. */
+/* Returns the maximum number of reconstruction errors of a replica. */
 static size_t errors_of(const petra_probe *probe) {
   return (size_t)probe->stages * (size_t)probe->accumulate;
 }
@@ -255,7 +256,8 @@ petra_status petra_probe_send_to_replica_0(petra_probe *probe, petra_tensor *gra
   return send_tensor(probe, PETRA_PROBE_MEAN, probe->first, gradient);
 }
 
-/* Adds one stage of the present replica, whose first message has arrived. The others follow without waiting. */
+/* Adds the gradients of one stage of the present replica. Its first message has arrived, and the others follow without
+ * waiting. */
 static petra_status add_stage(petra_probe *probe, petra_probe_wave *wave, int32_t j) {
   for (int b = petra_probe_end(probe, j) - 1; b >= petra_probe_first(probe, j); b--) {
     PETRA_FINISHED(petra_tensor_set_release) petra_tensor_set found = {0};
@@ -287,11 +289,11 @@ petra_status petra_probe_add_replicas(petra_probe *probe, petra_probe_wave *wave
 }
 
 /* --- results ---
- * A message contains all figures of the window, of which the figures of the sender's stages count, and the
- * reconstruction errors of its replica. If gradients were requested, the gradients of its parameters follow, as
- * separate messages. */
+ * A message contains the figures of all stages, of which only the figures of the sender's stages are used, and the
+ * reconstruction errors of the sender's replica. If gradients were requested, the gradients of the sender's parameters
+ * follow as separate messages. */
 
-/* Visits the parameters of a stage, in the order of a row. */
+/* Visits the gradients of a stage's parameters, in the order of a row. */
 static petra_status each_gradient(petra_probe *probe, petra_probe_window *window, int rank, int32_t j,
                                   petra_status (*each)(petra_probe *probe, petra_probe_message kind, int key,
                                                        petra_tensor *tensor)) {

@@ -9,14 +9,14 @@ typedef struct petra_probe_part {
   petra_tensor *images; /* NULL: not read yet, not needed any more, or stage 1 is elsewhere */
   int32_t *labels;
   int32_t label_count;
-  petra_streams *inputs; /* per stage: of its F, if B will reconstruct it */
+  petra_streams *inputs; /* per stage: the input of its F, if B will reconstruct it */
 } petra_probe_part;
 
 /* A microbatch of a window. All members but `parts` are the same in every process. */
 typedef struct petra_probe_slot {
   petra_probe_part *parts; /* per replica that is here */
   int64_t *forward;        /* per stage: the version that F read, on all replicas; -1: no F yet */
-  bool read;               /* stage 1 has read it */
+  bool read;               /* stage 1 has read the microbatch */
   bool delayed;            /* the delayed gradient was begun */
   bool *end_to_end;        /* per stage: the end-to-end gradient was begun */
   /* Per stage, with PETRA_MOMENT_CLOCK: version at the start of B; -1: no B yet; allocated with `forward`. */
@@ -27,14 +27,15 @@ typedef struct petra_probe_slot {
 typedef struct petra_probe_window {
   int64_t first;
   petra_probe_slot *slots; /* k */
-  /* Per block of the stages here, of replica 0: means over the window, once complete. */
+  /* Per block of the stages here, on replica 0: sums of gradients, which are the means over the window once it is
+   * complete. */
   petra_tensor_set *sums[PETRA_GRADIENTS];
-  bool *updated; /* per stage: it has done the update of the window */
-  /* Per stage: its gradients are complete and, if it is here, compared; allocated with `updated`. */
+  bool *updated; /* per stage: the stage has done the update of the window */
+  /* Per stage: its gradients are complete and, if the stage is here, compared; allocated with `updated`. */
   bool *compared;
   double *stage, *concatenated, *reconstruction, *parameter; /* as in the row; one allocation */
   double *errors;       /* [replica][stage][k]: errors of reconstruction, in the order of the B's */
-  int64_t *error_count; /* [replica][stage]: number of these */
+  int64_t *error_count; /* [replica][stage]: number of errors */
   struct petra_probe_window *next;
 } petra_probe_window;
 
@@ -46,18 +47,18 @@ typedef struct petra_probe_kept {
 } petra_probe_kept;
 
 /* A reference in progress: one pass of a replica's part of a microbatch through the whole network, forward and back.
- * This process does the part of its stages. */
+ * This process computes the stages that it has. */
 typedef struct petra_probe_wave {
   petra_probe_window *window;
   bool forwarded;            /* the network has the weights that F read, predictions included */
   bool delayed;              /* it yields the delayed gradient of all stages */
   bool *wanted;              /* per stage: it yields the end-to-end gradient */
   int64_t *versions;         /* per stage: version in the network */
-  int32_t lowest;            /* last stage on the way back */
-  int32_t back;              /* stages here from this one on have gone back */
-  int replica;               /* the replica whose gradients from elsewhere are added next */
-  int32_t added;             /* stages here from this one on are added, for that replica */
-  petra_streams gradients;   /* of the outputs of stage back - 1, if stage `back` is here */
+  int32_t lowest;            /* last stage of the backward pass */
+  int32_t back;              /* the backward of the stages here from this stage on is done */
+  int replica;               /* replica in another process whose gradients are added next */
+  int32_t added;             /* gradients of the stages here from this stage on are added, for that replica */
+  petra_streams gradients;   /* gradients of the outputs of stage back - 1, if stage `back` is here */
   petra_block_graph *graphs; /* per block */
   struct petra_probe_wave *next;
 } petra_probe_wave;
@@ -97,7 +98,7 @@ struct petra_probe {
   bool *flags;       /* per stage: more scratch */
   bool *predicts;    /* per stage: its F reads a prediction of its weights */
   int32_t parameters;
-  int32_t *offset;             /* per block: first of its tensors among all parameters; then the number of all */
+  int32_t *offset;             /* per block: index of its first tensor among all parameters; last: their number */
   petra_probe_window *windows; /* oldest first */
   petra_probe_wave *waves;     /* begun and not ended, oldest first */
   int wave_count;
@@ -128,7 +129,7 @@ static inline petra_probe_slot *petra_probe_slot_of(const petra_probe_window *wi
   return &window->slots[microbatch - window->first];
 }
 
-/* Counts the numbers of a window: `stage` and the arrays after it. */
+/* Returns how many numbers a window has: `stage` and the arrays after it. */
 static inline size_t petra_probe_numbers(const petra_probe *probe) {
   const size_t stages = (size_t)probe->stages, measures = PETRA_MEASURES * PETRA_PAIRS;
   return (measures + PETRA_PAIRS + 1) * stages + measures * (size_t)probe->parameters;
@@ -136,19 +137,19 @@ static inline size_t petra_probe_numbers(const petra_probe *probe) {
 
 /* --- probe_window.c --- */
 
-/* Returns the window of `microbatch`; NULL if it is not probed, or not any more. */
+/* Returns the window of `microbatch`; NULL if the microbatch is not probed, or if its window is closed. */
 petra_probe_window *petra_probe_find(const petra_probe *probe, int64_t microbatch);
 /* Returns true if all references of the microbatch were begun. */
 bool petra_probe_slot_is_complete(const petra_probe *probe, const petra_probe_slot *slot);
-/* Returns true if all gradients of a stage in the window were begun, and it has done its update. */
+/* Returns true if all gradients of a stage in the window were begun, and the stage has done its update. */
 bool petra_probe_is_complete(const petra_probe *probe, const petra_probe_window *window, int32_t stage);
 petra_status petra_probe_open(petra_probe *probe, int64_t first, petra_probe_window **out);
 
-/* Releases the sums of gradients of blocks of a window and keeps their arrays. A window that is read gets its remaining
- * sums from the parts of its stages, so a resumed run needs no more memory than the run before. */
+/* Releases the sums of gradients of blocks of a window and keeps their arrays. When a window is read from a checkpoint,
+ * its remaining sums come from the parts of its stages, so a resumed run needs no more memory than the run before. */
 void petra_probe_release_sums(petra_probe_window *window, int first, int end);
 void petra_probe_close(petra_probe *probe, petra_probe_window *window);
-/* Releases what only the references of a microbatch need. */
+/* Releases the data that only the references of a microbatch need. */
 void petra_probe_slot_release(const petra_probe *probe, petra_probe_slot *slot);
 
 /* --- gradient_cosine.c --- */
@@ -163,21 +164,21 @@ petra_status petra_probe_distance(const petra_compute *compute, const petra_stre
 
 /* --- probe_results.c --- */
 
-/* Compares what is complete. Complete windows go to rank 0, which delivers their rows, in order. With `wait` it waits
- * for the results of other processes. */
+/* Compares the stages whose gradients are complete. The results of complete windows go to rank 0, which delivers their
+ * rows in order. With `wait`, rank 0 waits for the results of other processes. */
 petra_status petra_probe_finish_due(petra_probe *probe, bool wait);
 
 /* --- probe_reference.c --- */
 
-/* Returns true if the end-to-end versions follow from the numbers of microbatch and stages; with one stage they always
- * do. */
+/* Returns true if the end-to-end versions follow from the number of the microbatch and the numbers of the stages. With
+ * one stage they always do. */
 static inline bool petra_probe_is_fixed(const petra_probe *probe) {
   return probe->moment != PETRA_MOMENT_CLOCK || probe->stages == 1;
 }
 
 /* Returns the copy of a version of a stage's weights; NULL: none. */
 petra_probe_kept *petra_probe_find_kept(const petra_probe *probe, int32_t stage, petra_weights_key key);
-/* Copies a version of the weights, which the stage must have, unless there is a copy. */
+/* Copies a version of the weights unless a copy exists. The stage must have the version. */
 petra_status petra_probe_keep(petra_probe *probe, int32_t stage, petra_weights_key key);
 /* Creates a copy with empty sets, for a checkpoint to fill. */
 petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, petra_weights_key key);
@@ -185,15 +186,15 @@ petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, petra_wei
 petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage);
 /* Releases copies that no reference needs any more. */
 void petra_probe_forget(petra_probe *probe);
-/* Returns the parameters of a block (from 0 over the whole network) of a stage, in a version that must be there. */
+/* Gets the parameters of a block (from 0 over the whole network) of a stage, in a version that must be available. */
 petra_status petra_probe_parameters(const petra_probe *probe, int32_t stage, petra_weights_key key, int block,
                                     const petra_tensor_set **out);
 /* Returns the key of the weights of a stage here in the network of a wave. */
 petra_weights_key petra_probe_wave_key(const petra_probe *probe, const petra_probe_wave *wave, int32_t stage);
-/* Begins every reference whose weights are there. */
+/* Begins every reference whose weights are available. */
 petra_status petra_probe_compute_due(petra_probe *probe);
-/* Begins the end-to-end references of all backwards that have begun, if they follow the clock: with the latest weights
- * of the other stages. */
+/* If end-to-end references follow the clock: begins the references of all backwards that have begun, with the latest
+ * weights of the other stages. */
 petra_status petra_probe_compute_begun(petra_probe *probe);
 
 /* --- probe_wave.c --- */
@@ -214,8 +215,8 @@ int32_t petra_probe_wave_next(const petra_probe *probe, const petra_probe_wave *
 /* Begins the wave of one replica's `part`: goes forward through the stages here. `like` defines its network and the
  * gradients that it must yield. */
 petra_status petra_probe_wave_begin(petra_probe *probe, const petra_probe_wave *like, petra_probe_part *part);
-/* Goes back with the waves that were begun, in their order, as far as gradients have arrived from other processes. With
- * `wait` it waits until at most `left` waves remain. */
+/* Computes the backward passes of the waves that were begun, in their order, as far as gradients have arrived from
+ * other processes. With `wait` it waits until at most `left` waves remain. */
 petra_status petra_probe_waves_advance(petra_probe *probe, bool wait, int left);
 /* Returns true if a wave for the window has not ended. */
 bool petra_probe_waves_have(const petra_probe *probe, const petra_probe_window *window);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exact gradients that a probe compares with. This file decides which weights they need, copies those that the
- * stages here will release, and decides when to compute. The decisions follow from numbers that all processes have in
- * common. A version of a stage is the number of its updates. If F reads a prediction of the weights, it has a separate
- * key: the delayed reference uses what F read, the end-to-end one the weights themselves. */
+/* The references: the exact gradients with which a probe compares. This file decides which weights the references need,
+ * copies the weights that the stages here will release, and decides when to compute a reference. The decisions follow
+ * from numbers that all processes have in common. A version of a stage is the number of its updates. If F reads a
+ * prediction of the weights, the prediction has a separate key: the delayed reference uses the prediction, and the
+ * end-to-end reference uses the weights themselves. */
 #include "probe/probe_private.h"
 
 #include "base/mem.h"
@@ -124,7 +125,7 @@ static bool all_forwarded(const petra_probe *probe, const petra_probe_slot *slot
   return true;
 }
 
-/* Returns true if some F reads a prediction, so that no end-to-end network is a delayed one. */
+/* Returns true if F of any stage reads a prediction: then no end-to-end network is the same as the delayed network. */
 static bool any_predicts(const petra_probe *probe) {
   int32_t j = 0;
   while (j < probe->stages && !probe->predicts[j])
@@ -140,7 +141,7 @@ static bool reached(const petra_probe *probe, const int64_t *versions) {
   return true;
 }
 
-/* Returns true if the end-to-end reference at `stage` is missing and its network is the one with `versions`. */
+/* Returns true if the end-to-end reference at `stage` is missing and its network has these `versions`. */
 static bool shares(const petra_probe *probe, const petra_probe_slot *slot, int64_t microbatch, int32_t stage,
                    const int64_t *versions) {
   if (slot->end_to_end[stage] || !petra_probe_is_fixed(probe))
@@ -151,14 +152,14 @@ static bool shares(const petra_probe *probe, const petra_probe_slot *slot, int64
   return true;
 }
 
-/* Returns the maximum number of waves under way when another one begins: enough for all processes to compute at once
- * while each wave goes up and down. */
+/* Returns the maximum number of waves in progress when another wave begins. It is enough for all processes to compute
+ * at once while each wave goes up and down. */
 static int waves_max(const petra_probe *probe) {
   return probe->exchange ? 2 * probe->network->placement->replica_ranks : 0;
 }
 
-/* Begins every reference of the microbatch whose network is the one with `versions`: always the end-to-end one at
- * `stage`, or the delayed one if that is negative. One wave per replica serves all of them. */
+/* Begins every reference of the microbatch whose network has these `versions`: always the end-to-end reference at
+ * `stage`, or the delayed reference if `stage` is negative. One wave per replica serves all of them. */
 static petra_status compute(petra_probe *probe, petra_probe_window *window, int64_t microbatch, int64_t *versions,
                             int32_t stage) {
   petra_probe_slot *slot = petra_probe_slot_of(window, microbatch);
@@ -185,7 +186,8 @@ static petra_status compute(petra_probe *probe, petra_probe_window *window, int6
 static petra_status compute_slot(petra_probe *probe, petra_probe_window *window, int64_t microbatch) {
   petra_probe_slot *slot = petra_probe_slot_of(window, microbatch);
   int64_t *versions = probe->scratch;
-  /* If the updates are one step, the delayed network is usually the same: one pass serves both. */
+  /* If the updates of all stages are one step, the delayed network is usually the same as the end-to-end network: one
+   * pass serves both. */
   const bool one_step = probe->moment == PETRA_MOMENT_WINDOW || microbatch < probe->plan->program.warmup;
   if (one_step && !all_forwarded(probe, slot))
     return PETRA_OK;
@@ -208,7 +210,7 @@ petra_status petra_probe_compute_due(petra_probe *probe) {
   return PETRA_OK;
 }
 
-/* Finds the network of a backward that has begun. */
+/* Begins the end-to-end reference of a backward that has begun, unless it was begun before. */
 static petra_status compute_begun(petra_probe *probe, petra_probe_window *window, int64_t microbatch, int32_t j) {
   const petra_probe_slot *slot = petra_probe_slot_of(window, microbatch);
   int64_t *versions = probe->scratch;

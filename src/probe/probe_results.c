@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* A process without the stage marks it as compared as soon as it is complete. */
+/* Compares the stages that are complete. A process without a stage only marks that stage as compared. */
 static petra_status compare_due(petra_probe *probe, petra_probe_window *window) {
   if (petra_probe_waves_have(probe, window))
     return PETRA_OK;
@@ -31,8 +31,8 @@ static bool all_compared(const petra_probe *probe, const petra_probe_window *win
 
 /* --- rows --- */
 
-/* Computes the mean over all parts of the window, added in the order of their B's and of replicas; NaN if nothing is
- * reconstructed. */
+/* Computes the mean reconstruction error of each stage over all parts of the window, added in the order of their B's
+ * and of replicas; NaN if nothing is reconstructed. */
 static void reconstruct(const petra_probe *probe, petra_probe_window *window) {
   const int replicas = probe->replicas;
   const int64_t k = probe->accumulate;

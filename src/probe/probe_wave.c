@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A wave: one exact backpropagation through the whole network, in which each process does the part of its stages.
- * It uses batch statistics, as in training, and changes no running statistics. It goes forward at once, wherever the
- * order begins it, and back when the gradients have arrived from above, so that the process may perform other actions
- * in between. The waves of a process go back in the order in which they were begun, so the sums have a fixed order. */
+/* A wave: one exact backpropagation through the whole network, of which each process computes its own stages. It uses
+ * batch statistics, as in training, and changes no running statistics. Its forward pass runs immediately, at the
+ * position where the order begins the wave. Its backward pass runs when the gradients have arrived from above, so the
+ * process may perform other actions in between. The waves of a process go back in the order in which they were begun,
+ * so the sums have a fixed order. */
 #include "probe/probe_private.h"
 
 #include "backend/backend.h"
@@ -12,8 +13,8 @@
 
 /* --- forward --- */
 
-/* Passes one stage; *streams, its input, becomes its output. Keeps the graphs of the blocks that the wave goes back
- * to. */
+/* Computes the forward of one stage: *streams is its input and becomes its output. Keeps the graphs of the blocks
+ * through which the wave goes back. */
 static petra_status forward_stage(petra_probe *probe, petra_probe_wave *wave, int32_t j, const int32_t *labels,
                                   petra_streams *streams) {
   petra_loss loss;
@@ -88,8 +89,8 @@ static petra_status give(petra_probe *probe, const petra_probe_wave *wave, int32
   return PETRA_OK;
 }
 
-/* *gradients, of the block's outputs, become the gradients of its inputs. The filters' gradients are not computed for a
- * block that the wave only passes through. */
+/* Computes the backward of one block: wave->gradients are the gradients of its outputs and become the gradients of its
+ * inputs. If the wave only passes through the block, the gradients of filters are not computed. */
 static petra_status back_block(petra_probe *probe, petra_probe_wave *wave, int32_t j, int b) {
   const petra_block *block = &probe->model->blocks[b];
   petra_block_graph *graph = &wave->graphs[b];
@@ -113,7 +114,7 @@ int32_t petra_probe_wave_next(const petra_probe *probe, const petra_probe_wave *
   return j >= wave->lowest ? j : -1;
 }
 
-/* *came is true if the gradients of the outputs of stage j are there. */
+/* Sets *came to true if the gradients of the outputs of stage j are available. */
 static petra_status take_gradients(petra_probe *probe, petra_probe_wave *wave, int32_t j, bool wait, bool *came) {
   *came = true;
   if (j == probe->stages - 1 || petra_probe_has(probe, j + 1))
@@ -163,7 +164,7 @@ static petra_status create(const petra_probe *probe, const petra_probe_wave *lik
   while (!petra_probe_wave_wants(wave, wave->lowest))
     wave->lowest++;
   wave->back = wave->added = probe->stages;
-  /* Begins a wave for every replica of this process. */
+  /* This process begins a wave for each of its own replicas, so only the gradients of the others are added. */
   wave->replica = petra_probe_compares(probe) ? probe->first + probe->here : probe->replicas;
   *out = wave;
   return PETRA_OK;
