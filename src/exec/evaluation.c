@@ -10,7 +10,7 @@
 /* First the batches of the data set, then the batches of the recalibration, then the data set again. */
 typedef enum evaluation_pass { PASS_PLAIN, PASS_ESTIMATE, PASS_RECALIBRATED, PASS_ENDED } evaluation_pass;
 
-/* A batch that is computed beside others. */
+/* One of several batches that are computed at the same time. */
 typedef struct one_of_many {
   petra_deferred_work deferred;
   petra_batch *batch;
@@ -34,7 +34,7 @@ struct petra_evaluator {
   int at_once;                  /* 0: one batch after the other */
   evaluation_pass pass;
   petra_loader *loader;         /* of the present pass; NULL if neither images nor labels are needed */
-  int64_t batches, next, first; /* of the present pass; `first` is the number of its batch 0 in the evaluation */
+  int64_t batches, next, first; /* of the present pass; `first`: the number of its batch 0 in the evaluation */
   score_sums sums[PASS_ENDED];
 };
 
@@ -50,7 +50,7 @@ static petra_status input(const petra_evaluator *e, const petra_batch *batch, in
   return status;
 }
 
-/* Sends the streams, which become the message's. */
+/* Sends the streams. The message takes over their tensors. */
 static petra_status send(const petra_evaluator *e, int32_t to, int64_t number, petra_streams *streams) {
   const petra_address next = {to, PETRA_MESSAGE_EVALUATION, number};
   petra_message message = {0};
@@ -218,7 +218,7 @@ static petra_status step_one(petra_evaluator *evaluator) {
   return PETRA_OK;
 }
 
-/* An estimate changes the same statistics with every batch, so these run one after the other. */
+/* An estimate changes the same statistics with every batch, so its batches run one after the other. */
 petra_status petra_evaluator_step(petra_evaluator *evaluator, bool *ended) {
   const bool beside = evaluator->at_once > 0 && evaluator->pass != PASS_ESTIMATE;
   PETRA_TRY(beside ? step_beside(evaluator) : step_one(evaluator));

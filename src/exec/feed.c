@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The training data of a worker: input for stage 1, labels for the stages with a loss (the last one; in a local program
- * all), from one loader. If only some of these stages are here, the loader is read for them alone. Loaders of one
- * configuration yield the same batches in every process. */
+/* The training data of a worker: one loader provides the input of stage 1 and the labels of the stages with a loss (the
+ * last stage; in a local program all stages). If only some of these stages are here, the loader is read only for them.
+ * Loaders of one configuration yield the same batches in every process. */
 #include "exec/worker_stage_private.h"
 
 #include "backend/backend.h"
@@ -162,7 +162,7 @@ petra_status petra_feed_archive(petra_worker_stage *worker, int32_t stage, const
   if (!needs_labels(worker, stage))
     return PETRA_OK;
   if (!archive->reading)
-    PETRA_TRY(read_up_to(worker, tensors->read)); /* as far as stage 1 has */
+    PETRA_TRY(read_up_to(worker, tensors->read)); /* as far as stage 1 has read */
   for (int64_t i = 0; i < worker->waiting_count; i++)
     count += worker->waiting[i].stage == stage;
   PETRA_TRY(petra_archive_integer(archive, "labels/count", "microbatches", &count, 0, worker->read));

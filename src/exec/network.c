@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Returns the threads of all groups. */
+/* Returns the total number of threads of all groups. */
 static int threads_of(const petra_config *config) {
   return config->device.threads > 0 ? (int)config->device.threads : petra_threads_cores();
 }
@@ -27,7 +27,7 @@ petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ra
                                    .streams = (int)config->device.streams,
                                    .wide_gradients = config->device.wide_gradients,
                                    .plans = config->device.plans};
-  if (executes) { /* cluster.gpus chooses the device, else the place of this rank among the processes of its host */
+  if (executes) { /* cluster.gpus chooses the device; if it is empty, the number of this rank on its host does */
     options.device_wraps = config->cluster.gpus.count == 0;
     options.device = options.device_wraps ? ranks->wire->local : (int)config->cluster.gpus.values[ranks->rank];
   }
@@ -43,7 +43,7 @@ petra_stage_formats petra_network_formats(const petra_config *config, int replic
                                .first_sample = replica * config->data.batch};
 }
 
-/* Returns what a method requires of a stage; `inverts`: the method inverts, and the network has reversible blocks. */
+/* Returns the rule of a method for a stage. `inverts`: the method inverts, and the network has reversible blocks. */
 static petra_stage_rule rule_of(const petra_method *method, bool inverts) {
   return (petra_stage_rule){.forward_weights = method->forward_weights,
                             .backward_weights = method->backward_weights,
@@ -114,7 +114,7 @@ petra_stages petra_network_stages(const petra_network *network) {
   return (petra_stages){.count = network->plan->stages, .stage = network->stage};
 }
 
-/* --- what rank 0 gets from the others --- */
+/* --- gathering on rank 0 --- */
 
 /* An element of `size` bytes for each stage of each replica, in their order. */
 typedef struct of_stages {

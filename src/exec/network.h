@@ -16,8 +16,9 @@ typedef struct petra_network {
   bool borrows_backend;
 } petra_network;
 
-/* Creates the stages that `placement` has here (NULL: all), with weights 0, on `backend`, which the network then owns;
- * NULL: on the backend of the config. Call petra_network_fini even on failure. */
+/* Creates the stages that `placement` assigns to this process (NULL: all stages), with weights 0, on `backend`, which
+ * the network then owns. If `backend` is NULL, creates the backend of the config. Call petra_network_fini even on
+ * failure. */
 petra_status petra_network_open(petra_network *network, const petra_plan *plan, const petra_placement *placement,
                                 int replica, petra_backend *backend);
 
@@ -29,15 +30,16 @@ petra_stage_formats petra_network_formats(const petra_config *config, int replic
 petra_stage_mitigation petra_method_stage_mitigation(const petra_method *method, int32_t stages, int64_t warmup,
                                                      int32_t stage);
 
-/* Sets the weights of model.weights (except the head with model.new_head) or, if that is empty, initial ones. */
+/* Sets the weights of the file model.weights (with model.new_head, except the head) or, if that key is empty, initial
+ * weights. */
 petra_status petra_network_initialise(petra_network *network);
 void petra_network_fini(petra_network *network);
 
-/* Returns all stages, or those that are here. */
+/* Returns the stages of the network; the pointers of stages elsewhere are NULL. */
 petra_stages petra_network_stages(const petra_network *network);
 
-/* Returns how the config says to read batches of `set`: data.batch, data.workers, shuffling and augmentation of the
- * training data, only whole batches, the part of its replica. Microbatches [first, end). */
+/* Returns the options to read the training data according to the config: data.batch, data.workers, shuffling and
+ * augmentation, only whole batches, the part of this replica, microbatches [first, end). */
 petra_loader_options petra_network_loader(const petra_network *network, int64_t first, int64_t end);
 
 /* Creates a tensor with the batch's samples, of the batch's shape: an activation of images, a sequence of tokens. A
@@ -53,17 +55,17 @@ petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ra
  * has the stage. All ranks call this. */
 petra_status petra_network_gather(const petra_network *network, int replicas, void *elements, size_t size);
 
-/* Write all parameters and statistics of the stages to a weights file, or read them. Of snapshots, one per stage, the
- * first writes these; NULL: the present ones. `moment` may be NULL. If the stages are on several ranks, all ranks call
- * these: each reads, and rank 0 writes. */
+/* The first function writes all parameters and statistics of the stages to a weights file: the values in `snapshots`
+ * (one per stage) or, if that is NULL, the present values. `moment` may be NULL. The second function reads such a file.
+ * If the stages are on several ranks, all ranks call these functions: each rank reads, and rank 0 writes. */
 petra_status petra_network_write_weights(const petra_network *network, petra_snapshot *const *snapshots,
                                          const petra_weights_moment *moment, const char *path);
 petra_status petra_network_read_weights(petra_network *network, const char *path);
-/* Gets an upper bound of the bytes of that file. */
+/* Gets an upper bound of the size of that file, in bytes. */
 petra_status petra_network_weights_bytes(const petra_network *network, int64_t *out);
-/* The first copies the weights in the snapshots of the stages that are here, *count values in the order of the file;
- * free them with petra_free. The second writes the file from the copies of all ranks: all call it, and rank 0 writes
- * with its `moment` and `path`. */
+/* The first function copies the weights in the snapshots of the stages that are here: *count values in the order of the
+ * file. Free them with petra_free. The second function writes the file from the copies of all ranks. All ranks call it,
+ * and rank 0 writes with its `moment` and `path`. */
 petra_status petra_network_copy_weights(const petra_network *network, petra_snapshot *const *snapshots, double **out,
                                         int64_t *count);
 petra_status petra_network_write_copies(const petra_network *network, const double *values, int64_t count,

@@ -29,7 +29,7 @@ static void free_list(tensor_list *list) {
   PETRA_FREE_ALL(list->tensors, list->stages);
 }
 
-/* The number in the name is the number of the block or, for an auxiliary head, of stage `j` + 1. */
+/* The number in the name is the number of the block or, for an auxiliary head, the number of its stage, `j` + 1. */
 static petra_status add_tensor(tensor_list *list, int j, const petra_block *block, const petra_tensor_spec *spec,
                                petra_tensor *tensor) {
   petra_weight *weight = &list->weights[list->count];
@@ -69,7 +69,7 @@ static petra_status add_block(tensor_list *list, int j, int b) {
   return PETRA_OK;
 }
 
-/* Fills a list that has network, snapshots and has_values. */
+/* Fills a list whose members network, snapshots and has_values are set. */
 static petra_status make_list(tensor_list *list) {
   const petra_plan *plan = list->network->plan;
   const size_t maximum =
@@ -97,7 +97,7 @@ static petra_status check_variances(const tensor_list *list, const char *path) {
   return PETRA_OK;
 }
 
-/* Checks the values, so that a file that could not be read back never replaces one that can. */
+/* Checks the values, so that a file that could not be read back never replaces a file that can. */
 static petra_status check_finite(const petra_weight *weight, const double *values, const char *path) {
   for (int64_t e = 0; e < weight->elements; e++)
     if (!isfinite(values[e]))
@@ -106,14 +106,14 @@ static petra_status check_finite(const petra_weight *weight, const double *value
   return PETRA_OK;
 }
 
-/* The source of a file's values: the tensors, each when it is written. */
+/* The source of a file's values: downloads each tensor when it is written. */
 static petra_status get_values(void *context, int index, double *values) {
   const tensor_list *list = context;
   PETRA_TRY(petra_op_download(list->network->backend, list->tensors[index], values, PETRA_HOST_F64));
   return check_finite(&list->weights[index], values, list->path);
 }
 
-/* The values of one rank, in the order of the list. */
+/* Takes the values of one rank, which are in the order of the list. */
 static petra_status take_values(void *context, int rank, const void *data, size_t size) {
   const tensor_list *list = context;
   const char *at = data, *end = at + size;
@@ -130,7 +130,7 @@ static petra_status take_values(void *context, int rank, const void *data, size_
   return PETRA_OK;
 }
 
-/* Writes values from the tensors, one at a time, if they are not in the list. */
+/* Writes the list. If it does not contain the values, they are read from the tensors, one tensor at a time. */
 static petra_status write_list(tensor_list *list, const petra_weights_moment *moment) {
   const petra_network *network = list->network;
   char text[PETRA_MODEL_LABEL];
@@ -195,8 +195,8 @@ petra_status petra_network_weights_bytes(const petra_network *network, int64_t *
   return PETRA_OK;
 }
 
-/* With model.new_head the head keeps its initial weights. The tensors of blocks are in order, the head's are the
- * last. */
+/* Skips the tensors of the head, which keeps its initial weights with model.new_head. Tensors are in the order of
+ * blocks, so the tensors of the head are the last. */
 static void pass_by_head(tensor_list *list) {
   const petra_network *network = list->network;
   const petra_block *head = &network->plan->model.blocks[network->plan->model.block_count - 1];
@@ -205,14 +205,15 @@ static void pass_by_head(tensor_list *list) {
     list->weights[i].skipped = true;
 }
 
-/* Returns how much of a network's label must be equal: with model.new_head all but the classes, which come last. */
+/* Returns how much of a network's label must be equal: with model.new_head, all of it except the classes, which come
+ * last. */
 static size_t label_length(const petra_config *config, const char *label) {
   const char *classes = strrchr(label, ',');
   return config->model.new_head && classes ? (size_t)(classes - label) : strlen(label);
 }
 
-/* Checks whose weights they are, if the file says so: networks whose tensors have the same names and shapes may differ
- * (GPT and RevGPT, or in their heads). */
+/* Checks that the weights belong to this network, if the file names its network: different networks may have tensors
+ * with the same names and shapes (GPT and RevGPT, or networks with different heads). */
 static petra_status check_model(const petra_network *network, const char *path) {
   const petra_config *config = network->plan->config;
   PETRA_FREED char *found = NULL;

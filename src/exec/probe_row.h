@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a probe of gradient fidelity finds (probe/probe.h), for who records it. */
+/* The result of a probe of gradient fidelity (probe/probe.h), for the code that records it. */
 #pragma once
 
 #include "nn/block.h"

@@ -39,7 +39,7 @@ struct petra_replica_losses {
   input inputs[];
 };
 
-/* Notifies of evaluations whose turn has come. */
+/* Notifies the observers of evaluations whose turn has come. */
 static petra_status report_late(petra_replica_losses *l) {
   while (l->late_count > 0 && l->late[0].after <= l->first) {
     const late_evaluation one = l->late[0];
@@ -50,7 +50,7 @@ static petra_status report_late(petra_replica_losses *l) {
   return PETRA_OK;
 }
 
-/* Notifies of the first loss that waits, which all replicas have reported. */
+/* Notifies the observers of the first loss that waits, which all replicas have reported. */
 static petra_status report_first(petra_replica_losses *l) {
   const waiting first = l->waiting[0];
   petra_loss all = l->parts[0];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An observer of real stages is notified of what a worker does to tensors. It may read the stages and changes nothing
- * of the training: results are bit-identical. Training log and probe are such observers; schedule/observer.h defines
- * lists of them. */
+/* An observer of real stages is notified of what a worker does to tensors. It may read the stages but does not affect
+ * the training: results are bit-identical. The training log and the probe are such observers; schedule/observer.h
+ * defines lists of observers. */
 #pragma once
 
 #include "exec/evaluation.h"
@@ -30,8 +30,8 @@ typedef struct petra_stage_observer_ops {
   /* The loss of a training microbatch is known. */
   petra_status (*loss)(petra_stage_observer *observer, int64_t microbatch, const petra_loss *loss, double lr,
                        int64_t virtual_ns);
-  /* An evaluation begins, and all other actions here wait until it is done; in every process that takes part. Not
-   * called in a run by arrival, because the batches of an evaluation then pass between other actions. */
+  /* An evaluation begins, and all other actions here wait until it is done. Called in every process that takes part.
+   * Not called in a run by arrival, because there the batches of an evaluation pass between other actions. */
   petra_status (*evaluating)(petra_stage_observer *observer);
   /* The evaluation with the weights at the end of the epoch whose last microbatch is `microbatch` is done. */
   petra_status (*evaluated)(petra_stage_observer *observer, int64_t microbatch, const petra_evaluation *evaluation);
@@ -49,8 +49,8 @@ struct petra_stage_observer {
 /* --- replica_losses.c ---
  * Combines the losses of replicas into the losses of one run. Each replica's last stage reports its part of a
  * microbatch. When all have reported, the observers are notified once: of the mean of the losses, summed in double in
- * the order of replicas (all have as many images), and of the sums of the counts. Evaluations come from replica 0;
- * observers are notified of them after all losses that replica 0 reported before. */
+ * the order of replicas (all replicas have the same number of images), and of the sums of the counts. Evaluations come
+ * from replica 0; observers are notified of them after all losses that replica 0 reported before. */
 
 typedef struct petra_replica_losses petra_replica_losses;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stages of a network, of which one process has all, or some beside other processes. Code that iterates over stages
- * (worker, evaluation, probe, checkpoint) iterates over those that are here. */
+/* The stages of a network. One process has all stages, or several processes have some stages each. Code that iterates
+ * over stages (worker, evaluation, probe, checkpoint) iterates over the stages that are here. */
 #pragma once
 
 #include "stage/stage.h"

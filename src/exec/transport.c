@@ -36,7 +36,7 @@ static mailbox *box_of(transport_local *t, const petra_address *address) {
   return NULL;
 }
 
-/* The message becomes the mailbox's, also on failure. */
+/* The mailbox takes over the message, also on failure. */
 static petra_status put(mailbox *box, int64_t number, petra_message *message) {
   petra_status status = petra_array_reserve(&box->mail, &box->capacity, box->count + 1, sizeof *box->mail);
   if (status == PETRA_OK) {

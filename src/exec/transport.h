@@ -24,14 +24,14 @@ typedef struct petra_address {
 typedef struct petra_transport petra_transport;
 
 typedef struct petra_transport_ops {
-  /* Sends the message. It becomes the transport's, also on failure, and is empty afterwards. */
+  /* Sends the message. The transport takes it over, also on failure; it is empty afterwards. */
   petra_status (*post)(petra_transport *transport, const petra_address *to, petra_message *message);
   /* Returns a message that has arrived in *out, which is empty before; the caller releases it, also on failure. A
-   * worker takes a message of a microbatch only when it has arrived, but waits for one of an evaluation. PETRA_INTERNAL,
-   * logged, if the message cannot arrive or the transport cannot wait. */
+   * worker takes a message of a microbatch only when it has arrived, but waits for a message of an evaluation.
+   * PETRA_INTERNAL, logged, if the message cannot arrive or the transport cannot wait. */
   petra_status (*take)(petra_transport *transport, const petra_address *at, petra_message *out);
-  /* Reads or writes, in a checkpoint, the messages of microbatches that wait for a stage that is here. A transport that
-   * is read into must be new. */
+  /* Reads or writes, in a checkpoint, the messages of microbatches that wait for a stage that is here. When reading,
+   * the transport must be new. */
   petra_status (*archive)(petra_transport *transport, int32_t stage, petra_tensor_archive *tensors);
   void (*destroy)(petra_transport *transport);
 } petra_transport_ops;
@@ -48,16 +48,17 @@ static inline void petra_transport_destroy(petra_transport *transport) {
 /* --- within a process: a mailbox for each stage and kind of message ---
  * A message counts in the account of its receiver (category messages) from the moment when it is posted. */
 
-/* Serves the stages that are here; they are borrowed. Posting to another one returns PETRA_INTERNAL. */
+/* Serves the stages that are here; they are borrowed. Posting to another stage returns PETRA_INTERNAL. */
 petra_status petra_transport_local_create(const petra_stages *stages, petra_transport **out);
 
-/* Returns true if this message waits. The second function returns the number of messages of a kind that wait. */
+/* The first function returns true if this message waits. The second function returns the number of messages of a kind
+ * that wait. */
 bool petra_transport_local_has(const petra_transport *transport, const petra_address *at);
 int64_t petra_transport_local_count(const petra_transport *transport, int32_t stage, petra_message_kind kind);
 
 /* --- between processes: messages as bytes ---
- * The bytes of a tensor are its logical elements in their order, as f32, or as f64 if the backend has kinds of 8 bytes;
- * a quantised tensor is its bytes. So ranks need not have the same layouts. No value is rounded. */
+ * The bytes of a tensor are its logical elements in their order, as f32, or as f64 if the backend stores elements in 8
+ * bytes; a quantised tensor is sent as its bytes. So ranks may have different layouts. No value is rounded. */
 
 /* Return the size of `elements` elements of a kind, and of a tensor. */
 size_t petra_packed_bytes(const petra_backend *backend, petra_tensor_kind kind, int64_t elements);
@@ -68,16 +69,17 @@ static inline size_t petra_packed_tensor_bytes(const petra_tensor *tensor) {
 /* Writes all elements of the tensor. Fails as petra_op_download does. */
 petra_status petra_pack(const petra_tensor *tensor, void *to);
 
-/* Overwrites all elements of the tensor with what petra_pack wrote of a tensor with the same kind and shape. */
+/* Overwrites all elements of the tensor with the bytes that petra_pack wrote for a tensor of the same kind and
+ * shape. */
 petra_status petra_unpack(petra_tensor *tensor, const void *from);
 
-/* Messages that a sender may be ahead of the schedule or, by arrival, of the receiver. */
+/* The maximum number of messages by which a sender may be ahead of the schedule or, by arrival, of the receiver. */
 enum { PETRA_TRANSPORT_AHEAD = 2 };
 
 /* Maximum bytes of a message; MPI counts to 2^31 - 1. */
 static const int64_t PETRA_MESSAGE_BYTES_MAX = INT32_MAX - 4096;
 
-/* Precedes the tensors of a message: the shape of each; zeros if it is missing. */
+/* The header of a message: the shape of each tensor; zeros if the tensor is missing. */
 typedef struct petra_message_shapes {
   int32_t shape[PETRA_MESSAGE_PARTS][4];
 } petra_message_shapes;

@@ -22,7 +22,7 @@ static petra_status take(petra_worker_stage *worker, const petra_action *action,
   return petra_stage_receive(petra_stages_get(&worker->stages, action->stage), from_below, out);
 }
 
-/* Performs F, also within a fused B. */
+/* Returns true if the action performs F, also within a fused B. */
 static bool is_forward(const petra_worker_stage *worker, const petra_action *action) {
   return action->kind == PETRA_ACTION_FORWARD ||
          (action->kind == PETRA_ACTION_BACKWARD && petra_program_fused(&worker->plan->program, action->stage));
@@ -119,7 +119,7 @@ petra_status petra_task_compute(petra_worker_stage *worker, petra_task *task) {
 }
 
 /* --- the losses of training microbatches ---
- * A device may complete one after the action that computes it is over. */
+ * A device may complete a loss after the end of the action that computes it. */
 
 /* Checks the loss of a stage and, in a local program, adds it to the sums of its epoch. */
 static petra_status count_loss(petra_worker_stage *worker, int32_t stage, int64_t m, const petra_loss *loss) {

@@ -9,7 +9,7 @@
 struct petra_pending {
   int64_t microbatch;
   int32_t reached;
-  petra_evaluator *evaluator; /* of batches between actions (`waves`), once it began */
+  petra_evaluator *evaluator; /* with `waves`, once the evaluation began */
   petra_pending *next;
   petra_snapshot *snapshots[]; /* per stage; NULL: elsewhere, or not there yet */
 };
@@ -63,8 +63,8 @@ static petra_status end_evaluation(petra_worker_stage *worker, petra_pending **l
   return PETRA_OK;
 }
 
-/* The last stage starts the computation in every process at once: in the order of the schedule nobody then waits for a
- * stage that has not reached it. */
+/* The E of the last stage starts the computation in every process at once: in the order of the schedule, no process
+ * then waits for a stage that has not reached its E. */
 petra_status petra_evaluations_reach(petra_worker_stage *worker, int32_t stage, int64_t m) {
   const petra_pipeline_options *options = &worker->options;
   petra_pending **link;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Performs the actions of a group in parallel. What they share is done before and after, in the order of the group.
- * First they take their inputs. Then a thread of the pool computes each chain (the actions of one stage), and journals
- * record its changes to references and accounts. Finally, action by action, the journal is applied, messages are posted
- * and observers notified. So everything except the time is as in the order of the group. */
+/* Performs the actions of a group in parallel. Work on what the actions share is done before and after the parallel
+ * part, in the order of the group. First the actions take their inputs. Then a thread of the pool computes each chain
+ * (the actions of one stage), and journals record its changes to references and accounts. Finally, action by action,
+ * the journal is applied, messages are posted and observers notified. So everything except the durations is the same as
+ * if the actions ran in the order of the group. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "exec/worker_stage_private.h"
@@ -80,7 +81,7 @@ static int make_chains(petra_worker_stage *worker) {
   return count;
 }
 
-/* `before` is the status of the actions before it in the group. */
+/* Concludes an action. `before` is the status of the actions before it in the group. */
 static petra_status conclude(petra_worker_stage *worker, petra_group_task *one, petra_status before) {
   petra_status status = petra_deferred_work_end(&one->deferred, before);
   if (status == PETRA_OK)

@@ -9,15 +9,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The two messages of an exchange that each replica sends to each other one. */
+/* The two messages of an exchange that each replica sends to each other replica. */
 typedef enum step { STEP_PIECE, STEP_MEAN, STEPS } step;
 
 /* The exchange of one stage. */
 typedef struct exchange {
   petra_shared_size size;
-  bool begun, summed; /* the pieces of this process are sent; the piece that it owns is the mean, and is sent */
+  bool begun, summed; /* the pieces are sent; the mean of the own piece is computed and sent */
   /* The shared values of each replica that is here, one after the other. Without a progress thread exchanges do not
-   * overlap, and the room of the first serves all. */
+   * overlap, and the memory of the first exchange serves all. */
   unsigned char *copies;
   size_t room; /* bytes */
 } exchange;
@@ -133,7 +133,7 @@ static void charge(const worker_replicas *w, int32_t stage, int64_t bytes) {
     petra_account_add(petra_stage_account(stage_of(w, w->first_here, stage)), PETRA_MEMORY_MESSAGES, bytes);
 }
 
-/* Reserves the room, which stays; without a progress thread it grows. */
+/* Reserves the memory for the copies, which is kept; without a progress thread it grows. */
 static petra_status make_room(worker_replicas *w, int32_t stage) {
   exchange *r = room_of(w, stage);
   const size_t size = bytes_of(&w->exchanges[stage - 1]) * (w->progress ? 1 : (size_t)w->replicas);
@@ -150,8 +150,8 @@ static petra_status make_room(worker_replicas *w, int32_t stage) {
 
 /* --- messages between the replicas --- */
 
-/* Numbers the messages of a channel: every update has one of each step. All replicas of a stage have done as many
- * updates. */
+/* Returns the number of a message on its channel: every update has one message of each step. All replicas of a stage
+ * have done the same number of updates. */
 static int64_t number_of(const worker_replicas *w, int32_t stage, step at) {
   return (petra_stage_version(stage_of(w, w->first_here, stage)) * w->stages + stage - 1) * STEPS + (int64_t)at;
 }
@@ -181,7 +181,7 @@ static petra_status take(worker_replicas *w, int32_t stage, int from, int piece,
   return PETRA_OK;
 }
 
-/* Counts the buffers that the channels have by now. */
+/* Counts the present buffers of the channels. */
 static void charge_buffers(worker_replicas *w) {
   int64_t bytes = 0;
   for (int i = 0; i < w->replicas; i++)
@@ -243,7 +243,7 @@ static petra_status sum(worker_replicas *w, int32_t stage, bool wait) {
   return PETRA_OK;
 }
 
-/* Gives each stage that is here the mean before its update. A resumed run may begin here. */
+/* Gives each stage that is here the mean before its update. A resumed run may begin with this function. */
 static petra_status end(worker_replicas *w, int32_t stage) {
   exchange *e = &w->exchanges[stage - 1];
   if (!e->begun)
@@ -268,7 +268,8 @@ static petra_status end(worker_replicas *w, int32_t stage) {
   return PETRA_OK;
 }
 
-/* Begins the exchanges whose gradients the group has completed, and adds what has arrived for those under way. */
+/* Begins the exchanges whose gradients the group has completed, and continues the exchanges in progress with the pieces
+ * that have arrived. */
 static petra_status go_on(worker_replicas *w, const petra_action *actions, int count) {
   for (int i = 0; i < count; i++) {
     const bool gradients = actions[i].kind == PETRA_ACTION_BACKWARD || actions[i].kind == PETRA_ACTION_WEIGHT_GRADIENT;
@@ -292,7 +293,7 @@ static void merge(const worker_replicas *w, int replica, petra_action_result *re
       results[i].measured_ns = w->results[i].measured_ns;
 }
 
-/* A U waits for the gradients that it needs: no action of its stage in the group computes any. */
+/* A U first waits for the gradients that it needs: no action of its stage in the group computes any of them. */
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   worker_replicas *w = (worker_replicas *)base;
@@ -325,7 +326,7 @@ static petra_status finish(petra_worker *base) {
 
 /* --- creation --- */
 
-/* *largest is the size of the largest piece of the stages that are here. */
+/* Sets *largest to the size of the largest piece of the stages that are here. */
 static petra_status find_largest(worker_replicas *w, size_t *largest) {
   *largest = 0;
   for (int32_t stage = 1; stage <= w->stages; stage++) {

@@ -6,8 +6,8 @@
 #include "backend/tensor.h"
 #include "exec/pipeline.h"
 
-/* A loss that was not reported yet; images 0: none. It is reported with the next one, so that the host prepares a
- * microbatch while the device computes another. */
+/* A loss that was not reported yet; images 0: none. It is reported when the next loss is computed, so that the host
+ * prepares a microbatch while the device computes another. */
 typedef struct petra_late_loss {
   petra_loss loss;
   int64_t microbatch, virtual_ns;
@@ -35,7 +35,7 @@ typedef struct petra_task {
   int64_t virtual_ns;
   petra_action_result result;
   petra_message in, out;
-  petra_label_row labels; /* of an action with the loss; owned by the feed */
+  petra_label_row labels; /* of an action that computes a loss; owned by the feed */
   petra_loss loss;
 } petra_task;
 
@@ -79,8 +79,8 @@ typedef struct petra_worker_stage {
 
 void petra_feed_fini(petra_worker_stage *worker);
 
-/* Reads microbatch `microbatch`, which must be the next one, and notifies the observers: its samples become a new tensor
- * that counts as a message of stage 1. */
+/* Reads microbatch `microbatch`, which must be the next one, and notifies the observers. Its samples become a new
+ * tensor that counts as a message of stage 1. */
 petra_status petra_feed_input(petra_worker_stage *worker, int64_t microbatch, petra_tensor **input);
 
 /* Returns the labels of a microbatch for a stage with a loss, which stay until they are dropped; reads them if stage 1
@@ -98,14 +98,14 @@ petra_status petra_feed_archive(petra_worker_stage *worker, int32_t stage, const
 /* Takes the inputs (messages, images, labels) and notifies the observers before the action. */
 petra_status petra_task_prepare(petra_worker_stage *worker, petra_task *task);
 
-/* Computes. It touches only its stage and, of the task, tensors and results; it may run beside the computations of
- * other stages. */
+/* Does the computation. It touches only its stage and the tensors and results of the task, so it may run in parallel
+ * with the computations of other stages. */
 petra_status petra_task_compute(petra_worker_stage *worker, petra_task *task);
 
 /* Posts the messages and reports the results. */
 petra_status petra_task_conclude(petra_worker_stage *worker, petra_task *task);
 
-/* Releases what is left after a failure. */
+/* Releases the messages that are left after a failure. */
 void petra_task_release(petra_task *task);
 
 /* --- worker_action.c: losses --- */
@@ -113,12 +113,13 @@ void petra_task_release(petra_task *task);
 /* Reports the loss that waits, if there is one. */
 petra_status petra_losses_report_late(petra_worker_stage *worker);
 
-/* Call this after an action, when its work has been given to the device. Only now waits for the previous loss. */
+/* Call this after an action, when its work has been passed to the device. Only this function waits for the previous
+ * loss. */
 petra_status petra_losses_put_off(petra_worker_stage *worker);
 
 /* --- worker_evaluations.c --- */
 
-/* Performs E: takes the stage's snapshot, if the stage is here. The last of all stages starts the evaluation. */
+/* Performs E: takes the stage's snapshot, if the stage is here. The last stage to reach its E starts the evaluation. */
 petra_status petra_evaluations_reach(petra_worker_stage *worker, int32_t stage, int64_t microbatch);
 
 void petra_evaluations_destroy(petra_worker_stage *worker);
@@ -128,11 +129,11 @@ petra_status petra_evaluations_archive_stage(petra_worker_stage *worker, int32_t
 
 /* --- worker_group.c --- */
 
-/* Creates what groups need to run their stages in parallel, for the lanes of the backend. */
+/* Creates the threads and tasks that groups need to run their stages in parallel, for the lanes of the backend. */
 petra_status petra_group_init(petra_worker_stage *worker);
 void petra_group_fini(petra_worker_stage *worker);
 
 /* Performs a group, its stages in parallel. Results, notifications and accounts are as if its actions were done one
- * after the other; the first one that fails in their order is logged. */
+ * after the other; the first action that fails in that order is logged. */
 petra_status petra_group_perform(petra_worker_stage *worker, int64_t virtual_ns, const petra_action *actions, int count,
                                  petra_action_result *results);
