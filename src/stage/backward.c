@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* B of a stage. For every block from the last to the first: gets its graph (kept, recomputed, or built during the
- * reconstruction of the input), then computes gradients. Also the fused action of the stage that has the head, and
- * W. */
+/* B of a stage. For every block, from the last to the first, B gets the graph (kept, recomputed, or built during the
+ * reconstruction of the input), then computes gradients. This file also has W, and the fused action of the stage that
+ * has the head. */
 #include "backend/backend.h"
 #include "base/log.h"
 #include "stage/stage_private.h"
@@ -35,7 +35,7 @@ static petra_status count_block(petra_stage *stage, int b) {
   return PETRA_OK;
 }
 
-/* Returns the version that a choice of weights means for the backward of a record. */
+/* Returns the version that a choice of weights selects for the backward of a record. */
 static int64_t choose_version(const petra_stage *stage, petra_weights weights, const petra_record *record) {
   const petra_version_rule rule = petra_stage_version_rule(stage);
   return petra_backward_version(&rule, weights, record->microbatch, stage->updates, record->version);
@@ -87,7 +87,8 @@ static petra_status recompute(petra_stage *stage, int b, const petra_record *rec
   return petra_block_forward(&stage->compute, block, parameters->tensor, in, &target, graph, NULL);
 }
 
-/* Gets the graph of block `b` if it was not kept. *streams, the block's output if it is known, becomes its input. */
+/* Rebuilds the graph of block `b`, which was not kept. *streams, the block's output if it is known, becomes its
+ * input. */
 static petra_status rebuild_graph(petra_stage *stage, int b, const petra_record *record, petra_streams *streams,
                                   petra_block_graph *graph) {
   PETRA_FINISHED(petra_streams_release) petra_streams in = {{NULL, NULL}};
@@ -102,7 +103,7 @@ static petra_status rebuild_graph(petra_stage *stage, int b, const petra_record 
   return PETRA_OK;
 }
 
-/* Ends B; a split B leaves the record, whose graphs W needs. */
+/* Ends B. A split B keeps the record, because W needs its graphs. */
 static void finish(petra_stage *stage, petra_record *record) {
   stage->begun++;
   if (stage->options.rule.split_backward) {

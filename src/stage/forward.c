@@ -16,7 +16,7 @@ static bool stashes(const petra_stage_rule *rule) {
          (rule->keep == PETRA_KEEP_NOTHING && rule->invert_weights == PETRA_WEIGHTS_STASHED);
 }
 
-/* Returns the version that F of a microbatch reads, and refreshes F's copy when that is due. */
+/* Returns the version that F of a microbatch reads, and refreshes F's copy when a refresh is due. */
 static petra_status choose_version(petra_stage *stage, int64_t microbatch, int64_t *version) {
   const petra_version_rule rule = petra_stage_version_rule(stage);
   int64_t copy = stage->copy;
@@ -29,7 +29,8 @@ static petra_status choose_version(petra_stage *stage, int64_t microbatch, int64
   return PETRA_OK;
 }
 
-/* Creates a record of the microbatch. It becomes a holder of the version that F reads if B will read it again. */
+/* Creates a record of the microbatch. If B will read the same version as F, the record becomes a holder of that
+ * version. */
 static petra_status begin(petra_stage *stage, int64_t microbatch, bool fused, petra_record **out) {
   petra_record *record;
   int64_t version;

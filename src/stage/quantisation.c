@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages of a stage, and the inputs and graphs that it keeps, in other number formats (backend/quantise.h). Source of
- * the rules: docs/semantics/quantisation.md. */
+/* Converts messages of a stage, and the inputs and graphs that it keeps, to other number formats (backend/quantise.h)
+ * and back. Source of the rules: docs/semantics/quantisation.md. */
 #include "backend/backend.h"
 #include "base/mem.h"
 #include "stage/stage_archive.h"
 #include "stage/stage_private.h"
 
-/* Tensors that a block quantises have separate positions among the random draws: the tensors of the message up after
- * it, of the message down before it, its kept inputs, and its kept graph. */
+/* Each tensor that a block quantises has its own position among the random draws. The order is: the tensors of the
+ * message that the block sends up, the tensors of the message that it sends down, its kept inputs, its kept graph. */
 enum { PLACES = 64, PLACE_UP = 0, PLACE_DOWN = 4, PLACE_INPUT = 8, PLACE_GRAPH = 10 };
 _Static_assert(PLACE_GRAPH + PETRA_GRAPH_TENSORS <= PLACES, "the tensors of a block have different numbers");
 
@@ -52,7 +52,7 @@ void petra_message_parts(petra_message *message, petra_tensor **parts[PETRA_MESS
 }
 
 /* A stage with an auxiliary head keeps its output for its B, which may come before or after the passes of the stage
- * above. It sends a copy, so that what a stage holds does not depend on the others. */
+ * above. Such a stage sends a copy, so that the tensors that a stage holds do not depend on the other stages. */
 petra_status petra_stage_send(petra_stage *stage, bool up, int64_t microbatch, petra_message *message) {
   const petra_format format = up ? stage->options.formats.up : stage->options.formats.down;
   const petra_block *block = petra_stage_block(stage, up ? petra_stage_network_blocks(stage) - 1 : 0);
@@ -109,7 +109,7 @@ void petra_message_forms(const petra_stage *stage, bool forward, bool exact, pet
 
 /* --- kept inputs --- */
 
-/* Returns the stored tensor of block `b` - 1 whose stream is also stream x of block `b`; NULL if none is. */
+/* Returns the stored tensor of block `b` - 1 whose stream is also stream x of block `b`; NULL if there is none. */
 static petra_tensor *stored_before(const petra_record *record, int b, const petra_streams *before,
                                    const petra_tensor *x) {
   for (int i = 0; i < 2 && b > 0; i++)
@@ -154,8 +154,8 @@ petra_status petra_stage_kept_input(petra_stage *stage, const petra_record *reco
 /* --- kept graphs --- */
 
 /* Returns true if a tensor of a block's graph is quantised: the inputs of convolutions, linear maps and norms, and the
- * activation that a block keeps beside its input. Statistics, masks, what a loss keeps and samples of the data set
- * stay. */
+ * activation that a block keeps beside its input. Statistics, masks, the tensors that a loss keeps and samples of the
+ * data set are not quantised. */
 static bool is_quantised(const petra_block *block, const petra_block_graph *graph, petra_tensor *const *place) {
   if (!*place || (*place)->kind == PETRA_TENSOR_MASK || (*place)->kind == PETRA_TENSOR_MATRIX)
     return false;

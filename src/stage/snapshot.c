@@ -47,8 +47,8 @@ petra_tensor *petra_snapshot_tensor(const petra_stage *stage, const petra_snapsh
   return statistics ? sets->statistics.tensor[index] : sets->parameters.tensor[index];
 }
 
-/* Passes the blocks of the network with the snapshot's weights. With a `share` it estimates the statistics, in which
- * the batch has that share, and does not compute the head. */
+/* Computes the blocks of the network with the snapshot's weights. If `share` is not 0, estimates the statistics, to
+ * which the batch contributes that share, and does not compute the head. */
 static petra_status pass(petra_stage *stage, const petra_snapshot *snapshot, double share, const petra_streams *in,
                          const petra_target *target, petra_streams *out) {
   const petra_compute compute = {.backend = stage->compute.backend, .account = stage->compute.account};
@@ -82,7 +82,7 @@ petra_status petra_stage_estimate(petra_stage *stage, petra_snapshot *snapshot, 
   return pass(stage, snapshot, 1 / (double)(number + 1), in, NULL, out);
 }
 
-/* --- what a probe of gradient fidelity reads --- */
+/* --- for probes of gradient fidelity --- */
 
 petra_status petra_stage_version_tensors(const petra_stage *stage, petra_weights_key key, int block,
                                          const petra_tensor_set **out) {

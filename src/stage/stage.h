@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One stage of Algorithm 1 on real tensors: forward, backward, update, and the buffers between them. A stage holds
- * consecutive blocks of the network and knows no time, no transport and no other stage. Microbatches are identified by
- * number; the backward of one that is not in flight fails (PETRA_INTERNAL). Rules: docs/semantics/methods.md. */
+ * consecutive blocks of the network and knows nothing of time, transport and other stages. Microbatches are identified
+ * by number; the backward of a microbatch that is not in flight fails (PETRA_INTERNAL). Rules:
+ * docs/semantics/methods.md. */
 #pragma once
 
 #include "nn/block.h"
 #include "stage/delay_mitigation.h"
 
 /* The rule of a method for a stage. Versions count updates; schedule/method.h defines which version a choice of weights
- * means. */
+ * selects. */
 typedef struct petra_stage_rule {
   petra_weights forward_weights;  /* LATEST or DOUBLE_BUFFER */
   petra_weights backward_weights; /* LATEST, STASHED or DOUBLE_BUFFER (both passes or none) */
-  petra_weights invert_weights;   /* weights of the reconstruction; keep is NOTHING */
+  petra_weights invert_weights;   /* weights of the reconstruction, if keep is NOTHING */
   /* GRAPH: nothing is recomputed. INPUT: every block's input is kept, from which the graph is recomputed. NOTHING:
-       * reversible blocks keep nothing, and their input is reconstructed; others keep their input. */
+   * reversible blocks keep nothing, and their input is reconstructed; other blocks keep their input. */
   petra_keep keep;
   bool invert;         /* backward messages carry the streams in addition to the gradients */
   bool split_backward; /* the weight gradients of convolutions wait for petra_stage_weight_gradient */
   int accumulate;      /* k: microbatches per update */
-  /* p: LATEST of F is a copy that is refreshed before every microbatch that p divides; 0: no copy. */
+  /* p: for F, LATEST means a copy that is refreshed before every microbatch whose number p divides; 0: no copy. */
   int64_t sync_period;
 } petra_stage_rule;
 
@@ -55,7 +56,7 @@ typedef struct petra_message {
 
 void petra_message_release(petra_message *message);
 
-/* Replaces the streams `to`, which are released, by the streams `from`, which are empty afterwards. */
+/* Releases the streams `to`, then moves the streams `from` to them; `from` is empty afterwards. */
 static inline void petra_streams_move(petra_streams *from, petra_streams *to) {
   petra_streams_release(to);
   *to = *from;
@@ -71,14 +72,16 @@ void petra_message_parts(petra_message *message, petra_tensor **parts[PETRA_MESS
 petra_status petra_stage_create(const petra_stage_options *options, petra_stage **out);
 void petra_stage_destroy(petra_stage *stage);
 
-/* Releases what is kept of microbatches and of old versions. A tensor of one stage may be counted under another's
- * account: if several stages end together, empty all of them before the first is destroyed. NULL is allowed. */
+/* Releases all tensors that are kept of microbatches and of old versions. A tensor of one stage may count in the
+ * account of another stage: if several stages end together, empty all of them before the first is destroyed. NULL is
+ * allowed. */
 void petra_stage_empty(petra_stage *stage);
 
 /* Sets the initial weights (petra_initial_values), and running statistics 0 and 1. */
 petra_status petra_stage_initialise(petra_stage *stage, uint64_t seed);
 
-/* Returns the account that counts what the stage holds. Whoever keeps messages that wait for it adds them. */
+/* Returns the account that counts the tensors of the stage. The owner of messages that wait for the stage adds them to
+ * this account. */
 petra_account *petra_stage_account(petra_stage *stage);
 
 /* Returns the number of updates so far, which is the version of its weights. */
@@ -91,26 +94,27 @@ int64_t petra_stage_version_read(const petra_stage *stage);
  * written only by upload and download. */
 petra_tensor *petra_stage_tensor(petra_stage *stage, int block, bool statistics, int index);
 
-/* F: out->streams = blocks(in->streams), with batch statistics; running statistics stay. The caller keeps `in`. For a
- * stage that has a head, auxiliary or the network's, if its B is another action, `labels` are all labels of the
- * microbatch, and its loss is computed; NULL for others. `out` is empty at the network's head. */
+/* F: out->streams = blocks(in->streams), with batch statistics; running statistics do not change. The caller keeps
+ * `in`. If the stage has a head (auxiliary, or the network's) and its B is a separate action, `labels` are all labels
+ * of the microbatch, and the loss is computed; for other stages `labels` is NULL. `out` is empty at the network's
+ * head. */
 petra_status petra_stage_forward(petra_stage *stage, int64_t microbatch, const petra_message *in, const int32_t *labels,
                                  int32_t label_count, petra_message *out, petra_loss *loss);
 
-/* B: from in->gradients (and in->streams if the method inverts; an empty message for a stage that has a head)
- * computes the gradients of the stage's parameters, counted towards the next update, and `out` for the stage below
- * (empty for the first stage). Updates the running statistics once. */
+/* B: computes the gradients of the stage's parameters, which count towards the next update, and the message `out` for
+ * the stage below (empty for the first stage). Its input is in->gradients and, if the method inverts, in->streams; for
+ * a stage that has a head, `in` is empty. Updates the running statistics once. */
 petra_status petra_stage_backward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out);
 
 /* Quantises a message that the stage sends up, or down, if its format is not native. A stage with an auxiliary head
  * sends copies. */
 petra_status petra_stage_send(petra_stage *stage, bool up, int64_t microbatch, petra_message *message);
 
-/* Reads the quantised tensors of a message to the stage; others stay as they are. */
+/* Dequantises the quantised tensors of a message to the stage; other tensors stay as they are. */
 petra_status petra_stage_receive(petra_stage *stage, bool from_below, petra_message *message);
 
-/* W: computes the weight gradients of the convolutions for a microbatch whose B is done; only with split_backward. The
- * gradients of batch norms and of the head belong to B, which needs most of the work for them. */
+/* W: computes the weight gradients of the convolutions for a microbatch whose B is done; only with split_backward. B
+ * computes the gradients of batch norms and of the head, because it needs most of that work itself. */
 petra_status petra_stage_weight_gradient(petra_stage *stage, int64_t microbatch);
 
 /* F, loss and B of the stage that has the network's head, in one action. */
@@ -118,17 +122,18 @@ petra_status petra_stage_loss(petra_stage *stage, int64_t microbatch, const petr
                               petra_message *out, petra_loss *loss);
 
 /* U: one optimiser step of the latest weights with the mean of the gradients counted since the last step. Errors:
- * PETRA_INTERNAL unless there were k. */
+ * PETRA_INTERNAL unless the gradients of k microbatches were counted. */
 petra_status petra_stage_update(petra_stage *stage, double lr);
 
-/* For memory counts: visits every tensor that is kept of the microbatch if it is in flight here, some perhaps more than
- * once. */
+/* For memory counts: visits every tensor that the stage keeps of the microbatch, if the microbatch is in flight here. A
+ * tensor may be visited more than once. */
 petra_status petra_stage_each_kept(const petra_stage *stage, int64_t microbatch,
                                    petra_status (*each)(void *context, petra_tensor *tensor), void *context);
 
-/* For counts of temporary memory. petra_stage_step_alone: the step of U alone, with the gradients as they are; no
- * version is kept or made. petra_stage_age: makes as many updates as it takes for the mitigation of delay to begin, and
- * one more, without changing the weights; whatever is kept of the version before these updates stays. */
+/* For counts of temporary memory. petra_stage_step_alone does only the step of U, with the present gradients; it
+ * neither keeps nor creates a version. petra_stage_age counts as many updates as it takes for the mitigation of delay
+ * to begin, and one more, without changing the weights; everything that is kept of the version before these updates
+ * stays. */
 petra_status petra_stage_step_alone(petra_stage *stage, double lr);
 petra_status petra_stage_age(petra_stage *stage);
 
@@ -146,19 +151,19 @@ petra_tensor *petra_snapshot_tensor(const petra_stage *stage, const petra_snapsh
 petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snapshot, const petra_streams *in,
                                   const int32_t *labels, petra_streams *out, petra_loss *loss);
 
-/* Estimates the snapshot's statistics anew from batches, number 0, 1, ... of them in turn: forward with the snapshot's
- * weights and the statistics of the batch. After batch number i the statistics of the snapshot are the means over
- * batches 0 ... i of the batch's mean and of its unbiased variance (summed as a running mean, in the element type);
- * what they were before is lost. The stage with the head produces no output (its head is not computed); the others set
- * `out`. */
+/* Estimates the snapshot's statistics from batches. Call it for batches number 0, 1, ... in turn. Each call is a
+ * forward with the snapshot's weights and the statistics of the batch. After batch number i the statistics of the
+ * snapshot are the means, over batches 0 ... i, of the mean and of the unbiased variance of a batch (summed as a
+ * running mean, in the element type); the previous statistics are lost. The stage with the head produces no output,
+ * because its head is not computed; the other stages set `out`. */
 petra_status petra_stage_estimate(petra_stage *stage, petra_snapshot *snapshot, int64_t number, const petra_streams *in,
                                   petra_streams *out);
 
 /* The tensors that a stage shares with its replicas, the same stages of other pipelines, which train on different parts
  * of every microbatch. Rules: docs/semantics/replicas.md. */
 
-/* Returns true if all gradients of the next update are there. Until that update the stage then does nothing that
- * changes them or the running statistics (petra_stage_update would refuse it). */
+/* Returns true if all gradients of the next update are complete. From then until that update, the stage does nothing
+ * that changes these gradients or the running statistics (petra_stage_update would refuse it). */
 bool petra_stage_gradient_complete(const petra_stage *stage);
 
 /* Visits, block by block, the gradients that an update would use now (the mean over the k microbatches), then the
@@ -168,12 +173,12 @@ bool petra_stage_gradient_complete(const petra_stage *stage);
 petra_status petra_stage_visit_shared(petra_stage *stage, petra_status (*visit)(void *context, petra_tensor *tensor),
                                       void *context);
 
-/* --- what a probe of gradient fidelity uses ---
- * The part of the stages that a probe of gradient fidelity uses: the weights that they read, and the gradient that an
- * update uses. Nothing here changes a stage. Rules: docs/semantics/gradient-fidelity.md. */
+/* --- for probes of gradient fidelity ---
+ * A probe uses the weights that stages read, and the gradient that an update uses. These functions do not change a
+ * stage. Rules: docs/semantics/gradient-fidelity.md. */
 
-/* Selects weights of a stage: those after `version` updates or, if the stage predicts and `predicted` is set, what its
- * F reads instead. */
+/* Selects weights of a stage: the weights after `version` updates or, if the stage predicts and `predicted` is set, the
+ * prediction that its F reads instead. */
 typedef struct petra_weights_key {
   int64_t version;
   bool predicted; /* false if the stage does not predict */
@@ -183,16 +188,15 @@ static inline bool petra_weights_key_equal(petra_weights_key a, petra_weights_ke
   return a.version == b.version && a.predicted == b.predicted;
 }
 
-/* Gets the parameters of block `block` (from 0, within the stage) in a version that the stage has: the latest, or an
- * older one that one of its passes will read. The stage owns them; they are valid until its next action. A stage that
- * predicts has only the latest version of the weights themselves. Errors: PETRA_INTERNAL, logged, if the stage no
- * longer has the version. */
+/* Gets the parameters of block `block` (from 0, within the stage) in a version that the stage has: the latest version,
+ * or an older version that one of its passes will read. The stage owns the parameters; they are valid until its next
+ * action. Of the weights themselves, a stage that predicts has only the latest version. Errors: PETRA_INTERNAL, logged,
+ * if the stage no longer has the version. */
 petra_status petra_stage_version_tensors(const petra_stage *stage, petra_weights_key key, int block,
                                          const petra_tensor_set **out);
 
 /* Gets the gradients of block `block` that an update would use now: the mean over the k microbatches. */
 const petra_tensor_set *petra_stage_mean_gradients(const petra_stage *stage, int block);
 
-/* Returns true if the B of the stage (as a separate action) reconstructs the input of its forward from its
- * output. */
+/* Returns true if B of the stage, as a separate action, reconstructs the input of F from the output of F. */
 bool petra_stage_reconstructs(const petra_stage *stage);

@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* --- the expected contents of a stage in a checkpoint ---
- * They are not defined again here: a stage with the same options on the dry backend shows what the rule keeps of a
- * microbatch of one sample, and in which shapes. */
+ * This file does not define them a second time: a stage with the same options on the dry backend shows which tensors
+ * the rule keeps of a microbatch of one sample, and their shapes. */
 
 /* The contents of a record of the stage. */
 typedef struct record_forms {
@@ -25,7 +25,7 @@ void petra_streams_forms(int streams, const petra_stream_shape *shape, petra_pre
         i < streams ? presence : PETRA_ABSENT, shape->kind, {0, shape->extent[0], shape->extent[1], shape->extent[2]}};
 }
 
-/* The samples of a dry pass: a batch norm needs two values of each channel, and an image may have one. */
+/* The samples of a dry pass: a batch norm needs two values of each channel, and an image may have only one value. */
 enum { DRY_SAMPLES = 2 };
 
 /* Creates the streams of these samples as the dry tensors of a message. */
@@ -43,7 +43,7 @@ static bool has_loss(const petra_stage *stage) {
   return petra_stage_block(stage, stage->blocks - 1)->is_loss;
 }
 
-/* Runs F of the samples, and B if the expected records have had theirs. */
+/* Runs F of the samples and, if B of the expected records is done, also B. */
 static petra_status pass(petra_stage *dry, bool backward, bool fused) {
   const petra_block *first = petra_stage_block(dry, 0), *last = petra_stage_block(dry, dry->blocks - 1);
   bool head = has_loss(dry);
@@ -64,7 +64,8 @@ static petra_status pass(petra_stage *dry, bool backward, bool fused) {
   return petra_stage_backward(dry, 0, &back, &down);
 }
 
-/* The sample is the first extent of all tensors except the vectors of a graph. */
+/* Returns the form of a tensor without its number of samples, which is the first extent of all tensors except the
+ * vectors of a graph. */
 static petra_tensor_form form_of(const petra_tensor *tensor) {
   if (!tensor)
     return (petra_tensor_form){.presence = PETRA_ABSENT};
@@ -123,7 +124,7 @@ static bool has_version(const petra_stage *stage, int64_t version) {
   return version == stage->updates || petra_versions_find(&stage->versions, version) != NULL;
 }
 
-/* Checks that the versions and those who hold them go together. */
+/* Checks that the versions and their holders are consistent. */
 static petra_status check_versions(const petra_stage *stage, const petra_archive *archive) {
   const petra_versions *versions = &stage->versions;
   const petra_stage_rule *rule = &stage->options.rule;
@@ -180,7 +181,7 @@ petra_status petra_account_archive(petra_archive *archive, petra_account *accoun
   return PETRA_OK;
 }
 
-/* Reads or writes the tensors of a set, which exist when it is read. */
+/* Reads or writes the contents of the tensors of a set. The tensors exist before they are read. */
 static petra_status archive_set(const petra_stage *stage, petra_tensor_archive *tensors, int b, const char *prefix,
                                 bool statistics, petra_tensor_set *set) {
   const petra_block *block = petra_stage_block(stage, b);
@@ -249,8 +250,8 @@ static petra_status archive_of_forms(petra_tensor_archive *tensors, const char *
   return petra_tensor_archive_check(tensors, name, members, forms, count);
 }
 
-/* Reads or writes the references of a set, which is empty before it is read. `like`, which is not empty, says how many
- * there are and which. */
+/* Reads or writes the references of a set, which is empty before it is read. The set `like`, which is not empty,
+ * determines the number and the forms of its tensors. */
 static petra_status archive_set_like(petra_tensor_archive *tensors, const char *name, const petra_tensor_set *like,
                                      petra_tensor_set *set) {
   petra_tensor_form forms[PETRA_BLOCK_TENSORS];
@@ -301,8 +302,8 @@ static petra_status archive_versions(petra_stage *stage, petra_tensor_archive *t
   return PETRA_OK;
 }
 
-/* When reading, also checks that the record has what its rule keeps, and nothing else. `forms`: before and after its
- * B. */
+/* Reads or writes a record. When reading, also checks that the record has exactly the tensors that its rule keeps.
+ * `forms` has the forms before B and the forms after B. */
 static petra_status archive_record(const petra_stage *stage, petra_tensor_archive *tensors, petra_record *record,
                                    const record_forms forms[2]) {
   int64_t about[5] = {record->microbatch, record->version, record->holds, record->backward, record->label_count};
@@ -344,8 +345,8 @@ static petra_status archive_record(const petra_stage *stage, petra_tensor_archiv
   return petra_archive_within(archive, "about", "labels", record->label_count, labels, labels);
 }
 
-/* Gets what records may hold before and after their B: the last stage's B is usually one action with F, and if B is
- * split, its record exists until W. */
+/* Gets the forms of records before and after their B. B of the last stage is usually one action with F, so a record
+ * before B does not occur there. If B is split, the record exists until W. */
 static petra_status make_forms(petra_stage *stage, bool fused_head, record_forms forms[2]) {
   bool fused = fused_head && has_loss(stage) && stage->options.auxiliary == 0;
   if (!fused)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The complete state of a stage in a checkpoint: weights and statistics as /parameters/SS/NAME, and in a group of its
- * own momentum, gradients counted so far, older weights, what is kept of microbatches in flight, and the peaks of its
+/* The complete state of a stage in a checkpoint: weights and statistics as /parameters/SS/NAME, and, in a separate
+ * group, momentum, gradients counted so far, older weights, the records of microbatches in flight, and the peaks of its
  * account. */
 #pragma once
 
 #include "backend/tensor_archive.h"
 #include "stage/stage.h"
 
-/* Reads or writes a stage. A stage that is read into must be new and have the same options. Errors: PETRA_DATA if the
- * parts do not fit together: counts, versions and their holders, what the rule keeps of a microbatch, kinds and
- * shapes. */
+/* Reads or writes a stage. When reading, the stage must be new and have the same options. Errors: PETRA_DATA if the
+ * parts are inconsistent: counts, versions and their holders, the tensors that the rule keeps of a microbatch, kinds
+ * and shapes. */
 petra_status petra_stage_archive(petra_stage *stage, petra_tensor_archive *tensors);
 
 /* Gets the forms of the tensors of a message to `stage` from below (forward) or above: streams, then gradients.

@@ -8,8 +8,8 @@
 
 /* --- stash.c --- */
 
-/* Records of microbatches: what a stage keeps of each between its forward and the end of its backward, by microbatch
- * number. */
+/* Records of microbatches, by microbatch number. A record has the data that a stage keeps of a microbatch between its
+ * forward and the end of its backward. */
 
 typedef struct petra_record_block {
   petra_streams input; /* empty if nothing is kept; may be quantised */
@@ -33,8 +33,8 @@ typedef struct petra_records {
   int64_t capacity;
 } petra_records; /* all zeros except `blocks`: none */
 
-/* Adds an empty record, which exists until it is dropped. Errors: PETRA_INTERNAL if there is one of this microbatch
- * already; `stage` is used only for the line. */
+/* Adds an empty record, which exists until it is dropped. Errors: PETRA_INTERNAL if the microbatch has a record
+ * already; `stage` is used only in the error line. */
 petra_status petra_records_add(petra_records *records, int stage, int64_t microbatch, petra_record **out);
 
 /* Find the record of `microbatch`. If there is none, petra_records_at returns NULL and petra_records_find
@@ -65,11 +65,12 @@ typedef struct petra_versions {
   int64_t capacity;
 } petra_versions; /* all zeros except `blocks`: none */
 
-/* Adds, or removes, a holder of `number`, which is `latest` or an old version that has holders. */
+/* Add, or remove, a holder of version `number`, which is `latest` or an old version that has holders. */
 void petra_versions_hold(petra_versions *versions, int64_t number, int64_t latest);
 void petra_versions_release(petra_versions *versions, int64_t number, int64_t latest);
 
-/* Before an update changes the latest version: copies what F reads of it if it has a holder. */
+/* Call this before an update changes the latest version. If that version has a holder, copies the weights that F
+ * reads. */
 petra_status petra_versions_keep(petra_stage *stage);
 
 /* Adds an old version with empty sets at the end of the list, for a checkpoint to fill. */
@@ -99,11 +100,11 @@ struct petra_stage {
   petra_account account;
   int blocks;
   petra_records records;
-  /* Per block: what its quantised tensors were before, as of the last F (quantisation.c). */
+  /* Per block: the forms that its quantised tensors had before quantisation, at the last F (quantisation.c). */
   petra_tensor_form (*graph_forms)[PETRA_GRAPH_TENSORS];
   petra_versions versions;
   int begun;               /* number of B since the last update */
-  int counted;             /* number of these whose gradients are complete */
+  int counted;             /* number of these B whose gradients are complete */
   int64_t updates;         /* the latest version of the weights */
   int64_t version_read;    /* by the last F or B */
   int64_t version_forward; /* by the last F, also within a fused action */
@@ -129,7 +130,7 @@ bool petra_stage_sums(const petra_stage *stage);
 /* Returns the gradients of block `b` that an update would use now. */
 const petra_tensor_set *petra_stage_gradients(const petra_stage *stage, int b);
 
-/* Returns what decides which version a pass reads. */
+/* Returns the rule that decides which version a pass reads. */
 static inline petra_version_rule petra_stage_version_rule(const petra_stage *stage) {
   const petra_stage_rule *rule = &stage->options.rule;
   return (petra_version_rule){rule->forward_weights, rule->backward_weights, rule->accumulate, rule->sync_period};
@@ -139,18 +140,18 @@ static inline petra_version_rule petra_stage_version_rule(const petra_stage *sta
  * weights. Others: B reads the weights of its F. */
 const petra_tensor_set *petra_stage_latest(const petra_stage *stage, petra_weights weights, int b);
 
-/* Gets the parameters of block `b` in a version, as a choice of weights means it: PETRA_WEIGHTS_LATEST as B reads them,
- * others as F read them (they differ only with a mitigation; F itself uses STASHED). Errors: PETRA_INTERNAL, logged, if
- * the stage no longer has the version. */
+/* Gets the parameters of block `b` in a version: with PETRA_WEIGHTS_LATEST as B reads them, with other choices as F
+ * read them (the two differ only with a mitigation; F itself uses STASHED). Errors: PETRA_INTERNAL, logged, if the
+ * stage no longer has the version. */
 petra_status petra_stage_weights(const petra_stage *stage, petra_weights weights, int64_t version, int b,
                                  const petra_tensor_set **out);
 
-/* Moves the parameters of block `b`, and what F and B read with them, by one step with these gradients; `lr` is the
- * rate before any mitigation. */
+/* Moves the parameters of block `b`, and the weights that F and B read instead, by one step with these gradients; `lr`
+ * is the rate before any mitigation. */
 petra_status petra_stage_step(petra_stage *stage, int b, const petra_tensor_set *gradients, double lr);
 
-/* F from the first block to the last: gets the record that it leaves, and the output of the last block (nothing after a
- * loss). `fused`: B follows in the same action; the graphs, and nothing else, are kept for it whatever the rule. */
+/* Does F from the first block to the last. Gets the record that F creates, and the output of the last block (nothing
+ * after a loss). `fused`: B follows in the same action, so F keeps the graphs and nothing else, whatever the rule. */
 petra_status petra_stage_run(petra_stage *stage, int64_t microbatch, bool fused, const petra_message *in,
                              const petra_target *target, petra_record **out, petra_streams *streams);
 
@@ -172,13 +173,14 @@ static inline int petra_stage_network_blocks(const petra_stage *stage) {
 
 /* --- quantisation.c --- */
 
-/* Store the input of block `b` in the record, and read it back. `before` is the input of the block before it, or empty:
- * a quantised stream that passes through that block unchanged is stored once. */
+/* The first function stores the input of block `b` in the record, the second reads it back. `before` is the input of
+ * the block before block `b`, or empty: a quantised stream that passes unchanged through the block before is stored
+ * once. */
 petra_status petra_stage_keep_input(petra_stage *stage, petra_record *record, int b, const petra_streams *before,
                                     const petra_streams *in);
 petra_status petra_stage_kept_input(petra_stage *stage, const petra_record *record, int b, petra_streams *out);
 
-/* Quantises the graphs that F has stored in the record, if their format is not native; reads back the graph of block
- * `b`. */
+/* The first function quantises the graphs that F has stored in the record, if their format is not native. The second
+ * reads back the graph of block `b`. */
 petra_status petra_stage_keep_graphs(petra_stage *stage, petra_record *record);
 petra_status petra_stage_kept_graph(petra_stage *stage, petra_record *record, int b);

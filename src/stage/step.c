@@ -31,9 +31,9 @@ static double momentum_of(const petra_stage_mitigation *mitigation, double momen
   return momentum + (maximum - momentum) * mitigation->distance / mitigation->stages;
 }
 
-/* Returns (1 - m_j) / (1 - m) of stage_momentum; 1 if the optimiser discounts its gradient itself. It multiplies the
- * rate, not the gradient: the velocity is the velocity of the gradients divided by this factor, and their product is
- * the same. */
+/* Returns (1 - m_j) / (1 - m) of stage_momentum; 1 if the optimiser discounts its gradient itself. The factor
+ * multiplies the rate, not the gradient: the stored velocity is then the method's velocity divided by this factor, and
+ * the product of rate and velocity is the same. */
 static double discount_of(const petra_stage_mitigation *mitigation, const petra_optim *optim) {
   if (mitigation->delay == 0 || mitigation->choice.stage_momentum == 0 || optim->kind != PETRA_OPTIMISER_SGD)
     return 1;
@@ -71,7 +71,7 @@ static petra_status effective_gradients(const block_step *step, petra_tensor_set
   return PETRA_OK;
 }
 
-/* Computes w -= lr (a v + b g); the optimiser does the part of the velocity. */
+/* Computes w -= lr (a v + b g); the optimiser computes the term of the velocity. */
 static petra_status compensated_step(const block_step *step, const petra_tensor_set *gradients, petra_optim optim) {
   double a, b;
   petra_mitigation_spike(&step->mitigation, optim.keys.momentum, optim.keys.nesterov, &a, &b);
@@ -100,8 +100,8 @@ static petra_status move_parameters(const block_step *step) {
                                                : plain_step(step, &gradients, optim, step->lr);
 }
 
-/* Adds to the step of parameter `i` the residual of the step one delay earlier. `before`: minus the weights before the
- * step. */
+/* Adds to the step of parameter `i` the residual of the step one delay earlier. `before` is the negative of the weights
+ * before the step. */
 static petra_status feed_back(const block_step *step, int i, const petra_tensor *before) {
   petra_stage *stage = step->stage;
   petra_backend *backend = stage->compute.backend;
@@ -126,8 +126,8 @@ static petra_status along_velocity(const block_step *step, int i, double ahead, 
   return petra_op_axpy(backend, -step->lr * ahead, step->sets->states[0].tensor[i], out);
 }
 
-/* Computes what F will read: the weights, extrapolated by a number of the last updates (from the velocity, or
- * `moved`). */
+/* Computes the weights that F will read: the parameters, extrapolated by a multiple of the last update (from the
+ * velocity, or from `moved`). */
 static petra_status predict(const block_step *step, int i, const petra_tensor *moved) {
   const petra_stage_mitigation *mitigation = &step->mitigation;
   petra_backend *backend = step->stage->compute.backend;
@@ -139,8 +139,8 @@ static petra_status predict(const block_step *step, int i, const petra_tensor *m
   return petra_op_axpy(backend, ahead, moved, predicted);
 }
 
-/* Computes what B will read: the weights minus the average update times the delay (overwrites `moved`), or with
- * SpecTrain extrapolated weights. */
+/* Computes the weights that B will read: the parameters minus the average update times the delay (overwrites `moved`)
+ * or, with SpecTrain, extrapolated parameters. */
 static petra_status correct(const block_step *step, int i, petra_tensor *moved) {
   const petra_stage_mitigation *mitigation = &step->mitigation;
   petra_backend *backend = step->stage->compute.backend;
@@ -154,9 +154,9 @@ static petra_status correct(const block_step *step, int i, petra_tensor *moved) 
   return petra_op_axpy(backend, -mitigation->delay, trend, corrected);
 }
 
-/* stage_momentum multiplies the rate instead of the gradients, so that its velocity is the velocity of the gradients
- * divided by the same factor. At the first update after a warm-up, whose gradients had no factor, the velocity is
- * divided by it. */
+/* stage_momentum multiplies the rate instead of the gradients, so the stored velocity is the method's velocity divided
+ * by the same factor. The gradients of a warm-up had no factor, so the velocity is divided by the factor at the first
+ * update after the warm-up. */
 static petra_status carry_velocity(const block_step *step) {
   const petra_stage *stage = step->stage;
   const petra_tensor_set *velocity = &step->sets->states[0];
@@ -168,7 +168,7 @@ static petra_status carry_velocity(const block_step *step) {
   return PETRA_OK;
 }
 
-/* Does the step; `moved` (minus the weights before it) becomes the update. */
+/* Does the step. Before it, `moved` is the negative of the weights; afterwards it is the update. */
 static petra_status step_and_extrapolate(const block_step *step, const petra_tensor_set *moved) {
   const petra_stage_mitigation *mitigation = &step->mitigation;
   const petra_tensor_set *parameters = &step->sets->parameters;
@@ -187,7 +187,7 @@ static petra_status step_and_extrapolate(const block_step *step, const petra_ten
   return PETRA_OK;
 }
 
-/* Returns true if the difference that the update makes is needed. */
+/* Returns true if the change of the weights by the update is needed. */
 static bool wants_difference(const petra_stage_mitigation *mitigation) {
   return petra_mitigation_averages(mitigation) || petra_mitigation_feedback(mitigation) > 0 ||
          (petra_mitigation_predicts(mitigation) && mitigation->choice.weight_prediction == PETRA_PREDICTION_DIFFERENCE);

@@ -10,8 +10,8 @@ bool petra_stage_sums(const petra_stage *stage) {
   return stage->options.rule.accumulate > 1 || stage->options.rule.split_backward;
 }
 
-/* Copies the version that a holder still reads before the step changes it. It copies what F read: a reader of an old
- * version reads the same. The double buffer holds the version before the latest. */
+/* Copies the version that a holder still reads before the step changes it. It copies the weights that F read, so that a
+ * reader of an old version reads the same weights. The double buffer holds the version before the latest. */
 static petra_status keep_version(petra_stage *stage) {
   bool buffered = stage->options.rule.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
   if (buffered && stage->updates > 0)
@@ -42,7 +42,7 @@ static petra_status clip_factor(const petra_stage *stage, double *out) {
 }
 
 /* Does the step of block `b` with its gradients times `factor`. The gradients themselves stay, for the probe. Its
- * memory does not depend on the factor, so that memory can be counted without numbers. */
+ * memory does not depend on the factor, so that memory can be counted without computing values. */
 static petra_status step_scaled(petra_stage *stage, int b, double factor, double lr) {
   PETRA_FINISHED(petra_tensor_set_release) petra_tensor_set scaled = {0};
   const petra_tensor_set *gradients = petra_stage_gradients(stage, b);
