@@ -56,7 +56,7 @@ static petra_status print_set(const char *name, const petra_dataset *set, FILE *
   return status;
 }
 
-/* Prints a file that a key names; nothing for "" or a missing `path`. */
+/* Prints a hash of the file that a key names; prints nothing if `path` is empty. */
 static petra_status print_file(const char *key, const char *path, FILE *out) {
   char block[4096];
   XXH64_state_t *hash;
@@ -80,7 +80,7 @@ static petra_status print_file(const char *key, const char *path, FILE *out) {
   return status;
 }
 
-/* Prints what determines the order of actions and the stages of each rank. */
+/* Prints the costs, which determine the order of actions, and the rank of each stage. */
 static void print_costs(const petra_consistency *d, FILE *out) {
   const petra_executor_virtual_options *options = &d->cluster->executor;
   for (int32_t j = 0; j < options->cost_count; j++) {

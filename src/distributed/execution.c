@@ -72,7 +72,7 @@ petra_status petra_execution_finish(petra_execution *e, petra_status (*drain)(vo
                                     petra_rank_summary *this_rank) {
   petra_progress_thread *progress = e->ranks->progress;
   int64_t waiting_ns = e->took.waited_ns, copying_ns = e->took.copied_ns;
-  if (e->executor) { /* evaluations are beside the actions */
+  if (e->executor) { /* evaluations run outside the actions */
     waiting_ns = petra_progress_thread_counts_now(progress).wait_ns - e->counts_before.wait_ns - e->took.between_ns;
     copying_ns = e->took.copying_ns;
   }

@@ -17,9 +17,9 @@ petra_status petra_execution_create(const petra_placement *placement, const petr
                                     petra_execution **out);
 void petra_execution_destroy(petra_execution *execution); /* after its transport; NULL is allowed */
 
-/* Call this on all ranks, after they agreed and before anything is written. Rank 0 chooses by cluster.transport how
- * messages are sent, the same for all, and neighbours connect. PETRA_CONFIG or a failure on all ranks, with one
- * line. */
+/* Call this on all ranks, after they agreed and before anything is written. Rank 0 chooses, by cluster.transport, how
+ * all ranks send messages, and neighbours connect. On failure, all ranks return PETRA_CONFIG or another status, and one
+ * line is logged. */
 petra_status petra_execution_connect(petra_execution *execution, const petra_network *network);
 const char *petra_execution_link_name(const petra_execution *execution); /* "NCCL 2.28.9" */
 
@@ -27,9 +27,10 @@ const char *petra_execution_link_name(const petra_execution *execution); /* "NCC
 petra_status petra_execution_transport(petra_execution *execution, const petra_network *network,
                                        const petra_dataset *evaluation, petra_transport **out);
 
-/* Creates the relay of losses. It notifies `observers`, a list of this rank (borrowed), of the losses and evaluations
- * of all replicas on rank 0, and with `keeps_best` of the evaluations on every rank of replica 0. Adds the relay, and
- * the observers here, to `list`: the observers of the worker of the replica that is here. */
+/* Creates the relay of losses. `observers` is a list of this rank (borrowed). On rank 0, the relay notifies them of the
+ * losses and evaluations of all replicas; with `keeps_best`, it notifies them of the evaluations on every rank of
+ * replica 0. Adds the relay, and the observers here, to `list`: the observers of the worker of the replica that is
+ * here. */
 petra_status petra_execution_relay(petra_execution *execution, petra_stage_observer *observers, bool keeps_best,
                                    petra_stage_observer **list);
 
@@ -37,11 +38,11 @@ petra_status petra_execution_relay(petra_execution *execution, petra_stage_obser
  * schedule. */
 petra_status petra_execution_drain(petra_execution *execution);
 
-/* Creates the worker for the executor, and begins the summary of this rank; pass it to petra_execution_finish as well.
- * `performing` performs the actions of the stages that are here. `groups` is a list that is notified (begins, done) of
- * the actions of all stages, `actions` one that is notified (ended) of the actions of this rank; NULL: none. All is
- * borrowed, and so is *out. For tests, PETRA_TEST_DELAYS=SEED:MOST in the environment delays each action at random, by
- * up to MOST microseconds, drawn for each rank by itself. */
+/* Creates the worker for the executor, and begins the summary of this rank; pass the summary to petra_execution_finish
+ * as well. `performing` performs the actions of the stages that are here. `groups` is a list that is notified (begins,
+ * done) of the actions of all stages. `actions` is a list that is notified (ended) of the actions of this rank. NULL:
+ * none. All is borrowed, and so is *out. For tests, PETRA_TEST_DELAYS=SEED:MAXIMUM in the environment delays each
+ * action at random, by up to MAXIMUM microseconds; each rank draws its own delays. */
 petra_status petra_execution_worker(petra_execution *execution, petra_worker *performing, petra_stage_observer *groups,
                                     petra_observer *actions, petra_rank_summary *this_rank, petra_worker **out);
 
@@ -54,8 +55,8 @@ petra_worker *petra_execution_counting(petra_execution *execution);
 petra_status petra_execution_executor(petra_execution *execution, petra_worker *stages, const petra_pipeline_cuts *cuts,
                                       petra_executor **out);
 
-/* Call this after the executor. Calls drain(context), which waits for what other ranks still send, and completes the
- * summary of this rank. */
+/* Call this after the executor. Calls drain(context), which waits for the messages that other ranks still send, and
+ * completes the summary of this rank. */
 petra_status petra_execution_finish(petra_execution *execution, petra_status (*drain)(void *context), void *context,
                                     petra_rank_summary *this_rank);
 
@@ -65,7 +66,7 @@ int64_t petra_execution_clock_ns(const petra_execution *execution);
 /* Adds up the times of all ranks on rank 0; all ranks call this, each with the times of its actions. */
 petra_status petra_execution_gather_times(petra_rank_times *times, petra_ranks *ranks);
 
-/* --- what must be the same on all ranks: program, backend, data, files that they read, the whole config --- */
+/* --- facts that must be the same on all ranks: program, backend, data, files that they read, the config --- */
 
 typedef struct petra_consistency {
   const petra_network *network;
@@ -74,6 +75,6 @@ typedef struct petra_consistency {
   bool resumes, traces;                    /* --resume, --trace: all ranks act on them together */
 } petra_consistency;
 
-/* Prints the lines of text to compare, as a petra_text_printer of a petra_consistency: files and images by a hash.
- * Fails if one cannot be read. */
+/* Prints the lines of text that the ranks compare; it is a petra_text_printer for a petra_consistency. Files and images
+ * are printed as hashes. Fails if a file or an image cannot be read. */
 petra_status petra_consistency_print(const void *digest, FILE *out);

@@ -32,22 +32,22 @@ petra_status petra_rank_links_exchange(petra_execution *execution, const petra_p
 /* Call this before a received tensor is used. `what` names it in messages. */
 petra_status petra_rank_links_await(petra_execution *execution, petra_tensor *tensor, const char *what);
 
-/* Waits for all that is under way, unless the device waits itself. */
+/* Waits for all transfers in progress, unless the device itself waits for them. */
 petra_status petra_rank_links_drain(petra_execution *execution);
 
-/* Waits for what is under way. Call this after the training, on all ranks. */
+/* Waits for all transfers in progress, and closes the links. Call this after the training, on all ranks. */
 petra_status petra_rank_links_close(petra_execution *execution);
 
-/* Cancels what was not closed. */
+/* Cancels the transfers and links that were not closed. */
 void petra_rank_links_fini(petra_execution *execution);
 
 /* --- transport_peers.c: the part that sends from device to device ---
- * Used (backend/peers.h) if all ranks have such a backend. Every rank goes through the one schedule of all stages, so
- * the receiver knows when a message is sent. At that place of the schedule it creates the tensors, whose shapes follow
- * from the network, begins to receive them, and puts them into the mailbox of the stage. All operations of one group of
- * actions go to the device as one group. So both ends of every connection name its messages in the order of the
- * schedule. No rank waits for ever, no host waits for a message, and a rank stores what the schedule requires and
- * nothing more: docs/adr/0018. */
+ * It is used if all ranks have such a backend (backend/peers.h). Every rank goes through the one schedule of all
+ * stages, so the receiver knows when a message is sent. At that position of the schedule the receiver creates the
+ * tensors, whose shapes follow from the network, begins to receive them, and puts them into the mailbox of the stage.
+ * All operations of one group of actions go to the device as one group. So both ends of every connection name its
+ * messages in the order of the schedule. No rank waits for ever, no host waits for a message, and a rank stores what
+ * the schedule requires and nothing more: docs/adr/0018. */
 
 /* Work as in transport.h: `to` is elsewhere; `at` is here, and its message comes from elsewhere. */
 petra_status petra_transport_peers_post(petra_execution *execution, const petra_address *to, petra_message *message);
@@ -57,8 +57,8 @@ petra_status petra_transport_peers_take(petra_execution *execution, const petra_
  * stage that is here. */
 petra_status petra_transport_peers_coming(petra_execution *execution, const petra_address *to);
 
-/* Passes all operations that were named since, if there are any, to the device, as one group. Call this when all
- * actions of a group are done. */
+/* Passes all operations that were named since the last call, if there are any, to the device as one group. Call this
+ * when all actions of a group are done. */
 petra_status petra_transport_peers_flush(petra_execution *execution);
 
 void petra_transport_peers_fini(petra_execution *execution);
@@ -70,14 +70,15 @@ void petra_transport_peers_fini(petra_execution *execution);
  *
  * Every rank goes through the one schedule of all stages. So a sender knows how many messages, by the schedule, its
  * receiver has taken before the sender sends the next one. Before it sends, it waits until the receiver has really
- * taken all but two of these. So no rank stores more than the schedule itself and two messages per boundary, and none
- * waits for ever: the first action of the schedule that is not done has its messages, and its receiver has room.
+ * taken all but two of these messages. So no rank stores more than the schedule requires and two more messages per
+ * boundary. No rank waits for ever: the first action of the schedule that is not done has its messages, and the
+ * receiver of its message has room.
  *
  * For a checkpoint a receiver waits for all messages that were sent by the schedule. They then wait in the mailboxes of
  * the local transport, from where they are taken first.
  *
- * By arrival there is no such schedule: the executor (executor_ranks.c) looks for messages and for room, and sends
- * only then.
+ * By arrival there is no such schedule: the executor (executor_ranks.c) looks for messages and for room, and sends only
+ * if it has found them.
  *
  * With links between devices messages are sent from device to device instead (transport_peers.c). */
 
@@ -86,8 +87,8 @@ void petra_transport_peers_fini(petra_execution *execution);
  * messages are in the checkpoint that the receiver reads. */
 petra_status petra_transport_ranks_count(petra_execution *execution, const petra_action *action, bool before);
 
-/* By arrival: returns the first message from another rank that waits for a stage here, as of the last
- * petra_progress_thread_look, and the time of its arrival (base/clock.h); false if there is none. */
+/* By arrival: gets the first message from another rank that waits for a stage here, at the time of the last
+ * petra_progress_thread_look, and the time of its arrival (base/clock.h). Returns false if there is none. */
 bool petra_transport_ranks_first(petra_execution *execution, int32_t stage, petra_message_kind kind, int64_t *number,
                                  int64_t *came_ns);
 
@@ -98,8 +99,8 @@ bool petra_transport_ranks_room(petra_execution *execution, int32_t stage, petra
 /* --- loss_relay.c ---
  * Sends the losses and evaluations of a run from the process with the last stage (of each replica) to the observers of
  * other processes. Rank 0 receives all of them. With `keeps_best` every rank of replica 0 receives the evaluations.
- * They are messages on ordinary channels of the progress thread. What a process observes itself goes to its own
- * observers directly. */
+ * They are messages on ordinary channels of the progress thread. The losses and evaluations of a process itself go
+ * directly to its own observers. */
 
 typedef struct petra_loss_relay petra_loss_relay;
 
@@ -113,14 +114,14 @@ petra_status petra_loss_relay_poll(petra_loss_relay *relay);
 /* Nanoseconds of the wall clock that a rank has spent so far. */
 typedef struct petra_execution_times {
   int64_t busy_ns;              /* in the actions here */
-  int64_t waited_ns, copied_ns; /* in them: waiting, and converting tensors to messages and back */
+  int64_t waited_ns, copied_ns; /* in these actions: waiting, and converting tensors to messages and back */
   int64_t copying_ns;           /* converting, also outside actions */
   int64_t between_ns;           /* by arrival: waiting between actions */
   int64_t evaluating_ns;        /* by arrival: on batches of evaluations */
 } petra_execution_times;
 
 struct petra_execution {
-  petra_worker base, before; /* worker_ranks.c; `before` is for what a checkpoint has done */
+  petra_worker base, before; /* worker_ranks.c; `before` is for actions that a checkpoint has done */
   petra_ranks *ranks;
   const petra_plan *plan;
   const petra_placement *placement;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The executor of a rank under the wall clock, for program `arrival`, which has no order. Of the actions that its
- * stages can do, the rank does the one whose message arrived first (schedule/arrival.h), and it waits only for
+/* The executor of a rank under the wall clock, for the program `arrival`, which has no fixed order. Of the actions that
+ * its stages can do, the rank does the action whose message arrived first (schedule/arrival.h), and it waits only for
  * messages. It does one action at a time, of any of its stages; at equal times B before F, then the higher stage. F of
  * a stage also waits while more than PETRA_TRANSPORT_AHEAD of its messages wait at the next stage, here or elsewhere.
  *
- * An evaluation goes through the ranks batch by batch, between actions. A rank passes on a batch when it is that
- * batch's turn, once all its stages have their snapshots. A stage takes no further snapshot (and does nothing else)
- * while the one before is in use.
+ * An evaluation goes through the ranks batch by batch, between actions. A rank passes a batch on when it is that
+ * batch's turn and all stages of the rank have their snapshots. A stage takes no further snapshot (and does nothing
+ * else) while its previous snapshot is in use.
  *
  * The rank is done when every microbatch has come back through all its stages and its part of every evaluation is over.
  * No rank waits for ever: docs/adr/0017.
  *
  * If there are cuts, stage 1 reads no microbatch behind a cut before the cut was written. So each rank finishes all
- * that was read, as at the end of the run, and no message is under way. A checkpoint on which the ranks agree
- * (group/progress_thread.h) is a cut as well; its position is the number of microbatches that stage 1 has read. */
+ * microbatches that were read, as at the end of the run, and no message is in transit. A checkpoint on which the ranks
+ * agree (group/progress_thread.h) is also a cut; its position is the number of microbatches that stage 1 has read. */
 #include "distributed/execution_private.h"
 
 #include "base/clock.h"
@@ -57,7 +57,7 @@ typedef struct executor_arrival {
   int64_t limit;               /* microbatches up to the next cut, or to the end */
   bool awaits_position;        /* stage 1 reads nothing until the ranks agree on the position of a checkpoint */
   bool agreed;                 /* the ranks have agreed on the next cut */
-  petra_agreed then;           /* what they do after it */
+  petra_agreed then;           /* what the ranks do after it */
   int64_t free_since_ns;       /* stage 1: the end of its last action */
   int64_t last_end_ns;         /* of an action, by the executor's clock; kept after a run */
   int64_t evaluated;           /* evaluations that are over here */
@@ -90,10 +90,10 @@ static void drop_first(queue *q) {
   memmove(q->items, q->items + 1, (size_t)q->count * sizeof *q->items);
 }
 
-/* --- what can be done --- */
+/* --- the candidates --- */
 
-/* Returns the queue of a pass whose message comes from this rank itself: for B of a split head, from the F there. NULL
- * if the message comes from another rank, or from the source. */
+/* Returns the queue of a pass whose message comes from this rank itself: for B of a split head, from the F of the same
+ * stage. NULL if the message comes from another rank, or from the source. */
 static queue *own_queue(const executor_arrival *x, int32_t stage, bool backward) {
   if (backward)
     return stage == x->program->stages || here(x, stage + 1) ? &state_of(x, stage)->backward : NULL;
@@ -148,7 +148,7 @@ static void consider_batch(const executor_arrival *x, candidate *best) {
     *best = (candidate){.batch = true, .came_ns = came_ns};
 }
 
-/* Chooses U first, and E unless the snapshot before is in use; then what arrived first. */
+/* Chooses U first, and E unless the previous snapshot is in use; then the work whose message arrived first. */
 static candidate choose(const executor_arrival *x) {
   candidate best = {.came_ns = INT64_MAX};
   petra_action due;
@@ -170,7 +170,7 @@ static candidate choose(const executor_arrival *x) {
   return best;
 }
 
-/* --- doing it --- */
+/* --- the execution --- */
 
 /* Removes the message that the action takes from its queue. */
 static void take(executor_arrival *x, const petra_action *action) {
@@ -259,7 +259,7 @@ static petra_status wait_for_message(executor_arrival *x, int64_t events) {
   return status;
 }
 
-/* Returns true if all that stage 1 may read up to the next cut is done. */
+/* Returns true if all work on the microbatches that stage 1 may read up to the next cut is done. */
 static bool is_done(const executor_arrival *x) {
   petra_action due;
   for (int32_t j = x->first; j <= x->last; j++) {
@@ -270,8 +270,9 @@ static bool is_done(const executor_arrival *x) {
   return true;
 }
 
-/* No rank has read more than the position on which the ranks agree. If that is the next cut, or the end, the agreed
- * checkpoint comes after it on all ranks, however late they receive the message. */
+/* Looks whether the ranks have agreed on a checkpoint. No rank has read beyond the agreed position. If that position is
+ * the next cut, or the end, the agreed checkpoint comes after it on all ranks, however late they receive the
+ * message. */
 static void look_for_agreement(executor_arrival *x) {
   const int64_t position = petra_agreement_position(x->execution->ranks->progress, &x->then);
   if (position < 0 || position >= x->limit)
@@ -297,7 +298,7 @@ static petra_status run_to_limit(executor_arrival *x) {
   }
 }
 
-/* The ranks wait for each other meanwhile; that counts as waiting between actions. */
+/* Writes a cut. Meanwhile the ranks wait for each other, which counts as waiting between actions. */
 static petra_status cut(executor_arrival *x) {
   const int64_t waited_ns = petra_progress_thread_counts_now(x->execution->ranks->progress).wait_ns;
   PETRA_TRY(x->cuts.write(x->cuts.context, x->limit, petra_clock_ns() - x->origin_ns, x->agreed,
@@ -320,7 +321,7 @@ static petra_status run_all(executor_arrival *x) {
   }
 }
 
-/* The state of a stage that has done the first microbatches and nothing else. */
+/* Returns the state of a stage that has done the first `microbatches` microbatches and nothing else. */
 static stage_state drained(const executor_arrival *x, int64_t microbatches) {
   stage_state s = {.due = petra_arrival_stage_new(), .forwards = microbatches, .backwards = microbatches};
   s.due.backwards = microbatches % x->program->accumulate;

@@ -19,7 +19,7 @@ typedef struct item {
 /* The source of the items of a replica, and the observers to notify here. */
 typedef struct source {
   petra_channel *channel; /* NULL: nothing comes from another process */
-  int64_t marks;          /* marks received, less those that were waited for */
+  int64_t marks;          /* marks received, minus the marks that were waited for */
   petra_stage_observer *observers;
 } source;
 
@@ -32,7 +32,7 @@ struct petra_loss_relay {
   source source[];     /* of each replica */
 };
 
-/* Sends to rank 0 or, with `all`, to every rank that this one has a channel to. */
+/* Sends to rank 0 or, with `all`, to every rank to which this rank has a channel. */
 static petra_status send_item(petra_loss_relay *relay, bool all, const item *what) {
   for (int r = 0; r < (all ? relay->ranks : 1); r++) {
     void *buffer;
@@ -99,7 +99,7 @@ petra_status petra_execution_drain(petra_execution *e) {
   PETRA_TRY(send_item(relay, true, &(const item){.kind = ITEM_MARK}));
   for (int i = 0; i < relay->replicas; i++) {
     source *from = &relay->source[i];
-    /* The mark may have arrived before this rank is here. */
+    /* The mark may have arrived before this call. */
     for (from->marks -= from->channel != NULL; from->marks < 0;) {
       PETRA_TRY(petra_channel_next(from->channel, "the losses of the last stage", &number, &data, &size));
       PETRA_TRY(receive(from, number, data));

@@ -13,8 +13,8 @@ static const int64_t STUCK_NS = 5000000000; /* between cancelling the device's w
 
 /* --- from device to device by MPI ---
  * The MPI library reads the memory of the devices (CUDA-aware MPI). The host waits until a tensor to send is computed,
- * and until a received one has arrived, but it copies nothing. The number of a connection encodes the other rank, and
- * the direction. */
+ * and until a received tensor has arrived, but it copies nothing. The number of a connection encodes the other rank,
+ * and the direction. */
 
 /* A tensor on its way, with a reference. */
 struct petra_parcel {
@@ -74,7 +74,7 @@ petra_status petra_rank_links_await(petra_execution *e, petra_tensor *tensor, co
   return PETRA_OK; /* it arrived before */
 }
 
-/* Also waits for receives of messages that the run ended without taking. */
+/* Also waits for the receives of messages that the run never took. */
 petra_status petra_rank_links_drain(petra_execution *e) {
   while (e->links.parcel_count > 0) {
     PETRA_TRY(petra_progress_thread_await(e->ranks->progress, &e->links.parcels[e->links.parcel_count - 1].request,
@@ -206,7 +206,7 @@ static petra_status connect_direction(petra_execution *e, int connection, int ot
   return wait_connected(e, connection, other);
 }
 
-/* Returns true if a stage of rank `from` is a neighbour of one of rank `to`. */
+/* Returns true if a stage of rank `from` is a neighbour of a stage of rank `to`. */
 static bool neighbours(const petra_placement *placement, const petra_plan *plan, int from, int to) {
   for (int j = 1; j < plan->stages; j++)
     if ((placement->rank_of[j - 1] == from && placement->rank_of[j] == to) ||
@@ -215,7 +215,7 @@ static bool neighbours(const petra_placement *placement, const petra_plan *plan,
   return false;
 }
 
-/* Connects all directions in one order: both ends of the first one that is not connected wait for it. */
+/* Connects all directions in one order: both ends of the first direction that is not connected wait for it. */
 static petra_status connect_all(petra_execution *e) {
   const int here = e->ranks->rank;
   int connection = 0;
@@ -228,8 +228,8 @@ static petra_status connect_all(petra_execution *e) {
   return PETRA_OK;
 }
 
-/* Sends a small message on every connection. A library then sets up what it needs for the first message, and later
- * nobody waits for that. */
+/* Sends a small message on every connection. The library then does its preparations for a first message, and no rank
+ * waits for them later. */
 static petra_status try_connections(petra_execution *e) {
   petra_backend *backend = e->backend;
   petra_peer_operation operations[PETRA_PEER_LANES];
@@ -254,7 +254,7 @@ static petra_status try_connections(petra_execution *e) {
   return status;
 }
 
-/* --- what the progress thread does --- */
+/* --- functions that the progress thread calls --- */
 
 static petra_status look(void *context) {
   const petra_execution *e = context;
@@ -271,7 +271,8 @@ static void stuck(void *context, petra_status status) {
   petra_ranks_end_all(e->ranks, status);
 }
 
-/* With MPI every rank is a neighbour, and the number of a connection is as `begin` reads it. */
+/* With MPI every rank is a neighbour, and the number of a connection encodes rank and direction as `begin` reads
+ * them. */
 static petra_status allocate_connections(petra_execution *e) {
   for (int sends = 0; sends < 2; sends++) {
     PETRA_TRY(petra_allocate(&e->links.connections[sends], (size_t)e->ranks->count, sizeof(int32_t)));
@@ -286,8 +287,8 @@ static petra_status bind(void *context) {
   return e->backend->ops->bind(e->backend);
 }
 
-/* MPI may copy from and to the device whenever it is called, which the progress thread does too, and NCCL ends its work
- * there: without this call the thread would have no device, or device 0. */
+/* MPI may copy from and to the device whenever it is called, and the progress thread calls it too. NCCL ends its work
+ * in that thread. Without this call the thread would have no device, or device 0. */
 static petra_status bind_progress_thread(petra_execution *e) {
   return e->backend->ops->bind ? petra_progress_thread_call(e->ranks->progress, bind, e) : PETRA_OK;
 }
@@ -356,7 +357,7 @@ petra_status petra_rank_links_close(petra_execution *e) {
   if (e->links.kind == PETRA_LINKS_HOSTS)
     return PETRA_OK;
   PETRA_TRY(petra_backend_synchronize(e->backend));
-  PETRA_TRY(petra_ranks_agree(e->ranks, PETRA_OK, NULL)); /* no rank closes what another one still uses */
+  PETRA_TRY(petra_ranks_agree(e->ranks, PETRA_OK, NULL)); /* no rank closes a connection that another rank still uses */
   petra_status status = e->backend->peers->close(e->backend);
   petra_progress_thread_watch_set(e->ranks->progress, NULL);
   e->links.kind = PETRA_LINKS_HOSTS;

@@ -73,7 +73,8 @@ static petra_status receive(petra_execution *e, const petra_address *to, int32_t
   return name(e, e->links.connections[false][e->placement->rank_of[sender - 1]], out);
 }
 
-/* Makes it a separate action, so that storage and launches repeat in the order of microbatches. */
+/* Makes the receive a separate action of the backend, so that storage and launches repeat in the order of
+ * microbatches. */
 petra_status petra_transport_peers_coming(petra_execution *e, const petra_address *to) {
   PETRA_FINISHED(petra_message_release) petra_message message = {0};
   PETRA_TRY(petra_backend_begin(e->backend, to->stage, RECEIVING + (int32_t)to->kind));
@@ -86,7 +87,7 @@ petra_status petra_transport_peers_coming(petra_execution *e, const petra_addres
 
 /* Takes the message's tensors, some of which may still be on their way. */
 static petra_status take_tensors(petra_execution *e, const petra_address *at, petra_message *out) {
-  PETRA_TRY(petra_transport_peers_flush(e)); /* in case they arrive in the same group */
+  PETRA_TRY(petra_transport_peers_flush(e)); /* in case the tensors arrive in the same group */
   if (at->kind != PETRA_MESSAGE_EVALUATION)
     return e->local->ops->take(e->local, at, out);
   const petra_config *config = e->plan->config;

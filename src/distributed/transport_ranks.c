@@ -13,14 +13,15 @@
 
 enum { AHEAD = PETRA_TRANSPORT_AHEAD, PARTS = PETRA_MESSAGE_PARTS };
 
-/* One boundary, kind of message and direction that leaves or enters this rank. If there is an order of all actions, an
- * evaluation's messages use the channel of the forward ones, with its buffers: all on it is then in that order. */
+/* The messages of one kind and direction that cross one boundary from or to this rank. If there is an order of all
+ * actions, the messages of an evaluation use the channel of the forward messages, with its buffers: all messages on
+ * that channel are then in that order. */
 struct petra_boundary {
   petra_channel *channel;
   size_t capacity;     /* of its messages */
   int64_t posted;      /* messages that were really sent */
   int64_t sent, taken; /* by the schedule */
-  int64_t before;      /* of those sent: not on the channel, but in the checkpoint that the run resumes from */
+  int64_t before;      /* sent messages that are not on the channel, but in the resumed checkpoint */
   int64_t charged;     /* bytes of the channel's buffers in the account of the stage that is here */
 };
 
@@ -36,7 +37,7 @@ static bool shares(const petra_execution *e, petra_message_kind kind) {
   return kind == PETRA_MESSAGE_EVALUATION && !e->plan->method.program->arrival;
 }
 
-/* Returns the boundary whose channel is used for messages of this kind, which have their numbers on it. */
+/* Returns the boundary whose channel is used for messages of this kind; number_of returns their numbers there. */
 static struct petra_boundary *channel_boundary(petra_execution *e, const petra_address *address) {
   return boundary_of(e, address->stage, shares(e, address->kind) ? PETRA_MESSAGE_FORWARD : address->kind);
 }
@@ -49,8 +50,9 @@ static int32_t sender_of(const petra_address *address) {
   return address->kind == PETRA_MESSAGE_BACKWARD ? address->stage + 1 : address->stage - 1;
 }
 
-/* Returns how many messages the receiver must have finished with before the next one is sent. By the order, all
- * messages of an evaluation that were sent so far have been taken, because the ranks evaluate at one position of it. */
+/* Returns how many messages the receiver must have finished with before the next one is sent. If there is an order, all
+ * messages of an evaluation that were sent so far have been taken, because the ranks evaluate at one position of the
+ * order. */
 static int64_t awaited(petra_execution *e, int32_t stage, petra_message_kind kind) {
   const struct petra_boundary *b = boundary_of(e, stage, kind);
   if (e->plan->method.program->arrival)
@@ -158,7 +160,7 @@ static petra_status take(petra_transport *base, const petra_address *from, petra
   return receive(e, from, data, size, out);
 }
 
-/* Receives all messages that were sent to a stage by the schedule into its mailbox. */
+/* Receives all messages that, by the schedule, were sent to a stage, and puts them into its mailbox. */
 static petra_status gather(petra_execution *e, int32_t stage, petra_message_kind kind) {
   const struct petra_boundary *b = boundary_of(e, stage, kind);
   while (b->channel && petra_transport_local_count(e->local, stage, kind) < b->sent - b->taken) {
@@ -237,7 +239,7 @@ bool petra_transport_ranks_room(petra_execution *e, int32_t stage, petra_message
   return petra_channel_has_room(boundary_of(e, stage, kind)->channel, awaited(e, stage, kind));
 }
 
-/* Opens the channel of messages from one stage to a neighbour, if exactly one of them is here. */
+/* Opens the channel of messages from one stage to a neighbour, if exactly one of the two stages is here. */
 static petra_status open_channel(petra_execution *e, int32_t from, int32_t to, petra_message_kind kind, int64_t bytes) {
   struct petra_boundary *b = boundary_of(e, to, kind);
   const int id = (int)(b - e->boundaries);

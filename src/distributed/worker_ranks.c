@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker of a rank. It receives the actions of all stages, in the one order that the schedule has under the virtual
- * clock, the same on every rank. The worker of the stages performs the actions of the stages that are here, and waits
- * for the messages of other ranks; the actions of other stages are counted. So the order, and what depends on it
- * (evaluations, the end), is the same everywhere without communication. */
+/* The worker of a rank. It receives the actions of all stages in the order of the schedule under the virtual clock,
+ * which is the same on every rank. The worker of the stages performs the actions of the stages that are here, and waits
+ * for the messages of other ranks. The actions of other stages are only counted. So the order, and everything that
+ * depends on it (evaluations, the end), is the same on every rank without communication. */
 #include "distributed/execution_private.h"
 
 #include "base/clock.h"
@@ -13,7 +13,7 @@
 #include <time.h>
 
 /* For tests: sleeps for a random time before an action, so that the ranks proceed in other orders. Half of the actions
- * are not delayed, and few of the others for long. */
+ * are not delayed, and few of the others are delayed for long. */
 static void pause_randomly(petra_execution *e) {
   if (e->delay_max_us == 0)
     return;
