@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Channels: messages in order, and how far their receivers are. */
+/* Channels: they deliver messages in order, and record the progress of their receivers. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -9,7 +9,7 @@
 
 enum { PREPOSTED = 2, SLOTS = 2, HEADER = 64 };
 
-/* Precedes every message of a channel. */
+/* The header of every message of a channel. */
 typedef struct header {
   int64_t number;
   uint64_t bytes;
@@ -58,7 +58,8 @@ static petra_status take_buffer(petra_channel *channel, buffer **out) {
   return PETRA_OK;
 }
 
-/* Two receives if no message waits to be taken; one if one does, because then memory matters and time does not. */
+/* Posts two receives if no message waits to be taken. Posts one receive if a message waits, because then memory matters
+ * and time does not. */
 static petra_status post_receives(petra_channel *channel) {
   petra_wire *wire = channel->progress->wire;
   const int wanted = channel->first ? 1 : PREPOSTED;
@@ -72,7 +73,7 @@ static petra_status post_receives(petra_channel *channel) {
   return PETRA_OK;
 }
 
-/* Messages leave the posted buffers in the order in which these were posted. */
+/* Takes messages from the posted buffers, in the order in which the buffers were posted. */
 static petra_status progress_in(petra_channel *channel) {
   petra_wire *wire = channel->progress->wire;
   size_t size;
@@ -184,10 +185,10 @@ static buffer **find(petra_channel *channel, int64_t number) {
   return at;
 }
 
-/* The message that the rank waits for, and until when. */
+/* The message that the rank waits for, and the time until which it waits. */
 typedef struct awaited {
   petra_channel *channel;
-  bool any; /* whatever its number */
+  bool any; /* any message, whatever its number */
   int64_t number, until_ns;
 } awaited;
 
@@ -200,7 +201,7 @@ static bool has_come_or_late(void *context) {
   return awaited_buffer(wanted) || (wanted->until_ns < INT64_MAX && petra_clock_ns() >= wanted->until_ns);
 }
 
-/* *data is NULL if it is late. */
+/* Sets *data to NULL if the message is late. */
 static petra_status await(awaited *wanted, const char *what, const void **data, size_t *size) {
   *data = NULL;
   PETRA_LOCKED(&wanted->channel->progress->lock);

@@ -31,8 +31,8 @@ static void decide(petra_progress_thread *progress, int64_t position, petra_agre
   progress->events++; /* ranks that wait for an event look again */
 }
 
-/* Rank 0 begins a round when it has left the round before. The others are then at the position of that round or beyond
- * it, because all ranks stopped there. */
+/* Rank 0 begins a round when it has left the round before. The other ranks are then at the position of the round
+ * before, or beyond it, because all ranks stopped there. */
 void petra_agreement_lead(petra_progress_thread *progress, int64_t now_ns) {
   petra_agreement *a = &progress->agreement;
   const bool late = a->every_ns > 0 && now_ns - a->since_ns >= a->every_ns && a->here > a->decided;

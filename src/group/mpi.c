@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes between processes by MPI. Compiled with PETRA_WITHOUT_MPI, it only says that this petra has no MPI. */
+/* Sends bytes between processes by MPI. Compiled with PETRA_WITHOUT_MPI, this file only reports that this petra has no
+ * MPI. */
 #include "config.h"
 
 #include "base/log.h"
@@ -37,7 +38,7 @@ typedef struct wire_mpi {
   MPI_Request *requests; /* MPI_REQUEST_NULL unless under way */
   request_state *state;
   size_t *size; /* bytes received, once done */
-  int *found;   /* what MPI_Testsome found, with its statuses */
+  int *found;   /* requests that MPI_Testsome found, with their statuses */
   MPI_Status *statuses;
   long *sent, *received; /* numbers of small messages to and from each rank */
 } wire_mpi;
@@ -55,7 +56,7 @@ static petra_status check(int code, const char *what) {
   return petra_fail(PETRA_BACKEND, "MPI: %s: %.*s", what, length, text);
 }
 
-/* Doubles the arrays, to at least 64 places. */
+/* Doubles the size of the arrays, to at least 64 elements. */
 static petra_status grow(wire_mpi *wire) {
   int64_t capacity[5] = {wire->count, wire->count, wire->count, wire->count, wire->count};
   const int count = wire->count ? 2 * wire->count : 64;
@@ -151,7 +152,7 @@ static void end_all(petra_wire *base, int code) {
   MPI_Abort(((wire_mpi *)base)->world, code);
 }
 
-/* Receives one message that nobody waits for any more. A large one stays in the library, because its sender may be
+/* Receives one message that nobody waits for any more. A large message stays in the library, because its sender may be
  * gone. */
 static void discard_message(wire_mpi *wire, int from) {
   unsigned char bytes[SMALL];
@@ -166,8 +167,9 @@ static void discard_message(wire_mpi *wire, int from) {
     MPI_Mrecv(bytes, size, MPI_BYTE, &message, &status);
 }
 
-/* Beats and acknowledgements may be under way when the run ends. Libraries complain of messages that nobody received,
- * UCX on standard output. So all ranks report how many small ones they sent, and receive the remaining ones. */
+/* Beats and acknowledgements may be under way when the run ends. Libraries print warnings about messages that nobody
+ * received (UCX on standard output). So all ranks report how many small messages they sent, and receive the remaining
+ * small messages. */
 static void receive_the_rest(wire_mpi *wire) {
   PETRA_FREED long *expected = NULL;
   if (petra_allocate(&expected, (size_t)wire->base.ranks, sizeof *expected) != PETRA_OK)

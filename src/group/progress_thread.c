@@ -13,10 +13,10 @@
 
 static const int64_t NAP_NS = 300000;       /* sleep of the thread between two looks */
 static const int64_t BEAT_NS = 250000000;   /* between two beats */
-static const int64_t AWAY_NS = 1000000000;  /* longer between two looks: this process did not run */
+static const int64_t AWAY_NS = 1000000000;  /* if more time is between two looks, this process did not run */
 static const int64_t DRAIN_NS = 1000000000; /* time for messages that are sent at the end */
 static const double ABORT_S = 5;            /* time for the library to end all processes; then this one exits alone */
-static const size_t PIECE = 1 << 30;        /* maximum of one transfer beside the channels */
+static const size_t PIECE = 1 << 30;        /* maximum size of one transfer outside the channels */
 
 static petra_status send_control(petra_progress_thread *progress, int to, int32_t failed, const char *line) {
   petra_wire *wire = progress->wire;
@@ -75,7 +75,7 @@ petra_status petra_progress_thread_progress(petra_progress_thread *progress) {
   return progress_peers(progress);
 }
 
-/* Logs it once; afterwards only the status is passed on. */
+/* Logs once that a rank is lost; afterwards only returns the status. */
 static petra_status report_lost(petra_progress_thread *progress, const char *what) {
   const petra_peer *p = &progress->peers[progress->lost];
   if (progress->failed != PETRA_OK)
@@ -86,7 +86,7 @@ static petra_status report_lost(petra_progress_thread *progress, const char *wha
                                        1e-9 * (double)progress->timeout_ns, progress->name, what);
 }
 
-/* Releases the lock around a function of the watch. */
+/* Releases the lock before a function of the watch is called. */
 static petra_progress_thread_watch unlock_for_watch(petra_progress_thread *progress) {
   const petra_progress_thread_watch watch = progress->watch;
   progress->calling = true;
@@ -110,8 +110,9 @@ static void look_around(petra_progress_thread *progress, int64_t now_ns) {
     progress->failed = status;
 }
 
-/* Watches what is outside the progress thread's own waits. It calls `look` first; after a failure, `give_up`; later, if
- * the rank's own thread has not removed the watch, `stuck`. Called under the lock, which it releases for each call. */
+/* Watches the work outside the progress thread's own waits. It calls `look` first; after a failure, `give_up`; later,
+ * if the rank's own thread has not removed the watch, `stuck`. Called under the lock, which it releases for each
+ * call. */
 static void watch_others(petra_progress_thread *progress) {
   const int64_t now_ns = petra_clock_ns();
   if (progress->watch.look && progress->failed == PETRA_OK)
@@ -134,7 +135,7 @@ static void watch_others(petra_progress_thread *progress) {
   }
 }
 
-/* Under the lock. */
+/* Makes the call that the rank requested. Called under the lock. */
 static void make_call(petra_progress_thread *progress) {
   if (!progress->call)
     return;
@@ -305,7 +306,7 @@ void petra_progress_thread_watch_set(petra_progress_thread *progress, const petr
   progress->watch = watch ? *watch : (petra_progress_thread_watch){0};
   progress->watched_ns = progress->cancelled_ns = 0;
   pthread_cond_signal(&progress->wake);
-  while (progress->calling) { /* the old one's context may be freed after this */
+  while (progress->calling) { /* the context of the old watch may be freed after this */
     pthread_mutex_unlock(&progress->lock);
     nanosleep(&(const struct timespec){0, NAP_NS}, NULL);
     pthread_mutex_lock(&progress->lock);
@@ -329,7 +330,7 @@ void petra_progress_thread_abort(petra_progress_thread *progress, int code) {
   progress->wire->ops->abort(progress->wire, code);
 }
 
-/* Makes progress, whatever failed before, until ready(context) or for a second. */
+/* Makes progress, whatever failed before, until ready(progress, to) returns true, or for a second. */
 static petra_status drain(petra_progress_thread *progress, bool (*ready)(const petra_progress_thread *progress, int to),
                           int to) {
   const int64_t began_ns = petra_clock_ns();
@@ -351,7 +352,7 @@ petra_status petra_progress_thread_fail(petra_progress_thread *progress, int to,
 
 /* --- creation --- */
 
-/* Messages being sent leave from buffers that are about to be freed. */
+/* Returns true if no message is being sent: the buffers of messages are about to be freed. */
 static bool all_sent(const petra_progress_thread *progress, int to) {
   (void)to;
   for (int r = 0; r < progress->wire->ranks; r++)

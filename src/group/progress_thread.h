@@ -22,25 +22,25 @@ typedef struct petra_channel petra_channel;
 petra_status petra_progress_thread_create(petra_wire *wire, const char *name, int64_t timeout_ns,
                                           petra_progress_thread **out);
 
-/* Watches what else a rank can hang in, such as the work of a device. The progress thread calls these functions without
- * a lock. Set all of them or none. */
+/* Watches other work in which a rank can hang, such as the work of a device. The progress thread calls these functions
+ * without a lock. Set all of them or none. */
 typedef struct petra_progress_thread_watch {
   /* Is called every quarter second. Returns a failure, logged, of the work that is watched. */
   petra_status (*look)(void *context);
   /* Is called once after `look` failed, or after a rank failed or went silent; the failure is logged already. It must
-   * end what the rank's own thread waits for. */
+   * end the work that the rank's own thread waits for. */
   void (*give_up)(void *context);
   /* Is called if that thread has not ended the run `stuck_ns` later. */
   void (*stuck)(void *context, petra_status status);
   int64_t stuck_ns;
-  const char *what; /* names in messages what that thread waits for */
+  const char *what; /* in messages: the work that the rank's thread waits for */
   void *context;
 } petra_progress_thread_watch;
 /* NULL removes the watch. None of the old watch's functions runs when this returns. */
 void petra_progress_thread_watch_set(petra_progress_thread *progress, const petra_progress_thread_watch *watch);
 
 /* Calls call(context) in the progress thread, which makes no progress meanwhile, and returns its status. A library that
- * moves messages from and to a device wants that device to be the thread's. */
+ * moves messages from and to a device requires that device to be the current device of the thread. */
 petra_status petra_progress_thread_call(petra_progress_thread *progress, petra_status (*call)(void *context),
                                         void *context);
 
@@ -79,24 +79,24 @@ petra_status petra_channel_take_until(petra_channel *channel, int64_t number, in
 /* Returns the next message that has arrived, whatever its number; *data is NULL if there is none. */
 petra_status petra_channel_poll(petra_channel *channel, int64_t *number, const void **data, size_t *size);
 
-/* For a rank that does first what arrived first: makes progress, and counts events so far. An event is a message that
- * arrived, an acknowledgement, or a buffer that became free. */
+/* For a rank that handles messages in the order of arrival: makes progress, and gets the number of events so far. An
+ * event is a message that arrived, an acknowledgement, or a buffer that became free. */
 petra_status petra_progress_thread_look(petra_progress_thread *progress, int64_t *events);
 
 /* Waits until the count of events exceeds `events`. */
 petra_status petra_progress_thread_wait_event(petra_progress_thread *progress, int64_t events, const char *what);
 
-/* Returns the first message that has arrived and is not finished with, as of the last look, and the time of its arrival
- * (base/clock.h), at most 0.3 ms late if the rank did not wait; false if there is none. */
+/* Gets the number of the first message that, at the last look, had arrived and was not finished, and the time of its
+ * arrival (base/clock.h), which is at most 0.3 ms late if the rank did not wait. Returns false if there is none. */
 bool petra_channel_first(petra_channel *channel, int64_t *number, int64_t *came_ns);
 
-/* Returns true if petra_channel_buffer with this `done` would not wait, as of the last look. */
+/* Returns true if petra_channel_buffer with this `done` would not wait, according to the last look. */
 bool petra_channel_has_room(petra_channel *channel, int64_t done);
 
 /* --- the agreement on a checkpoint ---
  * Every rank goes through the positions of one order, counted from 0, at its own speed. When a rank requests a
- * checkpoint, the progress threads agree on a position that no rank has passed: the one that the foremost rank is about
- * to reach. Until then no rank goes further than it announced. */
+ * checkpoint, the progress threads agree on a position that no rank has passed: the position that the foremost rank is
+ * about to reach. Until they agree, no rank goes further than the position that it announced. */
 
 /* What the ranks do after the checkpoint. */
 typedef enum petra_agreed {
@@ -113,8 +113,8 @@ void petra_agreement_start(petra_progress_thread *progress, int64_t every_ns, in
  * changes nothing, if a checkpoint was requested already. */
 bool petra_agreement_discard(petra_progress_thread *progress, bool discards);
 
-/* Call this before the rank passes on to `position`. If it returns false the rank must not, because a checkpoint was
- * requested that this rank has not written. */
+/* Call this before the rank passes on to `position`. If it returns false, the rank must not pass on, because a
+ * checkpoint was requested that this rank has not written. */
 bool petra_agreement_may_pass(petra_progress_thread *progress, int64_t position);
 
 /* Returns the position of the requested checkpoint; -1 if none is requested, or the position is not known yet. Once it
@@ -137,19 +137,19 @@ petra_progress_thread_counts petra_progress_thread_counts_now(petra_progress_thr
 /* Returns the bytes that the buffers of a channel occupy. They never become fewer. */
 int64_t petra_channel_bytes(petra_channel *channel);
 
-/* Return the maximum of bytes that a channel occupies: at the sender, and at the receiver while `waiting` messages wait
- * to be taken. */
+/* Return the maximum number of bytes that a channel occupies: at the sender, and at the receiver while `waiting`
+ * messages wait to be taken. */
 int64_t petra_channel_bytes_out(size_t capacity);
 int64_t petra_channel_bytes_in(size_t capacity, int waiting);
 
-/* Send exactly `size` bytes to one rank, or receive them from it, beside the channels. They return when that is
+/* Send exactly `size` bytes to one rank, or receive them from it, beside the channels. They return when the transfer is
  * complete. */
 petra_status petra_progress_thread_put(petra_progress_thread *progress, int to, const void *data, size_t size);
 petra_status petra_progress_thread_get(petra_progress_thread *progress, int from, void *data, size_t size);
 
-/* Sends a message directly from memory, or receives it there. The memory, such as a device's that the wire can read
- * (wire.h), must not change until that is complete. `id` is the id of a channel that is not opened; both ends name such
- * messages, of exactly `size` bytes, in one order. These messages are not counted. */
+/* Begins to send a message directly from memory, or to receive it there. The memory may be memory of a device that the
+ * wire can read (wire.h). It must not change until the transfer is complete. `id` is the id of a channel that is not
+ * opened. Both ends name such messages, of exactly `size` bytes, in the same order. These messages are not counted. */
 petra_status petra_progress_thread_begin(petra_progress_thread *progress, int other, int id, bool sends, void *data,
                                          size_t size, int *request);
 bool petra_progress_thread_over(petra_progress_thread *progress, int *request); /* stays true once it is */

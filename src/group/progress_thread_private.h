@@ -12,7 +12,7 @@ enum { PETRA_TAG_CONTROL, PETRA_TAG_PUT, PETRA_TAGS_OWN };
 
 enum { PETRA_PROGRESS_THREAD_NAME = 200, PETRA_PROGRESS_THREAD_LINE = 800 };
 
-/* The report of one rank to another, beside messages. */
+/* A control message from one rank to another, separate from the messages of channels. */
 typedef struct petra_control {
   int32_t failed;   /* the status; 0: a beat */
   int32_t then;     /* petra_agreed. Of rank 0: of the round; of others: a signal arrived */
@@ -87,16 +87,16 @@ static inline bool petra_exchanges_control(const petra_progress_thread *progress
 
 /* --- checkpoint_agreement.c; all under the lock --- */
 
-/* Writes into a control message what this rank says about the round. */
+/* Writes the state of this rank in the round into a control message. */
 void petra_agreement_fill(const petra_progress_thread *progress, petra_control *out);
 
-/* Look at what the others said last: rank 0 begins and decides rounds, the others follow. */
+/* Evaluate the last control messages of the other ranks: rank 0 begins and decides rounds, the others follow. */
 void petra_agreement_lead(petra_progress_thread *progress, int64_t now_ns);
 void petra_agreement_follow(petra_progress_thread *progress);
 
 /* --- channel.c; all under the lock --- */
 
 petra_status petra_channels_progress(petra_progress_thread *progress);
-/* No buffer contains a message that is still being sent. */
+/* Returns true if no buffer contains a message that is still being sent. */
 bool petra_channels_sent(const petra_progress_thread *progress);
 void petra_channels_destroy(petra_progress_thread *progress);

@@ -47,7 +47,8 @@ static bool in_step(void) {
   return number_of(step_size) > 0 && number_of(step_rank) >= 0 && !(id && strtoul(id, NULL, 10) >= SPECIAL_STEP);
 }
 
-/* Returns the largest size that a launcher of MPI says; 0: none. One launcher may have started another. */
+/* Returns the largest number of processes that a launcher of MPI reports; 0: none. One launcher may have started
+ * another. */
 static int size_by_launcher(const char **name) {
   int largest = 0;
   for (int i = 0; i < SIZES; i++)
@@ -88,7 +89,8 @@ int petra_launcher_rank(void) {
   return in_step() ? number_of(step_rank) : 0;
 }
 
-/* What all launchers say. It is read before MPI starts, because an MPI library sets such variables itself. */
+/* The values that all launchers set. They are read before MPI starts, because an MPI library sets such variables
+ * itself. */
 typedef struct launched {
   int size;         /* result of petra_launcher_size */
   const char *name; /* its *name */
@@ -115,8 +117,8 @@ static bool lacks_pmi(void) {
   return true;
 }
 
-/* Returns true if the launcher ends all processes as soon as one of them fails. Open MPI's does; Hydra and srun do only
- * on request. */
+/* Returns true if the launcher ends all processes as soon as one of them fails. The launcher of Open MPI does so; Hydra
+ * and srun do so only on request. */
 static bool ends_all(void) {
   const char *name;
   return petra_launcher_size(&name) > 1 && (strncmp(name, "OMPI", 4) == 0 || strncmp(name, "PMIX", 4) == 0);
@@ -185,7 +187,7 @@ petra_status petra_ranks_alone(const char *command, const char *expected) {
                    size, name, command, expected, name);
 }
 
-/* MPI may end the program itself without a PMI, so this runs before it starts. */
+/* MPI may end the program itself without a PMI, so this check runs before MPI starts. */
 static petra_status check_launcher(const launched *launch) {
   if (launch->size > 1 && !petra_wire_mpi_version())
     return petra_fail(PETRA_UNSUPPORTED,
@@ -200,8 +202,8 @@ static petra_status check_launcher(const launched *launch) {
   return PETRA_OK;
 }
 
-/* Fails if the launcher started more processes than MPI finds. A launcher may have been started by another: one of them
- * must match the world. */
+/* Fails if the launcher started more processes than MPI finds. A launcher may have been started by another launcher:
+ * the number of one of them must match the world of MPI. */
 static petra_status check_world(const launched *launch, const petra_wire *wire) {
   bool fits = wire->ranks >= launch->size;
   for (int i = 0; i < SIZES; i++)
@@ -277,13 +279,13 @@ void petra_ranks_rename(petra_ranks *ranks, const char *stages) {
   petra_progress_thread_rename(ranks->progress, ranks->name);
 }
 
-/* Precedes the text that a rank sends to rank 0. */
+/* The header of the text that a rank sends to rank 0. */
 typedef struct report {
   int32_t status;
   char name[128], line[LINE];
 } report;
 
-/* Finds the first lines in which two texts differ, and cuts them to their room. */
+/* Finds the first lines in which two texts differ, and shortens them to fit into `out`. */
 static void first_difference(const char *a, const char *b, char out[LINE]) {
   while (*a) {
     size_t one = strcspn(a, "\n"), other = strcspn(b, "\n");
@@ -331,7 +333,7 @@ static petra_status look_at_report(void *context, int rank, const void *data, si
   return PETRA_OK;
 }
 
-/* Precedes what a rank sends: the number of bytes, and which gathering this is (from 1). */
+/* The header of the data that a rank sends: the number of bytes, and the number of the gathering (from 1). */
 typedef struct gather_head {
   uint64_t bytes, number;
 } gather_head;
@@ -510,9 +512,9 @@ petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns) {
   return PETRA_OK;
 }
 
-/* All ranks end together after a signal, whichever of them received it. */
+/* Ends all ranks together after a signal, whichever rank received it. */
 static void report_stopped(petra_ranks *ranks) {
-  petra_watchdog_start(ranks->timeout_s, ""); /* if one does not come */
+  petra_watchdog_start(ranks->timeout_s, ""); /* if a rank does not come */
   *held = 0;
   if (ranks->rank == 0)
     petra_stop_report();
@@ -522,10 +524,10 @@ static void report_stopped(petra_ranks *ranks) {
 }
 
 void petra_ranks_end_all(petra_ranks *ranks, petra_status status) {
-  if (ranks->rank > 0) { /* rank 0 reports it, unless rank 0 is the one that is lost */
+  if (ranks->rank > 0) { /* rank 0 reports it, unless rank 0 itself is lost */
     sleep(ranks->rank < 4 ? (unsigned)ranks->rank : 4);
     petra_log_set_sink(NULL, NULL);
-    if (!petra_stop_signalled()) /* else another one has reported it */
+    if (!petra_stop_signalled()) /* otherwise another rank has reported it */
       petra_log(PETRA_LOG_ERROR, "%s", *held ? held : "failed");
   }
   petra_stop_forget();
@@ -568,7 +570,7 @@ petra_status petra_ranks_close(petra_ranks *ranks, petra_status status) {
   else if (ranks->rank > 0)
     sleep(ranks->rank == 1 ? 3 : 5 + (unsigned)ranks->rank);
   petra_log_set_sink(NULL, NULL);
-  if (ranks->rank > 0 && !petra_stop_signalled()) /* else the launcher ends this process: another one has reported it */
+  if (ranks->rank > 0 && !petra_stop_signalled()) /* else the launcher ends it: another rank has reported it */
     petra_log(PETRA_LOG_ERROR, "%s%s%s", reported ? ranks->name : "", reported ? ": " : "", *held ? held : "failed");
   petra_progress_thread_abort(ranks->progress, petra_status_exit_code(status));
   return status;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The processes of a run, one or more: which of them this is, and what all of them agree on before and after the
- * training. Rank 0 reports for all: it receives the failure of another rank and logs one line.
+/* The processes of a run, one or more: the number of this process, and the agreements of all processes before and after
+ * the training. Rank 0 reports for all: it receives the failure of another rank and logs one line.
  *
  * Collective exchanges use the progress thread, not MPI's own collectives. A blocking collective would not notice a
- * lost rank, and would keep the library from the thread that notices it. A nonblocking one can be neither cancelled nor
- * abandoned (MPI 4.0, 6.12): after a signal, or if a failed rank never joins, MPI_Finalize would hang. A receive of the
- * progress thread is cancelled instead. */
+ * lost rank, and would keep the library from the thread that notices it. A nonblocking collective can be neither
+ * cancelled nor abandoned (MPI 4.0, 6.12): after a signal, or if a failed rank never joins, MPI_Finalize would hang. A
+ * receive of the progress thread is cancelled instead. */
 #pragma once
 
 #include "config/config.h"
@@ -31,7 +31,7 @@ typedef struct petra_ranks {
 /* A group of one process, without a launch and without a progress thread: it agrees, gathers and shares with itself. */
 #define PETRA_RANKS_ONE ((petra_ranks){.count = 1, .last = -1})
 
-/* What a rank of an executed run did between its first action and the end of the run, by the wall clock. */
+/* The work of a rank of an executed run between its first action and the end of the run, by the wall clock. */
 typedef struct petra_rank_summary {
   char host[64];
   /* Time in actions without the next two; packing and unpacking messages; waiting for messages and for room; total. */
@@ -39,8 +39,8 @@ typedef struct petra_rank_summary {
   int64_t messages, bytes; /* sent to other ranks */
 } petra_rank_summary;
 
-/* Call this before anything is logged. If mpirun or srun started this process as another rank than 0, its lines are
- * kept back, because rank 0 finds the same in the same files. */
+/* Call this before anything is logged. If mpirun or srun started this process as a rank other than 0, its lines are
+ * kept back, because rank 0 finds the same errors in the same files. */
 void petra_ranks_hold_lines(void);
 
 /* For a command that writes and runs in one process: returns PETRA_USAGE if a launcher started several, because each
@@ -50,15 +50,16 @@ petra_status petra_ranks_alone(const char *command, const char *expected);
 /* Writes the lines that were kept back if rank 0 did not report the failure. Call this at the end of the program. */
 void petra_ranks_release_lines(void);
 
-/* Starts MPI. All processes of a launch call this, also one that has failed `before` (which is logged): then all fail
- * together, with one line that names its host; a process that is alone returns `before`. PETRA_UNSUPPORTED if MPI finds
- * fewer processes than the launcher started. *out (NULL before) is set as soon as MPI has started: then call
- * petra_ranks_close even on failure. */
+/* Starts MPI. All processes of a launch call this, even a process that has already failed with the status `before`
+ * (which is logged): then all processes fail together, with one line that names the host of the failed process. A
+ * process that is alone returns `before`. PETRA_UNSUPPORTED if MPI finds fewer processes than the launcher started.
+ * *out (NULL before) is set as soon as MPI has started: then call petra_ranks_close even on failure. */
 petra_status petra_ranks_open(double timeout_s, petra_status before, petra_ranks **out);
 
-/* All ranks call this together. Returns PETRA_OK if every rank came without a failure, else on every rank the failure
- * of the first rank that has one; rank 0 logs its line, with its name. `text` (NULL: none) must be the same on all
- * ranks, else PETRA_CONFIG, with the first line that differs. */
+/* All ranks call this together. Returns PETRA_OK if every rank came without a failure. Otherwise every rank returns the
+ * failure of the first rank that has failed, and rank 0 logs the line of that rank, with its name. `text` (NULL: none)
+ * must be the same on all ranks, otherwise all return PETRA_CONFIG, and the logged line has the first line that
+ * differs. */
 petra_status petra_ranks_agree(petra_ranks *ranks, petra_status status, const char *text);
 
 /* Rank 0 receives the bytes of every rank, including rank 0, in the order of ranks: each(context, rank, data, size). */
@@ -66,7 +67,7 @@ petra_status petra_ranks_gather(petra_ranks *ranks, const void *data, size_t siz
                                 petra_status (*each)(void *context, int rank, const void *data, size_t size),
                                 void *context);
 
-/* Does the same into `rows`, an array of `size` bytes per rank, on rank 0. */
+/* Gathers `size` bytes of each rank into the array `rows` on rank 0. */
 petra_status petra_ranks_gather_rows(petra_ranks *ranks, const void *row, size_t size, void *rows);
 
 /* All ranks receive the bytes of rank 0. */
@@ -82,8 +83,8 @@ bool petra_ranks_agreement_discard(petra_ranks *ranks, bool discards);
 petra_status petra_ranks_agreement_reach(petra_ranks *ranks, int64_t done, int64_t next, bool *agreed,
                                          petra_agreed *then, int64_t *waited_ns);
 
-/* Measures the time to the next checkpoint from now; with `agreed` this rank has written one on which the ranks
- * agreed. */
+/* Measures the time to the next checkpoint from now; with `agreed` this rank has written a checkpoint on which the
+ * ranks agreed. */
 void petra_ranks_agreement_leave(petra_ranks *ranks, bool agreed);
 
 /* Identifies this host: its name and its running kernel, because hosts may share a name. */
@@ -99,17 +100,17 @@ void petra_ranks_rename(petra_ranks *ranks, const char *stages);
  * estimated from echoes. */
 petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns);
 
-/* Ends the run if the thread that should end it is stuck, after the line that was kept back. Any thread may call
+/* Ends the run if the thread that should end it is stuck. First logs the line that was kept back. Any thread may call
  * this. */
 void petra_ranks_end_all(petra_ranks *ranks, petra_status status);
 
-/* Call this before what uses the progress thread is destroyed. After a signal it notifies the others, and rank 0 or the
- * only process writes the line of the stop. Returns true if petra_ranks_close will return: *status is PETRA_OK or
- * PETRA_STOPPED, or all ranks know of the failure. Returns true for NULL. */
+/* Call this before the objects that use the progress thread are destroyed. After a signal it notifies the other ranks,
+ * and rank 0 or the only process writes the line of the stop. Returns true if petra_ranks_close will return: *status is
+ * PETRA_OK or PETRA_STOPPED, or all ranks know of the failure. Returns true for NULL. */
 bool petra_ranks_end_together(petra_ranks *ranks, petra_status *status);
 
-/* Ends all ranks together if `status` is PETRA_OK on all of them; else rank 0 logs its line and ends them all. NULL is
- * allowed. Returns the status that the program ends with. */
+/* Ends all ranks together if `status` is PETRA_OK on all of them; otherwise logs the line of the failure, on rank 0 if
+ * possible, and ends all ranks. NULL is allowed. Returns the status that the program ends with. */
 petra_status petra_ranks_close(petra_ranks *ranks, petra_status status);
 
 /* Reads from the environment how mpirun, mpiexec or srun launched this process: how many processes there are, and which
@@ -119,7 +120,7 @@ petra_status petra_ranks_close(petra_ranks *ranks, petra_status status);
  * variable that says so, or to NULL. */
 int petra_launcher_size(const char **name);
 
-/* Returns the number of this process among them, from 0. */
+/* Returns the number of this process, from 0, among the processes that were launched together. */
 int petra_launcher_rank(void);
 
 /* Removes the launcher's variables from the environment, for processes that this one starts. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The processes (ranks) of one run, and bytes sent between them: what an MPI library provides, as a table of functions.
- * No two functions may run at the same time; threads that share a wire must lock it (progress_thread.h). */
+/* The processes (ranks) of one run, and the transfer of bytes between them: the services of an MPI library, as a table
+ * of functions. No two functions may run at the same time; threads that share a wire must lock it
+ * (progress_thread.h). */
 #pragma once
 
 #include "base/status.h"
@@ -22,8 +23,8 @@ typedef struct petra_wire_ops {
   petra_status (*receive)(petra_wire *wire, int from, int tag, void *data, size_t capacity, int *request);
   /* Makes progress on all requests, and finds those that are done. */
   petra_status (*progress)(petra_wire *wire);
-  /* Returns true if the last progress found the request done: then *request is PETRA_WIRE_NONE, and *size (of a
-   * receive) the number of bytes received. Returns false for PETRA_WIRE_NONE. */
+  /* Returns true if the last call of `progress` found the request done. It then sets *request to PETRA_WIRE_NONE and,
+   * for a receive, *size to the number of bytes received. Returns false for PETRA_WIRE_NONE. */
   bool (*done)(petra_wire *wire, int *request, size_t *size);
   /* Cancels a receive; PETRA_WIRE_NONE is allowed. */
   void (*cancel)(petra_wire *wire, int *request);
@@ -41,9 +42,9 @@ struct petra_wire {
   bool cuda;       /* `data` of send and receive may be memory of a CUDA device */
 };
 
-/* Returns the wire of the processes that mpirun (or srun) started together with this one; without a launcher, of one
- * rank. PETRA_UNSUPPORTED if petra was built without MPI, or if the library does not allow several threads to call it
- * in turn. */
+/* Returns the wire of the processes that mpirun (or srun) started together with this one; without a launcher, returns a
+ * wire of one rank. PETRA_UNSUPPORTED if petra was built without MPI, or if the library does not allow several threads
+ * to call it in turn. */
 petra_status petra_wire_mpi_create(petra_wire **out);
 
 /* Returns "Open MPI v4.1.4, ..."; NULL if petra was built without MPI. */
