@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An archive reads or writes the state of a run: one walk over the state writes a checkpoint or reads it back, so that
- * what is written and what is read cannot differ. Items have names, in groups; a name occurs once in a group. Errors:
- * PETRA_IO or PETRA_DATA (an item is missing, of another type or of another size: file, item, found, expected), logged.
- * The reader checks every value before it uses it: nothing in a file is trusted. */
+/* An archive reads or writes the state of a run: the same walk over the state writes a checkpoint or reads it back, so
+ * that writing and reading cannot differ. Items have names, in groups; a name occurs once in a group. Errors: PETRA_IO
+ * or PETRA_DATA (an item is missing, of another type or of another size: file, item, found, expected), logged. The
+ * reader checks every value before it uses it: nothing in a file is trusted. */
 #pragma once
 
 #include "base/status.h"
@@ -35,8 +35,8 @@ struct petra_archive {
   char group[96];   /* position of the walk: "/stage-03" */
 };
 
-/* Enters the group with this name, which is formatted. The second function leaves it, and returns `status`: the status
- * of what was read or written there. */
+/* The first function enters the group with the formatted name. The second function leaves the group and returns
+ * `status`, the status of reading or writing there. */
 petra_status petra_archive_enter(petra_archive *archive, const char *format, ...) __attribute__((format(printf, 2, 3)));
 petra_status petra_archive_leave(petra_archive *archive, petra_status status);
 

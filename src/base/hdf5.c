@@ -18,7 +18,7 @@
 
 /* --- files --- */
 
-/* Gets the reason why a file could not be opened from HDF5's error stack. */
+/* The reason why a file could not be opened, from HDF5's error stack. */
 typedef struct failure {
   char reason[256]; /* the innermost message */
   bool locked, left_open;
@@ -192,7 +192,8 @@ petra_status petra_hdf5_check_links(const char *path, int64_t file) {
   return w.status;
 }
 
-/* The limits of a child, in addition to what the process already uses: a small file needs little of either. */
+/* The limits of a child. The memory limit is in addition to the memory that the process already uses. A small file
+ * needs little memory and time. */
 enum { MEMORY_BYTES = 256 << 20, MEMORY_PER_BYTE = 16, SECONDS = 5, BYTES_PER_SECOND = 20000000 };
 
 /* A child of a process with several threads may wait for ever: for a lock that another thread held during the fork. It
@@ -210,7 +211,7 @@ static void send_line(void *context, petra_log_level level, const char *line) {
     _exit(PETRA_IO);
 }
 
-/* Returns the bytes of address space of this process; 0 if the system does not tell. */
+/* Returns the size of the address space of this process in bytes; 0 if it is not known. */
 static uint64_t address_space(void) {
   long long pages = 0;
   FILE *file = fopen("/proc/self/statm", "r");
@@ -230,7 +231,7 @@ static void limit(int resource, uint64_t maximum) {
   setrlimit(resource, &now);
 }
 
-/* The child: crashes stay silent, whatever reports them. */
+/* Runs in the child. Crashes stay silent, whatever would report them. */
 static void run_child(const char *path, petra_status (*read)(void *context), void *context, int lines) {
   static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
   struct stat about;
@@ -252,7 +253,7 @@ static void run_child(const char *path, petra_status (*read)(void *context), voi
   _exit((int)read(context));
 }
 
-/* Reads the child's line to its end and waits for the child; -1 if its end could not be learnt. */
+/* Reads the child's line to its end and waits for the child. Returns the status of waitpid; -1 if waiting failed. */
 static int wait_for(pid_t child, int lines, char *line, size_t size) {
   size_t length = 0;
   int status;
@@ -270,7 +271,8 @@ static int wait_for(pid_t child, int lines, char *line, size_t size) {
   return status;
 }
 
-/* Reads in a child. Returns its status as of waitpid, with its line; -1: there is none, and errno has the reason. */
+/* Reads in a child. Returns the status of waitpid, and the child's line; -1 if there is no status: errno then has the
+ * reason. */
 static int read_in_child(const char *path, petra_status (*read)(void *context), void *context, char *line,
                          size_t size) {
   int lines[2];

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Before a local identifier, which has a value from the beginning: closes it at the end of its block, unless it is
- * negative. */
+/* Put this before a local identifier that is initialised: it closes the identifier at the end of its block, unless the
+ * identifier is negative. */
 #define PETRA_HDF5_CLOSED __attribute__((cleanup(petra_hdf5_close_local)))
 void petra_hdf5_close_local(int64_t *id);
 
@@ -31,8 +31,8 @@ petra_status petra_hdf5_open_set(const char *path, int64_t folder, const char *n
 petra_status petra_hdf5_check_links(const char *path, int64_t file);
 
 /* Reading a file that may crash the library: HDF5 trusts the addresses and sizes in a file, and a file that another
- * program made, or that a crash left behind, may contain arbitrary ones. A file with a seal (base/seal.h) is what petra
- * wrote; any other is read in a child process first, with little memory and time. */
+ * program made, or that a crash left behind, may contain arbitrary ones. petra wrote every file that has a seal
+ * (base/seal.h); any other file is first read in a child process, with little memory and time. */
 
 /* Checks the seal, and that enough memory for libraries is available (petra_reserve). Then calls read(context): for a
  * file without a seal first in a forked child and, if the child succeeds, again in this process. If the child fails,
@@ -40,5 +40,6 @@ petra_status petra_hdf5_check_links(const char *path, int64_t file);
  * file of this size can need. `read` calls no OpenMP region and waits for no other thread. */
 petra_status petra_guard(const char *path, petra_status (*read)(void *context), void *context);
 
-/* For tests: after this many seconds (60) a child ends that waits, and another one is started, three in all. */
+/* For tests: sets the number of seconds (60 by default) after which a child that waits ends and another child is
+ * started, three in all. */
 void petra_guard_set_wait(unsigned seconds);

@@ -47,7 +47,7 @@ void petra_json_append(json_t **list, json_t *value) {
     lose(list);
 }
 
-/* Writes whole characters of the text of an object; those that a terminal does not show occur only in strings. */
+/* Writes whole characters of the text of an object; characters that a terminal does not show occur only in strings. */
 static int write_shown(const char *text, size_t size, void *out) {
   for (size_t at = 0; at < size;) {
     uint32_t character = 0;

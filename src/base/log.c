@@ -95,7 +95,7 @@ petra_lane *petra_lane_here(void) {
 
 enum { MAX_STATUS = 2 };
 
-/* std::set_new_handler, as the common C++ ABI of Linux names it. It is missing if no library brings C++ along. */
+/* std::set_new_handler, as the common C++ ABI of Linux names it. It is missing if no library uses C++. */
 static const char set_new_handler[] = "_ZSt15set_new_handlerPFvvE";
 typedef void (*new_handler)(void);
 
@@ -117,10 +117,10 @@ static void end_for_library(int status, void *unused) {
 }
 #endif
 
-/* Within a limit of address space (ulimit -v), a thread of OpenBLAS that finds no memory while the library is loaded
- * tries for ever, takes and returns the 128 MiB of an arena that other threads then lack, and the program waits for it
- * at its end. petra uses one thread of OpenBLAS. If the environment does not set the number of its threads, the program
- * sets it and starts once more. The threads of petra share one arena. */
+/* If address space is limited (ulimit -v), a thread of OpenBLAS that finds no memory while the library is loaded
+ * retries for ever. It takes and returns the 128 MiB of an arena, which other threads then lack, and the program waits
+ * for the thread at its end. petra uses one thread of OpenBLAS. If the environment does not set the number of its
+ * threads, the program sets it and starts once more. The threads of petra share one arena. */
 static void live_within_limits(char **argv) {
   static const char threads[] = "OPENBLAS_NUM_THREADS";
   struct rlimit space;

@@ -21,15 +21,15 @@ petra_status petra_fail(petra_status status, const char *format, ...) __attribut
 typedef void (*petra_log_sink)(void *context, petra_log_level level, const char *line);
 void petra_log_set_sink(petra_log_sink sink, void *context);
 
-/* Writes a line that a sink received to stderr, as is done without a sink. */
+/* Writes a line that a sink received to stderr, in the same form as without a sink. */
 void petra_log_write(petra_log_level level, const char *line);
 
-/* Between petra_log_keep and petra_log_keep_end no line is written. The last error is stored in `line`, for the caller
- * to report it or not. */
+/* Between petra_log_keep and petra_log_keep_end no line is written. The last error is stored in `line`, and the caller
+ * decides whether to report it. */
 typedef struct petra_log_kept {
   char line[512]; /* unchanged since petra_log_keep if there is no error */
   petra_log_sink sink;
-  void *context; /* the ones to restore */
+  void *context; /* the sink and context to restore */
 } petra_log_kept;
 void petra_log_keep(petra_log_kept *kept);
 void petra_log_keep_end(petra_log_kept *kept);
@@ -58,8 +58,8 @@ typedef struct petra_lane {
 petra_lane *petra_lane_here(void);
 
 /* Handles libraries that end or stop the program when memory runs out: oneDNN, C++ behind a C interface, lets
- * std::bad_alloc escape, which would abort the program; HDF5 calls exit if it runs out of memory in an unfortunate
- * place; OpenBLAS retries for ever. */
+ * std::bad_alloc escape, which would abort the program; HDF5 calls exit if it runs out of memory in certain functions;
+ * OpenBLAS retries for ever. */
 
 /* Call this once, at the start of main. `argv` is main's; the program may restart itself with it. From then on the
  * program ends with one line and exit status 1 if `new` in a C++ library runs out of memory, or if a library calls exit

@@ -20,8 +20,8 @@ void petra_mem_set_hook(petra_mem_hook hook, void *context) {
 
 /* With small pages, passes over large tensors wait for the translation of addresses (bench/NOTES.md). Only huge pages
  * that lie within the memory are requested. Memory that began at a huge page would leave a gap of up to a huge page
- * before the next block: address space, and resident memory too if the kernel makes every possible page huge, since the
- * allocator writes into the gap. */
+ * before the next block. The gap would cost address space, and also resident memory if the kernel makes every possible
+ * page huge, because the allocator writes into the gap. */
 static void request_huge_pages(void *memory, size_t bytes) {
 #ifdef MADV_HUGEPAGE
   const size_t before = (size_t)(-(uintptr_t)memory % PETRA_HUGE_BYTES);

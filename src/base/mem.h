@@ -19,7 +19,7 @@ petra_status petra_allocate(void *out, size_t count, size_t size);
 /* Like petra_allocate without zeroing, for large buffers that are overwritten immediately. */
 petra_status petra_allocate_raw(void *out, size_t count, size_t size);
 
-/* Before a local pointer, which has a value from the beginning: frees it at the end of its block. */
+/* Put this before a local pointer that is initialised: it frees the memory at the end of its block. */
 #define PETRA_FREED __attribute__((cleanup(petra_free_local)))
 void petra_free_local(void *pointer);
 

@@ -24,7 +24,7 @@ typedef struct petra_rng {
   uint32_t key[2];
   uint32_t counter[4]; /* block number, purpose and index high, epoch, index low */
   uint32_t block[4];   /* the 128 bits of the current block */
-  int used;            /* words of the block that were returned */
+  int used;            /* number of words of the block that were returned */
 } petra_rng;
 
 /* Starts the stream (seed, purpose, epoch, index); index < 2^56. */

@@ -45,11 +45,11 @@ petra_status petra_seal_check(const char *path, petra_seal *out);
 /* Returns true if there is a file that is neither complete nor being written. Logs nothing. */
 bool petra_seal_is_damaged(const char *path);
 
-/* Gets the digest from the seal of a complete file without verifying it. Errors: as above, and PETRA_DATA without a
- * complete seal. */
+/* Gets the digest from the seal of a complete file without verifying it. Errors: the errors of petra_seal_check, and
+ * PETRA_DATA if there is no complete seal. */
 petra_status petra_seal_get_digest(const char *path, uint64_t *out);
 
-/* Like petra_seal_check for the parts alone, all of which are read. Succeeds if there is no seal. */
+/* Like petra_seal_check, but checks only the parts, all of which are read. Succeeds if there is no seal. */
 petra_status petra_seal_check_parts(const char *path);
 
 /* Returns true if a file that begins with these bytes (the first PETRA_SEAL_BEGIN_BYTES, or the whole file) may be an

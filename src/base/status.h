@@ -55,11 +55,11 @@ static inline int petra_status_exit_code(petra_status status) {
       goto label;                                                                                                      \
   } while (0)
 
-/* Before a local structure, which has a value from the beginning: calls `fini` with its address at the end of its
- * block, also after PETRA_TRY. */
+/* Put this before a local structure that is initialised: it calls `fini` with the address of the structure at the end
+ * of its block, also after PETRA_TRY. */
 #define PETRA_FINISHED(fini) __attribute__((cleanup(fini)))
 
-/* Before a local pointer, which has a value from the beginning: calls `destroy` with it at the end of its block. It
+/* Put this before a local pointer that is initialised: it calls `destroy` with the pointer at the end of its block. It
  * needs PETRA_DESTROYS(petra_x_destroy, petra_x) once, in the header of the object or in the file. */
 #define PETRA_DESTROYED(destroy) __attribute__((cleanup(destroy##_local)))
 #define PETRA_DESTROYS(destroy, type)                                                                                  \

@@ -18,8 +18,9 @@ void petra_stop_catch(void);
 enum { PETRA_STOP_LINE = 2048 };
 void petra_stop_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Reports that this process is alive, to be called at least every second if other processes watch it. If it then stands
- * still for `silent_ns`, they write the line of its end and this process writes none. 0: nobody watches. */
+/* Reports that this process is alive, to be called at least every second if other processes watch it. If this process
+ * then stands still for `silent_ns`, the other processes write the line of its end and this process writes no line. 0:
+ * no process watches. */
 void petra_stop_alive(int64_t silent_ns);
 
 /* Writes the line unless a signal has written it. */
@@ -41,7 +42,8 @@ void petra_stop_defer(bool deferred);
 petra_status petra_stop_requested(void);
 
 /* Ends the run in this process, whichever process received the signal: the end is no longer deferred, and
- * petra_stop_report writes this new line even if a signal has written another one, unless that is its beginning. */
+ * petra_stop_report writes this new line even if a signal has written another line, unless that line is the beginning
+ * of the new line. */
 void petra_stop_end(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* A watchdog ends the process if a library does not return: MPI_Init waits for processes that may hang, MPI_Finalize

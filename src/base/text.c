@@ -82,7 +82,7 @@ static petra_status add_cell(petra_table *table, const char *format, va_list arg
   char *text = NULL;
   PETRA_TRY(petra_array_reserve(&table->cells, &table->capacity, (int64_t)table->cell_count + 1, sizeof *table->cells));
   int length = vsnprintf(NULL, 0, format, arguments);
-  /* A byte may become four when it is escaped; the text itself is printed after these. */
+  /* A byte may become four when it is escaped; the original text is printed after the room for these. */
   const size_t room = 4 * (size_t)length + 1;
   PETRA_TRY(petra_allocate(&text, room + (size_t)length + 1, 1));
   vsnprintf(text + room, (size_t)length + 1, format, copy);
@@ -107,7 +107,7 @@ static const char *cell_at(const petra_table *table, int64_t row, int column) {
 }
 
 static void print_row(const petra_table *table, int64_t row, const int *widths, FILE *out) {
-  int blanks = 0; /* pending before the next text; omitted at the end of a line */
+  int blanks = 0; /* blanks pending before the next text; omitted at the end of a line */
   for (int column = 0; column < table->column_count; column++) {
     const char *text = cell_at(table, row, column);
     int length = petra_utf8_columns(text), padding = widths[column] - length;

@@ -11,7 +11,7 @@
 typedef petra_status (*petra_text_printer)(const void *context, FILE *out);
 
 /* Stores the output of `print` in *text, terminated, and its length in *size. Free with petra_free. Errors:
- * PETRA_NO_MEMORY, logged with `what` the text is, if it does not fit; *text is then unchanged. */
+ * PETRA_NO_MEMORY, logged with `what`, which names the text, if memory runs out; *text is then unchanged. */
 petra_status petra_text_print(petra_text_printer print, const void *context, const char *what, char **text,
                               size_t *size);
 
@@ -36,7 +36,7 @@ void petra_table_cell(petra_table *table, const char *format, ...) __attribute__
  * `out` cannot be written. */
 petra_status petra_table_print(petra_table *table, FILE *out);
 
-/* Returns true if the text is in a list, which NULL ends. */
+/* Returns true if the text is in a list that ends with NULL. */
 bool petra_text_is_in(const char *const *list, const char *text);
 
 /* Suggestions for a misspelled name, for the end of an error line. */
@@ -51,6 +51,6 @@ int petra_edit_distance(const char *a, const char *b);
  * or that begins with `word`; "" if there is none. `names` end with NULL. Returns `out`. */
 char *petra_nearest_hint(char *out, size_t size, const char *before, const char *word, const char *const *names);
 
-/* Appends a word as a shell reads it, in quotes if it needs them. `text` has room: at most 4 bytes for each of the
- * word, and 3. */
+/* Appends a word for a shell, in quotes if it needs them. `text` must have room for 4 bytes per byte of the word, and 3
+ * more. */
 void petra_shell_append(char *text, const char *word);

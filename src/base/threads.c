@@ -15,8 +15,8 @@
 
 /* --- control groups --- */
 
-/* Returns the minimum quota of a group and those above it. `file` holds "QUOTA PERIOD" (version 2), or QUOTA, with the
- * period in another file. */
+/* Returns the minimum quota, in cores, of a group and the groups above it; 0: no limit. `file` holds "QUOTA PERIOD"
+ * (version 2), or QUOTA, with the period in another file. */
 static double least_of_groups(const char *mount, const char *group, const char *file, const char *period_file) {
   char folder[PATH_MAX], path[PATH_MAX + 64];
   double least = 0;
@@ -109,7 +109,7 @@ int petra_threads_allowed(int threads) {
 #endif
 }
 
-/* Without OpenMP in petra a library may still load it. */
+/* If petra is built without OpenMP, a library may still load OpenMP. */
 void petra_threads_use(int threads) {
 #ifdef _OPENMP
   if (omp_get_dynamic())
@@ -165,7 +165,7 @@ static void describe_limit(int wanted, char *text, size_t size) {
 int petra_threads_given(int wanted) {
   int given = wanted;
   petra_threads_use(wanted);
-  for (int before = 0; given > 1 && given != before;) { /* the number given has to be given again */
+  for (int before = 0; given > 1 && given != before;) { /* until the team has the size that was requested */
     before = given;
     given = size_of_team(given);
   }
@@ -192,7 +192,7 @@ struct petra_thread_pool {
   pthread_cond_t done;   /* no job is left */
   void (*run)(void *context, int job);
   void *context;
-  int jobs, next, left; /* next: not taken yet; left: not done yet */
+  int jobs, next, left; /* next: first job that is not taken; left: number of jobs that are not done */
   bool ends;
   int count; /* members that were started */
   member members[];
@@ -224,7 +224,7 @@ static void *work(void *context) {
   return NULL;
 }
 
-/* Signals stay with the caller's thread. */
+/* Starts the threads, with all signals blocked, so that signals go to the caller's thread. */
 static petra_status start(petra_thread_pool *pool, int threads) {
   sigset_t all, before;
   int error = 0;

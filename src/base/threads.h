@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* Returns the number of cores that this process may use: those that it may run on (taskset, a binding by mpirun, a
+/* Returns the number of cores that this process may use: the cores that it may run on (taskset, a binding by mpirun, a
  * Slurm job), but no more than the processor time of its control groups, rounded up. At least 1. */
 int petra_threads_cores(void);
 

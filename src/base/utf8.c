@@ -40,8 +40,8 @@ bool petra_utf8_is_shown(uint32_t c) {
            (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || !petra_utf8_is_printable(c));
 }
 
-/* Appends the next character in displayable form, `used` being the bytes that are set. Returns its length in the
- * text. */
+/* Stores the next character in displayable form, and sets *used to the number of bytes stored. Returns its length in
+ * the text. */
 static int show_next(const char *text, size_t length, char out[4 * 4 + 1], size_t *used) {
   uint32_t character = 0;
   int count = petra_utf8_decode(text, length, &character);
