@@ -7,13 +7,14 @@
 
 #include <string.h>
 
-/* Adds one version beside the latest, regardless of microbatches in flight: a double buffer's, or that of F's copy. */
+/* Returns true if the method holds one version in addition to the latest, regardless of microbatches in flight: the
+ * version of a double buffer, or of F's copy. */
 static bool holds_a_copy(const petra_method *method) {
   return method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER || method->sync_period > 0;
 }
 
-/* For a rank: adds its stages' copies of what they share, and the buffers of its exchanges at the stage that shares
- * most. */
+/* For one rank: adds the copies of the values that its stages share and, at the stage that shares most, the buffers of
+ * its exchanges. */
 static void add_exchange(const petra_plan *plan, const int32_t *rank_of, int32_t rank, petra_memory_stage *stages) {
   const int replicas = (int)plan->config->cluster.replicas;
   int32_t largest = 0;
@@ -99,8 +100,8 @@ void petra_ledger_block_of(const petra_plan *plan, int block, int64_t delay, pet
   }
 }
 
-/* Returns the size of one waiting input and one waiting version: what a delay of one microbatch, with an update each,
- * adds. */
+/* Adds the bytes of a block to its stage. input_bytes and version_bytes are the sizes of one waiting input and one
+ * waiting version, which a delay of one microbatch, with one update per microbatch, adds. */
 static petra_status count_block(const petra_plan *plan, petra_accounting accounting, int block,
                                 petra_memory_stage *out) {
   petra_ledger_rule rule = petra_ledger_rule_of(plan, accounting);

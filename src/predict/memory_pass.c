@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* --- where W is split from B: the tensors that several stages hold, each until its B or its W --- */
+/* --- if W is split from B: the tensors that several stages hold, each until its B or its W --- */
 
 typedef struct holder {
   petra_tensor *tensor; /* a reference of its own */
@@ -68,7 +68,7 @@ static petra_status find_holders(const kept_tensors *held, const petra_tensor *t
   return PETRA_OK;
 }
 
-/* Adds an entry, or bytes to the entry of the same actions. */
+/* Adds the bytes to the entry with the same category and the same actions, or adds such an entry. */
 static petra_status share(const petra_memory_shared *found, int owner, petra_memory_stage *out) {
   int i = 0;
   while (i < out->shared_count && (out->shared[i].category != found->category ||
@@ -92,8 +92,9 @@ static bool is_first(const kept_tensors *held, int64_t index) {
   return true;
 }
 
-/* Puts what is held until a W, and by another action too, into `shared` of the stage in whose account it is. PETRA_INTERNAL if the account
- * is none of these stages', or a holder is too far from it. */
+/* Puts every tensor that is held until a W, and also until another action, into `shared` of the stage in whose account
+ * it counts. PETRA_INTERNAL if the account belongs to none of these stages, or if a holder is too far from the
+ * owner. */
 static petra_status share_kept(const kept_tensors *held, petra_stage *const *stages, int count,
                                petra_memory_stage *out) {
   for (int64_t i = 0; i < held->count; i++) {
@@ -120,7 +121,7 @@ static petra_status share_kept(const kept_tensors *held, petra_stage *const *sta
 typedef enum passing {
   ONCE,
   AGED, /* with updates between F and B, and mitigations of delay begun */
-  HELD  /* only up and down: finds who keeps which tensors until their W */
+  HELD  /* only up and down: finds which stages keep which tensors until their W */
 } passing;
 
 /* One microbatch on its way through dry stages. */
@@ -132,7 +133,7 @@ typedef struct passage {
   const petra_program_options *program;
   petra_memory_stage *out;
   petra_account *before;             /* one per stage, from 0 */
-  petra_message *forward, *backward; /* likewise */
+  petra_message *forward, *backward; /* one of each per stage, from 0 */
   int32_t *labels, label_count;
 } passage;
 
@@ -150,7 +151,8 @@ static void begin(passage *p) {
   }
 }
 
-/* Stores the changes by the action that began with `begin`. Older weights are computed by counts. */
+/* Stores the changes by the action that began with `begin`. Older weights are left out, because they are computed from
+ * counts. */
 static petra_status end(passage *p, int stage, petra_action_kind kind) {
   for (int j = 0; j < p->program->stages; j++) {
     const petra_account *account = account_of(p, j), *before = &p->before[j];
@@ -171,7 +173,7 @@ static petra_status end(passage *p, int stage, petra_action_kind kind) {
   return PETRA_OK;
 }
 
-/* Between processes a message is written to a buffer, which is computed by counts, and read into the receiver's own
+/* Between processes a message is written to a buffer, which is computed from counts, and read into the receiver's own
  * tensors. */
 static petra_status cross(passage *p, int receiver, petra_streams *streams) {
   for (int i = 0; i < 2; i++) {
@@ -185,7 +187,7 @@ static petra_status cross(passage *p, int receiver, petra_streams *streams) {
   return PETRA_OK;
 }
 
-/* As the worker posts: a message counts at the receiver. */
+/* Posts a message as the worker does: it counts at the receiver. */
 static petra_status post(passage *p, int stage, int receiver, petra_message *box, petra_message *message) {
   const petra_status status = petra_stage_send(p->network.stage[stage], receiver > stage, 0, message);
   *box = *message;
@@ -251,7 +253,7 @@ static petra_status pass_backward(passage *p, int stage) {
   return end(p, stage, PETRA_ACTION_BACKWARD);
 }
 
-/* Does W or U. The versions that U creates are computed by counts. */
+/* Does W or U. The versions that U creates are computed from counts. */
 static petra_status pass_alone(passage *p, int stage, petra_action_kind kind) {
   petra_stage *own = p->network.stage[stage];
   begin(p);
@@ -260,7 +262,7 @@ static petra_status pass_alone(passage *p, int stage, petra_action_kind kind) {
 }
 
 /* Notes all that the stages keep of microbatch 0: between the last F and the first B (until their B, as far as is known
- * then), and again after the last B, before any W (until their W). */
+ * then), and a second time after the last B, before any W (until their W). */
 static petra_status note_held(passage *p, petra_memory_until until) {
   for (int j = 0; j < p->program->stages && p->how == HELD; j++) {
     p->held.noting = (holder){.stage = j, .until = until};
@@ -355,7 +357,8 @@ static void take_shared(const petra_memory_stage *held, petra_memory_stage *out,
   }
 }
 
-/* Stores what actions do later in the run. The head's one action begins and ends with the same weights. */
+/* Stores the changes by actions later in the run. The fused action of the head begins and ends with the same
+ * weights. */
 static void take_later(const petra_plan *plan, int j, const petra_memory_stage *aged, petra_memory_stage *out) {
   const petra_stage_mitigation mitigation =
       petra_method_stage_mitigation(&plan->method, plan->stages, plan->program.warmup, j + 1);
