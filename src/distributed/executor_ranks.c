@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The executor of a rank under the wall clock, for the program `arrival`, which has no fixed order. Of the actions that
  * its stages can do, the rank does the action whose message arrived first (schedule/arrival.h), and it waits only for
- * messages. It does one action at a time, of any of its stages; at equal times B before F, then the higher stage. F of
- * a stage also waits while more than PETRA_TRANSPORT_AHEAD of its messages wait at the next stage, here or elsewhere.
+ * messages. It does one action at a time, of any of its stages; at equal times the higher stage first, of one stage B
+ * before F. F of a stage also waits while more than PETRA_TRANSPORT_AHEAD of its messages wait at the next stage, here
+ * or elsewhere.
  *
  * An evaluation goes through the ranks batch by batch, between actions. A rank passes a batch on when it is that
  * batch's turn and all stages of the rank have their snapshots. A stage takes no further snapshot (and does nothing
