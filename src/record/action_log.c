@@ -10,9 +10,10 @@ struct petra_action_log {
   petra_observer base;
   const petra_program_options *program;
   petra_run_h5 *run_h5;
-  petra_trace_row *rows; /* added rows; under the virtual clock those not written; end -1: running */
+  /* rows that were added; under the virtual clock only rows that are not written yet; end -1: the action is running */
+  petra_trace_row *rows;
   int64_t count, capacity;
-  int64_t written; /* number of rows before these */
+  int64_t written; /* number of rows that were written before them */
   /* Under the virtual clock, per stage: numbers of the rows of its F, its W and its other action in progress. */
   int64_t *running;
 };
@@ -163,8 +164,8 @@ enum { FORWARD = 1, BACKWARD = 2 }; /* passes */
 
 typedef struct merge {
   const petra_program_options *program;
-  /* The passes that have a row and are not in order yet, by stage (from 1) and microbatch. A message whose sender has no
-   * row was sent before the recording began. */
+  /* The passes that have a row but no position in the order yet, by stage (from 1) and microbatch. A message whose
+   * sender has no row was sent before the recording began. */
   uint8_t *waiting;
 } merge;
 
@@ -178,7 +179,8 @@ static bool does_forward(const merge *m, const petra_action *a) {
          (a->kind == PETRA_ACTION_BACKWARD && petra_program_fused(m->program, a->stage));
 }
 
-/* Returns true if the pass that sent its message is in order already, or came before all rows. */
+/* Returns true if the pass that sent the message of the action has its position in the order already, or came before
+ * all rows. */
 static bool may_follow(const merge *m, const petra_action *a) {
   if (does_forward(m, a))
     return a->stage == 1 || !(*waiting_at(m, a->stage - 1, a->microbatch) & FORWARD);
@@ -187,7 +189,7 @@ static bool may_follow(const merge *m, const petra_action *a) {
   return true;
 }
 
-/* Records whether the passes of an action still wait. */
+/* Records whether the passes of an action still wait for their position in the order. */
 static void note(merge *m, const petra_action *a, bool waits) {
   const int passes = (does_forward(m, a) ? FORWARD : 0) | (a->kind == PETRA_ACTION_BACKWARD ? BACKWARD : 0);
   uint8_t *waiting = waiting_at(m, a->stage, a->microbatch);
@@ -252,8 +254,9 @@ static petra_status take_rows(void *context, int rank, const void *data, size_t 
   return PETRA_OK;
 }
 
-/* Puts the rows into one order. Before, groups them by stage, in the order in which they were done: the rows of stage
- * j + 1 begin at first[j]. The order of ranks may be lost, if the run was resumed from a checkpoint of other ranks. */
+/* Puts the rows into one order. First it groups the rows by stage, in the order in which the actions were done: the
+ * rows of stage j + 1 begin at first[j]. The order of ranks may be lost if the run was resumed from a checkpoint of
+ * other ranks. */
 static petra_status put_all_in_order(petra_trace_row **rows, int64_t count, const petra_program_options *program) {
   const int32_t stages = program->stages;
   petra_trace_row *grouped;
@@ -280,7 +283,7 @@ static int by_end(const void *a, const void *b) {
   return (one->action.stage > other->action.stage) - (one->action.stage < other->action.stage);
 }
 
-/* Makes times relative to the first start. */
+/* Makes the times relative to the start of the first action. */
 static void shift_times(petra_trace_row *rows, int64_t count) {
   int64_t first_ns = INT64_MAX;
   for (int64_t i = 0; i < count; i++)

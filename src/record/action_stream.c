@@ -41,7 +41,7 @@ static void write_facts(const petra_action_stream_options *options, FILE *out) {
   }
 }
 
-/* Writes the order of each device, unless there is none: "order DEVICE ROUND ACTION JOINED". */
+/* Writes the order of each device, if the program has orders: "order DEVICE ROUND ACTION JOINED". */
 static void write_orders(const petra_action_stream_options *options, FILE *out) {
   const petra_program_options *program = options->program_options;
   for (int32_t device = 1; !options->program->arrival && device <= petra_program_devices(program); device++) {
@@ -82,7 +82,7 @@ petra_status petra_action_stream_create(const petra_action_stream_options *optio
   s->base.ops = &ops;
   s->options = *options;
   PETRA_TRY(options->open(&s->out));
-  *out = petra_take(&s); /* its base */
+  *out = petra_take(&s); /* the base of the stream */
   return PETRA_OK;
 }
 

@@ -15,11 +15,11 @@ static const char *const gradient_names[] = {PETRA_GRADIENT_LIST(NAME)};
 static const char *const pair_names[] = {PETRA_PAIR_LIST(NAME)};
 static const char *const measure_names[] = {PETRA_MEASURE_LIST(NAME)};
 #undef NAME
-/* By the rank of a parameter. */
+/* Names of the dimensions of a parameter, by its rank. */
 static const char *const dimension_names[5][4] = {{0}, {"channel"}, {"out", "in"}, {0}, {"out", "in", "kh", "kw"}};
 
 enum {
-  CHUNK_BYTES = 16 * 1024, /* of figures: about 15 rows per epoch, of some hundred values */
+  CHUNK_BYTES = 16 * 1024, /* chunks of figures: about 15 rows per epoch, each with a few hundred values */
   CHUNK_ROWS = 64,
   INDEX_BYTES = 40 * 1024, /* two nodes of a data set's index (hdf5_file.h: up to 257 keys each), and its header */
 };
@@ -34,28 +34,28 @@ typedef struct parameter {
 typedef struct set {
   hid_t id;
   int rank;                        /* the probe's dimension first */
-  int64_t extent[PETRA_HDF5_RANK]; /* of one row */
-  hid_t type;                      /* in memory */
+  int64_t extent[PETRA_HDF5_RANK]; /* extents of one row */
+  hid_t type;                      /* type in memory */
 } set;
 
 struct petra_probe_log {
   petra_run_h5 *log;
   const petra_network *network;
-  parameter *parameters; /* in the order of a row */
+  parameter *parameters; /* parameters in the order of a row */
   int32_t parameter_count;
   int gradients; /* raw gradients that are logged: PETRA_GRADIENTS or 0 */
   bool resumed;
-  set *sets; /* in the order of write_row */
+  set *sets; /* data sets in the order in which write_row writes them */
   int count;
   int64_t rows;
-  int64_t row_bytes; /* maximum that a row adds to the file */
-  double *values;    /* of one raw gradient */
+  int64_t row_bytes; /* maximum number of bytes that a row adds to the file */
+  double *values;    /* the values of one raw gradient */
   char *members;     /* a column of the table of parameters */
 };
 
 /* --- creation --- */
 
-/* Returns the rows of a data set that exists: as many as in every other one. */
+/* Gets the number of rows of a data set that exists, which must be equal in all data sets. */
 static bool count_rows(petra_probe_log *probe, const set *s, int class) {
   int64_t extent[PETRA_HDF5_RANK];
   if (!petra_hdf5_extent(s->id, class, s->rank, extent) ||
@@ -66,7 +66,7 @@ static bool count_rows(petra_probe_log *probe, const set *s, int class) {
   return true;
 }
 
-/* Appends a data set to the list; `dimensions` without the probe's. */
+/* Appends a data set to the list. `dimensions` does not include the dimension of the probes. */
 static bool create_set(petra_probe_log *probe, const char *name, hid_t type, hid_t memory, int rank,
                        const int32_t *shape, const char *const *dimensions, const char *units, bool compressed) {
   set *s = &probe->sets[probe->count];
@@ -101,7 +101,7 @@ static int pairs_of(const petra_column *column) {
   return strstr(column->name, "PAIR") ? PETRA_PAIRS : 1;
 }
 
-/* "probe/cosine/method_delayed" of "MEASURE/PAIR". */
+/* Writes the name of a figure, such as "probe/cosine/method_delayed", by a pattern with MEASURE and PAIR. */
 static void name_figure(char name[128], const char *pattern, const char *measure, const char *pair) {
   size_t used = (size_t)snprintf(name, 128, "probe/");
   while (*pattern && used < 128) {
@@ -184,7 +184,8 @@ static bool create(petra_run_h5 *log, const void *what) {
   return create_figures(probe) && create_gradients(probe) && (probe->resumed || write_parameters(probe));
 }
 
-/* Describes the parameters of the network, in the order of a row. Returns the elements of the largest. */
+/* Describes the parameters of the network, in the order of a row. Returns the number of elements of the largest
+ * parameter. */
 static size_t describe_parameters(petra_probe_log *probe) {
   const petra_plan *plan = probe->network->plan;
   parameter *at = probe->parameters;
@@ -255,7 +256,7 @@ typedef struct writing {
   petra_status *fetched;
 } writing;
 
-/* Appends the row's values to the data sets of a column: of each measure, of each pair. */
+/* Appends the row's values to the data sets of a column: one for each measure and each pair. */
 static bool append_column(const petra_probe_log *probe, const petra_column *column, const void *row, int *index) {
   const char *values = (const char *)row + column->offset;
   bool done = true;

@@ -8,8 +8,8 @@
 
 typedef struct petra_probe_log petra_probe_log;
 
-/* Creates the group with its empty data sets, and the table of the network's parameters; `resumed`: the log is resumed,
- * and has the group. The network is borrowed. Errors as in run_h5.h. */
+/* Creates the group with its empty data sets, and the table of the network's parameters; `resumed` means that the log
+ * is resumed and already has the group. The network is borrowed. Errors as in run_h5.h. */
 petra_status petra_probe_log_create(petra_run_h5 *log, const petra_network *network, bool resumed,
                                     petra_probe_log **out);
 

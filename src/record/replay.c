@@ -15,8 +15,8 @@ static bool computes_loss(const petra_program_options *program, const petra_acti
          action->kind == (program->split_head ? PETRA_ACTION_FORWARD : PETRA_ACTION_BACKWARD);
 }
 
-/* Follows the actions of each stage: what inverts with which version, and what is kept until when. `forward` is room for
- * the row of F, by stage and microbatch. */
+/* Follows the actions of each stage: finds the version with which each B inverts, and how long each pass is kept.
+ * `forward` is scratch memory for the row of F, by stage and microbatch. */
 static void follow(petra_replay *replay, int64_t *forward) {
   const petra_plan *plan = &replay->plan;
   const petra_method *method = &plan->method;
@@ -127,8 +127,8 @@ static int64_t *clock_versions(const petra_replay *replay, const petra_action *a
                                      program->stages];
 }
 
-/* By the clock an update of another stage counts if it starts no later than B; one of the same stage, if it comes before
- * B. */
+/* By the clock, an update of another stage counts if it starts no later than B; an update of the same stage counts if
+ * it comes before B. */
 static petra_status follow_clock(petra_replay *replay) {
   const size_t stages = (size_t)replay->plan.stages;
   const size_t slots = (size_t)(replay->window_count * replay->plan.program.accumulate);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This is how run.h5 stays readable.
+/* run.h5 stays readable at all times, for these reasons.
  *
- * All columns and their indexes are created with the file, so later writes only lengthen them. Rows are buffered and
- * reach the disk in `write_out`. During the run the file is longer than what HDF5 uses, by the maximum that the next
- * flush can need (RESERVE_BYTES), and the superblock on the disk announces that length. So a full disk or a size limit
- * is noticed before HDF5 has overwritten anything, and the disk keeps the state of the last flush. A reader that opened
- * the file before a flush finds what the flush wrote within the length that it knows. HDF5 writes chunks before
- * metadata, and a flush cuts the file to what it uses. A reader that opens the file at that moment may see columns that
- * differ by a block, fill values (NaN, -1) in the last rows, or, rarely, must open it again.
+ * All columns and their indexes are created with the file, so later writes only make them longer. Rows are buffered and
+ * reach the disk in `write_out`. During the run the file is longer than the space that HDF5 uses, by the maximum length
+ * that the next flush can need (RESERVE_BYTES), and the superblock on the disk announces that length. So petra detects
+ * a full disk or a size limit before HDF5 has overwritten anything, and the disk keeps the state of the last flush. A
+ * reader that opened the file before a flush knows a length that includes everything that the flush wrote. HDF5 writes
+ * chunks before metadata, and a flush truncates the file to the length that it uses. A reader that opens the file at
+ * that moment may see columns that differ by a block, fill values (NaN, -1) in the last rows, or, rarely, must open it
+ * again.
  *
- * After a failed write no function of HDF5 is called again: closing the file would write it, and fail or crash. */
+ * After a failed write no function of HDF5 is called again: closing the file would write to it, and fail or crash. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -33,7 +34,8 @@
 static const double FLUSH_INTERVAL_S = 5; /* docs/design.md, "Files of a run" */
 
 /* A flush appends at most one buffer of each group. That touches two chunks (8 KiB) and two index nodes (8 KiB) for
- * each of the 7 + 12 columns: at most 608 KiB; the rest is for /model/stages, /memory and HDF5's block sizes. */
+ * each of the 7 + 12 columns: at most 608 KiB; the remaining space is for /model/stages, /memory and HDF5's block
+ * sizes. */
 enum { RESERVE_BYTES = 1024 * 1024 };
 
 /* /trace/actions needs two chunks (32 KiB) and two index nodes for 7 more columns. */
@@ -72,7 +74,7 @@ static bool create_columns(petra_columns *columns, int64_t file) {
   return done;
 }
 
-/* Opens the columns of a file that has them; new rows follow theirs. */
+/* Opens the columns of a file that has them; new rows are appended to the existing rows. */
 static bool open_columns(petra_columns *columns, int64_t file) {
   const petra_column_group *group = columns->group;
   for (int c = 0; c < group->count; c++) {
@@ -89,7 +91,7 @@ static bool open_columns(petra_columns *columns, int64_t file) {
   return true;
 }
 
-/* Copies one column of the buffered rows into `values` and appends it to the data set. */
+/* Copies one column of the buffered rows into `values` and appends the values to the data set. */
 static bool append_column(const petra_columns *columns, int index) {
   const petra_column *column = &columns->group->columns[index];
   const hid_t type = petra_column_memory_type(column->type);
@@ -101,7 +103,7 @@ static bool append_column(const petra_columns *columns, int index) {
   return petra_hdf5_write_rows(columns->sets[index], type, columns->written, 1, &count, columns->values);
 }
 
-/* Moves the buffered rows into HDF5, in all columns alike. */
+/* Moves the buffered rows into HDF5, for all columns. */
 static bool append_columns(petra_columns *columns) {
   if (columns->buffered == 0)
     return true;
@@ -158,7 +160,7 @@ static int lengthen(const petra_run_h5 *log, uint64_t size) {
   return failure ? failure : petra_hdf5_announce_end(log->fd, end);
 }
 
-/* Gives back that room. Returns 0 or an errno value. */
+/* Truncates the file to the bytes that HDF5 uses. Returns 0 or an errno value. */
 static int shorten(const petra_run_h5 *log, hsize_t size) {
   int failure = petra_hdf5_announce_end(log->fd, (off_t)size);
   if (failure)
@@ -181,7 +183,8 @@ static petra_status make_room(petra_run_h5 *log, int64_t bytes, const petra_hdf5
   return failure ? give_up(log, strerror(failure)) : PETRA_OK;
 }
 
-/* Writes all that is buffered, here and in HDF5, to the disk. Call it between petra_hdf5_begin and petra_hdf5_end. */
+/* Writes everything that is buffered, in this file and in HDF5, to the disk. Call it between petra_hdf5_begin and
+ * petra_hdf5_end. */
 static petra_status write_out(petra_run_h5 *log, const petra_hdf5_errors *errors) {
   hsize_t size = 0;
   bool done = true;
@@ -190,7 +193,7 @@ static petra_status write_out(petra_run_h5 *log, const petra_hdf5_errors *errors
     done = append_columns(&log->groups[g]);
   if (!done || H5Fflush(log->file, H5F_SCOPE_LOCAL) < 0 || H5Fget_filesize(log->file, &size) < 0)
     return give_up(log, petra_hdf5_reason(errors));
-  lengthen(log, size); /* if it fails, the next flush will */
+  lengthen(log, size); /* if this fails, the next flush will fail as well */
   log->flushed_s = petra_clock_s();
   return PETRA_OK;
 }
@@ -218,7 +221,7 @@ petra_status petra_run_h5_image(petra_run_h5 *log, char **image, size_t *bytes) 
   return petra_hdf5_image_copy(log->file, log->path, errors, image, bytes);
 }
 
-/* Buffers a row. Flushes when the buffer is full, or when the next row would exceed the interval, if it took as long as
+/* Buffers a row. Flushes when the buffer is full, or when the next row would exceed the interval if it took as long as
  * this one. */
 static petra_status put_row(petra_run_h5 *log, petra_columns *columns, const void *row) {
   if (log->failed)
@@ -262,7 +265,8 @@ static bool set_complete(petra_run_h5 *log, const void *what) {
   return H5Awrite(attribute, H5T_NATIVE_INT, &value) >= 0;
 }
 
-/* All else is on the disk before the mark, so even a power cut never leaves the mark without the rows. */
+/* Everything else is on the disk before the mark, so the mark is never there without the rows, even after a power
+ * cut. */
 petra_status petra_run_h5_complete(petra_run_h5 *log) {
   PETRA_TRY(petra_run_h5_flush(log));
   if (fsync(log->fd) != 0)
@@ -277,7 +281,7 @@ static bool close_sets(petra_run_h5 *log) {
   return done;
 }
 
-/* Writes what is left, cuts the file to what is used, closes it and seals it. */
+/* Writes the rows that are still buffered, truncates the file to the length that HDF5 uses, closes it and seals it. */
 static petra_status finish(petra_run_h5 *log) {
   petra_hdf5_errors kept;
   hsize_t size = 0;
@@ -299,14 +303,14 @@ static petra_status finish(petra_run_h5 *log) {
 petra_status petra_run_h5_close(petra_run_h5 *log) {
   if (!log)
     return PETRA_OK;
-  petra_free(log->reserve); /* so that a run without memory can still close its log */
+  petra_free(log->reserve); /* so that a run that is out of memory can still close its log */
   log->reserve = NULL;
   petra_status status = log->failed ? PETRA_OK : finish(log);
   free_log(log);
   return status;
 }
 
-/* --- the beginning: a new file, or the one that a checkpoint holds --- */
+/* --- the beginning: a new file, or the file that a checkpoint contains --- */
 
 static bool put_about(hid_t file, const petra_run_h5_about *about) {
   char created[32] = "";
@@ -331,7 +335,7 @@ static bool put_about(hid_t file, const petra_run_h5_about *about) {
 /* HDF5 stores attributes of at most 64 KiB in the usual way. */
 enum { ATTRIBUTE_STAGES = 15000 };
 
-/* Names the numbers in the columns of stages and kinds of /trace/actions. */
+/* Writes the names of the numbers in the columns of /trace/actions for stages and kinds. */
 static bool create_actions(petra_run_h5 *log, const petra_run_h5_about *about) {
   static const char *const kinds[PETRA_ACTION_KINDS] = {"F", "B", "W", "U", "E"};
   petra_columns *actions = &log->groups[PETRA_RUN_H5_ACTIONS];
@@ -359,8 +363,8 @@ static bool take_descriptor(petra_run_h5 *log) {
   return true;
 }
 
-/* Writes the bytes of a log into `name`; returns NULL or the reason for the failure. The file announced a greater
- * length when it was flushed than it has here. */
+/* Writes the bytes of a log into `name`; returns NULL or the reason for the failure. When the file was flushed, it
+ * announced a greater length than it has here. */
 static const char *write_image(const char *name, const petra_run_h5_about *about) {
   int fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   int failure = fd < 0 ? errno : petra_file_write_at(fd, about->image, about->image_bytes, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run.h5: the log of a run. Schema: docs/hdf5-schema.md. h5py can read it during the run and after a kill: earliest
- * format, file locking off, flushed at least every 5 s. A failed write (full disk) logs one line; the file is then left
+ * format, file locking off, flushed at least every 5 s. A failed write (full disk) logs one line; the file then stays
  * as it is (H5dont_atexit: nothing more is written). */
 #pragma once
 
@@ -40,7 +40,8 @@ typedef struct petra_run_h5_train {
   int64_t microbatch;
   int32_t epoch; /* from 0 */
   double lr, loss, top1;
-  /* seconds since the start of the run: wall time of the loss; virtual time at which the last stage's action started */
+  /* seconds since the start of the run: the wall time of the loss, and the virtual time at which the last stage's
+   * action started */
   double wall_s, virtual_s;
 } petra_run_h5_train;
 
@@ -54,7 +55,7 @@ typedef struct petra_run_h5_epoch {
 } petra_run_h5_epoch;
 
 /* Creates `path` (DIR/run.h5). It is created as DIR/.run.h5.tmp and then renamed, so an older file is replaced only if
- * this succeeds. The strings of `about` are not NULL. PETRA_IO, PETRA_NO_MEMORY. */
+ * the creation succeeds. The strings of `about` are not NULL. PETRA_IO, PETRA_NO_MEMORY. */
 petra_status petra_run_h5_create(const char *path, const petra_run_h5_about *about, petra_run_h5 **out);
 
 /* After a failed write the functions below return PETRA_IO; only the first one logs a line. The process must ignore
@@ -88,8 +89,8 @@ enum { PETRA_RUN_H5_RANK_TIMES = 4, PETRA_RUN_H5_RANK_SENT = 2 }; /* of petra_ra
 petra_status petra_run_h5_ranks(petra_run_h5 *log, const petra_rank_summary *rows, int32_t ranks, int32_t places,
                                 const int32_t *of_stage, int32_t stages);
 
-/* The columns of /pace: how fast an executed run went, and what was predicted; NaN if one is not known. Low and high:
- * with all costs at their first, and third, quartile. */
+/* The columns of /pace: the speed of an executed run, and the predicted speed; NaN if it is not known. The low and the
+ * high column are predictions with all costs at their first or third quartile. */
 typedef enum {
   PETRA_PACE_MEASURED,
   PETRA_PACE_PREDICTED,
@@ -105,7 +106,7 @@ typedef struct petra_run_h5_pace {
   double (*busy)[PETRA_PACE_COLUMNS]; /* per rank: share of the time between the first action and the last one's end */
 } petra_run_h5_pace;
 
-/* Call it once per run; it fails like the functions above. */
+/* Call it once per run; its errors are the errors of the functions above. */
 petra_status petra_run_h5_pace_write(petra_run_h5 *log, const petra_run_h5_pace *pace);
 
 /* /simulate of a simulated run. Arrays have `stages` entries. */
@@ -115,14 +116,15 @@ typedef struct petra_run_h5_simulation {
   double time_per_microbatch_s; /* NaN: too few microbatches */
   double low_s, high_s;         /* with all costs at their first, and third, quartile; NaN: not known */
   double bubble_fraction, wall_s;
-  int32_t ranks;           /* of cluster.placement; 0: none, and the next two are NULL */
+  /* number of ranks in cluster.placement; 0: there are none, and the next two members are NULL */
+  int32_t ranks;
   const int32_t *of_stage; /* the rank of each stage, from 0 */
   const double *rank_busy; /* share of the makespan in which each rank is in actions */
   int32_t stages;
   const double *utilization, *lag_mean;
   const int64_t *lag_max, *in_flight_max, *kept_max, *bytes_up, *bytes_down;
-  const int64_t *bytes_exchanged; /* with replicas, of the one that is simulated; NULL: no replicas */
-  /* The critical path; 0 and NULL: not requested. */
+  const int64_t *bytes_exchanged; /* with replicas: bytes of the simulated replica; NULL: no replicas */
+  /* The critical path. The members are 0 and NULL if it was not requested. */
   int critical_kinds;
   const char *const *critical_names;
   const int64_t *critical_ns;       /* per kind */
@@ -134,22 +136,22 @@ typedef struct petra_run_h5_memory_time {
   const char *accounting;
   int32_t bins, stages;
   int64_t width_ns;
-  const int64_t *values; /* (bins, stages, categories, then their total) */
+  const int64_t *values; /* (bins, stages, categories and their total) */
 } petra_run_h5_memory_time;
 
-/* Call each at most once per run; they fail like the functions above. */
+/* Call each at most once per run; their errors are the errors of the functions above. */
 petra_status petra_run_h5_simulated(petra_run_h5 *log, const petra_run_h5_simulation *simulation);
 petra_status petra_run_h5_memory_over_time(petra_run_h5 *log, const petra_run_h5_memory_time *memory);
 
 /* Sets the seconds of wall time after which the row functions flush; 5 by default. For tests. */
 void petra_run_h5_set_flush_interval(petra_run_h5 *log, double seconds);
 
-/* Writes what is buffered. The row functions call this when a buffer is full, or when more than 5 s would have passed
- * at the next row, if it took as long as the last one. */
+/* Writes the buffered rows. The row functions call this when a buffer is full, or when more than 5 s would have passed
+ * at the next row if it took as long as the last row. */
 petra_status petra_run_h5_flush(petra_run_h5 *log);
 
-/* Sets the attribute `complete`, which is 0 before: the run has ended and all its results are written. Must be the last
- * call before petra_run_h5_close. */
+/* Sets the attribute `complete`, which is 0 before: the run has ended and all its results are written. This must be the
+ * last call before petra_run_h5_close. */
 petra_status petra_run_h5_complete(petra_run_h5 *log);
 
 /* Flushes, and returns the bytes of the file, with all rows so far. Free with petra_free. */

@@ -73,7 +73,7 @@ static const petra_column epoch_columns[] = {
     COLUMN(petra_run_h5_epoch, eval_top1_recalibrated, F64, "1", "`eval_top1` with these statistics"),
     COLUMN(petra_run_h5_epoch, eval_top5_recalibrated, F64, "1", "`eval_top5` with these statistics"),
 };
-enum { RECALIBRATED_COLUMNS = 3 }; /* the last ones */
+enum { RECALIBRATED_COLUMNS = 3 }; /* the last columns of the table */
 
 static const petra_column stage_columns[] = {
     COLUMN(petra_stage_summary, stage, I32, "1", "number of the stage, from 1"),
@@ -171,8 +171,8 @@ _Static_assert(sizeof epoch_columns / sizeof *epoch_columns <= PETRA_RUN_H5_MAX_
 _Static_assert(sizeof(petra_action_kind) == sizeof(int32_t), "the type of /trace/actions/kind");
 _Static_assert(sizeof train_columns / sizeof *train_columns <= PETRA_RUN_H5_MAX_COLUMNS, "raise MAX_COLUMNS");
 
-/* Chunks: 8 KiB per column of /train, so that a short run stays small and a long one has few; runs have 10 to 1000
- * epochs, and up to billions of actions. */
+/* Chunks: 8 KiB per column of /train, so that the log of a short run stays small and the log of a long run has few
+ * chunks. Runs have 10 to 1000 epochs, and up to billions of actions. */
 #define ROWS(group, of, chunk, row, columns)                                                                           \
   { group, PETRA_DIMENSION_##of, chunk, sizeof(row), columns, COUNT(columns) }
 #define ONCE(group, columns)                                                                                           \
@@ -235,7 +235,7 @@ int64_t petra_column_file_type(petra_column_type type) {
 
 /* --- the document --- */
 
-/* "`stage`, `category` (9)" */
+/* Prints the dimensions of a column, such as "`stage`, `category` (9)". */
 static void print_dimensions(const petra_column *column, FILE *out) {
   for (int d = 0; d < petra_column_rank(column); d++) {
     const petra_dimension_facts *facts = &petra_dimension_table[column->dimensions[d]];

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "io/hdf5_file.h"
-#include "record/run_h5.h" /* circle: columns are members of the rows that it is given */
+#include "record/run_h5.h" /* circle: columns are members of the rows in run_h5.h */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@ typedef enum petra_column_type {
   PETRA_COLUMN_TEXT
 } petra_column_type;
 
-/* Dimensions of data sets. Indices of some have names, which an attribute of the data set lists. */
+/* Dimensions of data sets. The indices of some dimensions have names, which an attribute of the data set lists. */
 typedef enum petra_dimension {
   PETRA_DIMENSION_NONE, /* after the last dimension of a column */
   PETRA_DIMENSION_MICROBATCH,
@@ -44,20 +44,22 @@ typedef struct petra_column {
   const char *name;
   petra_column_type type;
   const char *units;
-  size_t offset; /* of the member in the structure of its table */
+  size_t offset; /* offset of the member in the structure of its table */
   const char *meaning;
   /* For tables that are written once, and for /probe after the probe's dimension: a member without dimensions is the
-   * value; any other one points to the values, row-major; NULL: the data set is not written. */
+   * value itself. A member with dimensions points to the values, row-major; if it is NULL, the data set is not
+   * written. */
   petra_dimension dimensions[PETRA_COLUMN_RANK];
   bool optional; /* NaN is not written */
 } petra_column;
 
 /* A table: a group of the file with a data set for each column. */
 typedef struct petra_column_group {
-  const char *name;          /* of the group in the file */
-  petra_dimension dimension; /* of one row; NONE: the table is written once, and columns have their own dimensions */
-  int chunk_rows;            /* rows in a chunk of each data set, and in the buffer */
-  size_t row_bytes;          /* of the structure of a row */
+  const char *name; /* name of the group in the file */
+  /* dimension of the rows; NONE: the table is written once, and columns have their own dimensions */
+  petra_dimension dimension;
+  int chunk_rows;   /* rows in a chunk of each data set, and in the buffer */
+  size_t row_bytes; /* size of the structure of a row */
   const petra_column *columns;
   int count;
 } petra_column_group;
@@ -114,11 +116,11 @@ double petra_column_real(const petra_column *column, const void *row);
 /* Prints all tables for docs/hdf5-schema.md, in Markdown. */
 void petra_run_h5_print_tables(FILE *out);
 
-/* Return HDF5's type, in memory or in a file, of a column that is not TEXT; the library owns it. */
+/* Return HDF5's type of a column that is not TEXT, in memory or in a file. HDF5 owns the type. */
 int64_t petra_column_memory_type(petra_column_type type);
 int64_t petra_column_file_type(petra_column_type type);
 
-/* --- what the files run_h5*.c share --- */
+/* --- declarations that the files run_h5*.c share --- */
 
 /* A group of columns while it is written. Rows are buffered and appended in blocks. */
 typedef struct petra_columns {
@@ -141,7 +143,7 @@ struct petra_run_h5 {
   petra_columns groups[PETRA_RUN_H5_GROUPS];
   int group_count; /* PETRA_RUN_H5_ACTIONS without the actions */
   petra_sample_kind samples;
-  double interval_s, flushed_s, row_s; /* flush interval; time of the last flush and of the last row */
+  double interval_s, flushed_s, row_s; /* flush interval, time of the last flush, time of the last row */
 };
 
 /* Lets `write` add objects of about `bytes` bytes in total to the open file, and flushes. `write` returns false if HDF5
@@ -153,9 +155,9 @@ petra_status petra_run_h5_extend(petra_run_h5 *log, bool (*write)(petra_run_h5 *
 typedef struct petra_table_writing {
   const petra_column_group *group;
   const void *values;                /* the structure of the table */
-  int64_t extents[PETRA_DIMENSIONS]; /* of the dimensions that depend on the run */
-  /* One more attribute of column `noted`: a list of `text_count` texts; a single one if that is negative. NULL:
-   * none. */
+  int64_t extents[PETRA_DIMENSIONS]; /* extents of the dimensions that depend on the run */
+  /* An additional attribute of column `noted`: a list of `text_count` texts, or a single text if `text_count` is
+   * negative. NULL: there is no such attribute. */
   const char *noted, *attribute;
   const char *const *texts;
   int text_count;

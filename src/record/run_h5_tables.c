@@ -13,7 +13,7 @@
 
 /* --- a table of columns --- */
 
-/* Returns the values of a column; NULL: it is not written. */
+/* Returns the values of a column; NULL if the column is not written. */
 static const void *values_of(const petra_table_writing *table, const petra_column *column) {
   const char *member = (const char *)table->values + column->offset;
   const void *values = member;
@@ -95,18 +95,18 @@ static petra_status put(petra_run_h5 *log, const petra_column_group *group, cons
 typedef struct stages_table {
   const petra_stage_summary *rows;
   int32_t count;
-  size_t name_bytes; /* of the longest name */
+  size_t name_bytes; /* length of the longest name */
 } stages_table;
 
-/* Returns the unit of a member in a run with such samples. */
+/* Returns the unit of a member in a run with samples of this kind. */
 static const char *units_of(const petra_column *column, petra_sample_kind samples) {
   const bool flops = column->offset == offsetof(petra_stage_summary, forward_flops);
   return flops && samples == PETRA_SAMPLE_TOKENS ? "FLOP/window" : column->units;
 }
 
-/* Inserts the members of a row into its compound type, in the order of the columns: in memory of a petra_stage_summary,
- * in the file packed, with `name_bytes` for the name. The type of the name has a fixed length, because a name of
- * variable length would be an object in h5py's table. */
+/* Inserts the members of a row into its compound type, in the order of the columns: in memory as in
+ * petra_stage_summary, in the file packed, with `name_bytes` bytes for the name. The type of the name has a fixed
+ * length, because a name of variable length would be an object in h5py's table. */
 static bool insert_members(hid_t row, size_t name_bytes, bool in_memory) {
   PETRA_HDF5_CLOSED hid_t name = H5Tcopy(H5T_C_S1);
   bool done = H5Tset_size(name, name_bytes) >= 0 && H5Tset_strpad(name, H5T_STR_NULLPAD) >= 0;
@@ -122,7 +122,7 @@ static bool insert_members(hid_t row, size_t name_bytes, bool in_memory) {
   return done && (in_memory || H5Tset_size(row, packed) >= 0);
 }
 
-/* Writes the units of the table's members, in their order. */
+/* Writes /model/stages, with the units of its members in their order. */
 static bool write_stages(petra_run_h5 *log, const void *what) {
   const stages_table *table = what;
   const petra_column_group *group = &petra_run_h5_stage_group;

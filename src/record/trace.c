@@ -12,16 +12,16 @@
 
 enum { THREAD_FORWARD = 1, THREAD_BACKWARD = 2, THREAD_COMMUNICATION = 3 };
 
-/* One end of an arrow ('s', 'f') or of the time that a message is under way ('b', 'e'). */
+/* One end of an arrow ('s', 'f') or of the time for which a message is under way ('b', 'e'). */
 typedef struct end {
   char phase;
   int32_t stage;
   int thread;
-  int64_t time_ns, earliest_ns; /* earliest: the start of the slice that an arrow begins or ends in */
+  int64_t time_ns, earliest_ns; /* earliest: the start of the slice in which an arrow begins or ends */
   int64_t microbatch;
 } end;
 
-/* The ends whose other end has not come yet. */
+/* The ends whose other end is not known yet. */
 typedef struct waiting {
   end *ends;
   int64_t count, capacity;
@@ -91,7 +91,7 @@ static void name_device(trace *t, int32_t device, int32_t stage, const int32_t *
 
 static petra_status name_devices(trace *t) {
   const int32_t devices = petra_program_devices(t->options.program);
-  /* Of each device its first stage; of each stage the next one on its device; 0: none. */
+  /* The first stage of each device, and for each stage the next stage on its device; 0: there is none. */
   PETRA_FREED int32_t *first = NULL, *next = NULL;
   PETRA_TRY(petra_allocate(&first, (size_t)devices, sizeof *first));
   PETRA_TRY(petra_allocate(&next, (size_t)t->stages, sizeof *next));
@@ -124,8 +124,8 @@ static void write_end(trace *t, const end *e, int32_t to, bool backward) {
 
 /* Writes both ends of an arrow or message. In an executed run, the action that uses a message may begin before the
  * slice of its sender ends; the arrow then starts earlier in that slice. There is no arrow if the slice begins too
- * late, because no viewer draws an arrow backwards in time, or if a slice takes no time, because arrows do not find it.
- */
+ * late, because no viewer draws an arrow backwards in time. There is no arrow either if a slice takes no time, because
+ * viewers do not attach arrows to such a slice. */
 static void write_ends(trace *t, end first, const end *second, int32_t to, bool backward) {
   if (first.time_ns > second->time_ns)
     first.time_ns = second->time_ns;
@@ -135,7 +135,7 @@ static void write_ends(trace *t, end first, const end *second, int32_t to, bool 
   write_end(t, second, to, backward);
 }
 
-/* Writes an end and its other one, if that exists; otherwise keeps it until then. */
+/* Writes an end together with its other end if that is known; otherwise keeps the end until then. */
 static petra_status add_end(trace *t, waiting *all, int32_t to, bool backward, const end *now) {
   waiting *here = &all[2 * (size_t)to + backward];
   const bool starts = now->phase == 's' || now->phase == 'b';
@@ -157,7 +157,7 @@ static petra_status add_end(trace *t, waiting *all, int32_t to, bool backward, c
 static petra_status message(petra_observer *base, char phase, const petra_packet *packet, int64_t now_ns) {
   trace *t = (trace *)base;
   const end now = {phase, packet->stage, THREAD_COMMUNICATION, now_ns, now_ns, packet->microbatch};
-  if (packet->exchange) /* it has no end in the trace, which does not show replicas */
+  if (packet->exchange) /* the trace does not show replicas, so such a message has no end in it */
     return PETRA_OK;
   PETRA_TRY(add_end(t, t->onways, packet->stage, packet->backward, &now));
   return check_written(t);
@@ -174,8 +174,8 @@ static petra_status arrived(petra_observer *base, const petra_packet *packet, in
 
 /* --- actions --- */
 
-/* Adds an arrow's start ('s') or end ('f'). Its time lies within the slice that it belongs to, or before that slice if
- * the slice takes no time. */
+/* Adds an arrow's start ('s') or end ('f'). Its time lies within its slice, or before the slice if the slice takes no
+ * time. */
 static petra_status arrow(trace *t, char phase, const petra_trace_row *row, int32_t to, bool backward) {
   const int64_t inside_ns = phase == 'f' && row->end_ns > row->start_ns ? row->start_ns : row->end_ns - 1;
   const int thread = row->action.kind == PETRA_ACTION_FORWARD ? THREAD_FORWARD : THREAD_BACKWARD;
@@ -214,7 +214,7 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
   const char kind = petra_action_letter(a->kind);
   const bool fused = petra_program_fused(t->options.program, a->stage);
   const int64_t start_ns = petra_trace_row_start_ns(row), duration_ns = row->end_ns - start_ns;
-  if (a->kind == PETRA_ACTION_EVALUATE) /* E takes no time and is no part of the schedule. */
+  if (a->kind == PETRA_ACTION_EVALUATE) /* E takes no time and is not part of the schedule. */
     return PETRA_OK;
   begin(t, 'X', a->stage, start_ns);
   fprintf(
@@ -234,8 +234,8 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
 
 /* --- memory --- */
 
-/* Writes what a stage holds, if that has changed. The workspace, the last category, is not in it: it belongs to
- * evaluations, or lasts no longer than an action. */
+/* Writes the memory of a stage if it has changed. The workspace, which is the last category, is not included: it
+ * belongs to evaluations, or lasts no longer than an action. */
 static petra_status write_memory(trace *t, int32_t stage, int64_t now_ns) {
   if (stage < 1 || stage > t->stages)
     return PETRA_OK;
@@ -267,12 +267,12 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
 
 /* --- the file --- */
 
-/* Expected size of a trace. Measured: an F or B with its arrows and counters takes 450 bytes, with a message that takes
- * time 660, with the memory of its stage 250 more; a U takes 120. */
+/* Expected size of a trace. Measured: an F or B with its arrows and counters takes 450 bytes, or 660 bytes with a
+ * message that takes time; the memory of its stage takes 250 bytes more; a U takes 120 bytes. */
 enum { PASS_BYTES = 660, UPDATE_BYTES = 120, MEMORY_BYTES = 250 };
 static const double large_bytes = 500e6;
 
-/* Warns of a trace that will be large: viewers fail above some hundred MB, and disks are full. */
+/* Warns of a trace that will be large: viewers fail above a few hundred MB, and disks fill up. */
 static void warn_large(const petra_trace_observer_options *options) {
   const petra_program_options *program = options->program;
   const double passes = (double)program->microbatches * program->stages * (options->split_backward ? 3 : 2),

@@ -7,12 +7,13 @@
 #include <math.h>
 #include <string.h>
 
-/* The state of an epoch so far. A row is written when its losses are complete and, if it is evaluated, the evaluation
- * is there; rows are written in the order of epochs. A checkpoint contains the members as they are here. */
+/* The state of an epoch so far. A row is written when the losses of its epoch are complete and, if the epoch is
+ * evaluated, the result of the evaluation is known; rows are written in the order of epochs. A checkpoint contains
+ * these members. */
 typedef struct epoch_state {
-  double loss_sum, top1_sum; /* over labels: images, tokens */
+  double loss_sum, top1_sum; /* sums over labels (images, tokens) */
   double labels;
-  double train_s; /* wall time up to its last loss, or the evaluation after it, without pauses */
+  double train_s; /* wall time up to the last loss of the epoch, or up to the evaluation after it, without pauses */
   double lr, wall_s;
   double complete, evaluated; /* 0 or 1 */
   double eval_labels, eval_loss, eval_top1, eval_top5;
@@ -25,18 +26,18 @@ struct petra_training_log {
   const petra_program_options *program_options;
   petra_progress progress;
   double start_s;
-  double last_s;  /* time up to here is counted in a train_s, or excluded */
-  double pause_s; /* start of the pause, during one */
-  int pauses;     /* current pauses: an evaluation, a checkpoint */
+  double last_s;  /* the time up to this moment has been counted in a train_s, or excluded */
+  double pause_s; /* during a pause: its start */
+  int pauses;     /* number of pauses that last now (an evaluation, a checkpoint) */
   bool evaluating;
   int64_t epochs;  /* whole epochs of the run */
-  int64_t begun;   /* epochs with a loss of this run: a longer run may resume the last one */
+  int64_t begun;   /* epochs with a loss of this run; a longer run may resume the last of them */
   int64_t written; /* rows of /epoch written */
   int64_t microbatches, expected;
   double loss_sum; /* over all labels of the run */
   int64_t labels;
   epoch_state *states;
-  petra_scores *recalibrated; /* of each state, with the option; NaN: not there (yet) */
+  petra_scores *recalibrated; /* for each state, if the run recalibrates; NaN: not known (yet) */
   petra_run_h5_epoch *rows;
 };
 
@@ -60,7 +61,7 @@ static void print_perplexity(double loss) {
     printf(", perplexity %8.3f", exp(loss));
 }
 
-/* Columns are aligned, and the line appears at once, also in a pipe. */
+/* Prints the line of an epoch. Columns are aligned, and the line appears at once, also in a pipe. */
 static void print_epoch(petra_training_log *log, const petra_run_h5_epoch *row) {
   const bool evaluates = log->program_options->eval_every > 0;
   const petra_config *config = log->options.plan->config;
@@ -121,7 +122,8 @@ static petra_status write_epochs(petra_training_log *log) {
   return PETRA_OK;
 }
 
-/* Returns the current time or, during a pause, its start: a loss that is reported meanwhile was known before. */
+/* Returns the current time or, during a pause, its start: a loss that is reported during a pause was known before
+ * it. */
 static double training_clock_s(const petra_training_log *log) {
   return log->pauses > 0 ? log->pause_s : petra_clock_s();
 }
@@ -144,8 +146,8 @@ static petra_status on_evaluating(petra_stage_observer *base) {
   return PETRA_OK;
 }
 
-/* Counts the time since the last loss, without pauses, in the epoch that was evaluated; if no loss of it came back, it
- * counts in the epoch of the next loss. */
+/* Counts the time since the last loss, without pauses, in the epoch that was evaluated; if no loss of that epoch came
+ * back, the time counts in the epoch of the next loss. */
 static void count_until_evaluation(petra_training_log *log, epoch_state *state) {
   if (log->evaluating)
     petra_training_log_go_on(log);
@@ -185,7 +187,7 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
     log->last_s = trained_s;
     return PETRA_OK;
   }
-  /* An epoch that is too short for any loss to come back (N < J) is complete as soon as a later one begins. */
+  /* An epoch that is too short for any loss to come back (N < J) is complete as soon as a later epoch begins. */
   for (int64_t e = log->written; e < epoch; e++)
     log->states[e].complete = 1;
   epoch_state *state = &log->states[epoch];
@@ -295,8 +297,8 @@ static void unpack_row(const double *v, int64_t epoch, petra_run_h5_epoch *r) {
   *r = (petra_run_h5_epoch){(int32_t)epoch, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], NAN, NAN, NAN};
 }
 
-/* Reads or writes the states of the first `epochs` epochs and the rows written of them; a resumed run may have more
- * epochs. */
+/* Reads or writes the states of the first `epochs` epochs and the rows that were written for them; a resumed run may
+ * have more epochs. */
 static petra_status archive_epochs(petra_training_log *log, petra_archive *archive, int64_t epochs) {
   PETRA_FREED double *values = NULL;
   PETRA_TRY(petra_allocate(&values, (size_t)epochs, (STATE_VALUES + ROW_VALUES) * sizeof *values));

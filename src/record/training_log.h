@@ -22,18 +22,18 @@ void petra_training_log_destroy(petra_training_log *log);
 
 petra_stage_observer *petra_training_log_observer(petra_training_log *log);
 
-/* Returns the rows of /epoch so far, `count` of them. Valid until the log is destroyed. */
+/* Returns the rows of /epoch so far; *count is their number. They are valid until the log is destroyed. */
 const petra_run_h5_epoch *petra_training_log_epochs(const petra_training_log *log, int64_t *count);
 
 /* Returns the best evaluation in the rows of a log; epoch 0: none. */
 petra_weights_moment petra_best_of(const petra_run_h5_epoch *rows, int64_t count, petra_sample_kind samples);
 
-/* Returns the mean loss over all labels (images, tokens) whose loss came back in the run, NaN if none did;
+/* Returns the mean loss over all labels (images, tokens) whose loss came back in the run, NaN if no loss came back;
  * *microbatches is the number of losses. */
 double petra_training_log_mean_loss(const petra_training_log *log, int64_t *microbatches);
 
-/* Reads or writes the state of the log, in a checkpoint; a log that is read into must be new. Times continue where they
- * were. */
+/* Reads or writes the state of the log, in a checkpoint. When it reads, the log must be new. Times continue from their
+ * values in the checkpoint. */
 petra_status petra_training_log_archive(petra_training_log *log, petra_archive *archive);
 
 /* Returns the number of rows of /epoch in a checkpoint, which is being read. */
