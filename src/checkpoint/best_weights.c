@@ -22,12 +22,13 @@ struct petra_best {
   petra_stage_observer base;
   const petra_network *network;
   petra_ranks *ranks;
-  char *path, *weights_path;   /* of the process that writes them; else NULL */
-  petra_weights_moment moment; /* of the best evaluation so far; epoch 0: none */
-  bool in_weights;             /* weights.h5 has its weights, and there is no best.h5 */
-  bool changed;                /* since the file was written */
-  copy *kept;                  /* the weights that are here; NULL: they are in a file, or there are none */
-  copy *first, **last;         /* evaluations without a known result, in their order */
+  char *path, *weights_path;   /* in the process that writes these files: their paths; else NULL */
+  petra_weights_moment moment; /* the moment of the best evaluation so far; epoch 0: none */
+  bool in_weights;             /* weights.h5 has the weights of that evaluation, and there is no best.h5 */
+  bool changed;                /* the best evaluation has changed since the file was written */
+  /* the best weights of the stages that are here; NULL: they are in a file, or there are none */
+  copy *kept;
+  copy *first, **last; /* copies of the evaluations whose result is not known yet, in their order */
 };
 
 static void destroy_copy(copy *c) {
@@ -102,7 +103,7 @@ petra_status petra_best_resume(petra_best *best) {
 
 petra_status petra_best_save(petra_best *best) {
   bool changed = best->changed;
-  PETRA_TRY(petra_ranks_share(best->ranks, &changed, sizeof changed)); /* other replicas do not know it */
+  PETRA_TRY(petra_ranks_share(best->ranks, &changed, sizeof changed)); /* the other replicas do not know the value */
   if (!changed)
     return PETRA_OK;
   PETRA_TRY(petra_network_write_copies(best->network, best->kept ? best->kept->values : NULL,
@@ -123,8 +124,9 @@ petra_status petra_best_check(const petra_config *config, int64_t epochs) {
   return PETRA_OK;
 }
 
-/* Finds the moment of best.h5 at the beginning or, of a run that was complete, of weights.h5, which stays. Weights of a
- * later epoch than the checkpoint's are found again on the way there. */
+/* Finds at the beginning the moment of best.h5 or, if the run was complete, of weights.h5, which stays. The file may
+ * have the weights of an epoch after the checkpoint; the resumed run finds the same weights again when it reaches that
+ * epoch. */
 static petra_status find(petra_best *best, const petra_plan *plan, int64_t logged) {
   const int64_t epochs = plan->program.microbatches / plan->program.batches;
   best->in_weights = access(best->path, F_OK) != 0;

@@ -23,24 +23,25 @@ enum { SCHEMA_VERSION = 5, ITEM_BYTES = 256, PATH_BYTES = 4096 };
 typedef struct checkpoint {
   petra_archive base;
   petra_hdf5_file file;
-  char *path;      /* path in messages (file.path); of a part that is written, its stem */
-  char *temporary; /* of a part that is written: its temporary file; NULL once it is renamed */
+  char *path;      /* path in messages (file.path); for a part that is being written: its stem */
+  char *temporary; /* for a part that is being written: its temporary file; NULL once that file is renamed */
   bool lost;       /* HDF5 failed to write to a file on the disk */
-  char *config;    /* of an archive that is read */
+  char *config;    /* the config, if the archive is being read */
 } checkpoint;
 
 static void part_path(const char *stem, uint64_t digest, char path[PATH_BYTES]) {
   snprintf(path, PATH_BYTES, "%s-%016" PRIx64 ".h5", stem, digest);
 }
 
-/* The name ends like the name of a part, so that an unfinished part is removed with the parts that are not needed. */
+/* The name ends like the name of a part, so that an unfinished part is removed together with the parts that are no
+ * longer needed. */
 static petra_status part_temporary(const char *stem, char **out) {
   char path[PATH_BYTES];
   snprintf(path, sizeof path, "%s.h5", stem);
   return petra_file_temporary_name(path, out);
 }
 
-/* Is returned if HDF5 fails to write. */
+/* Returns the status for a failed write of HDF5. */
 static petra_status fail_write(checkpoint *c) {
   c->lost = true;
   return petra_hdf5_fail_write(c->file.path, &c->file.errors);
@@ -95,7 +96,7 @@ static petra_status values(petra_archive *base, const char *name, petra_archive_
   for (int d = 0; d < rank; d++)
     bytes *= (size_t)(item.extent[d] = extent[d]);
   if (!base->reading)
-    PETRA_TRY(petra_reserve(c->temporary ? 0 : bytes)); /* increment of an image */
+    PETRA_TRY(petra_reserve(c->temporary ? 0 : bytes)); /* the amount by which the image grows */
   PETRA_HDF5_ENDED petra_hdf5_errors *errors = petra_hdf5_begin(&c->file.errors);
   if (base->reading)
     return read_values(c, name, &item, host);

@@ -13,14 +13,15 @@
 typedef struct walk {
   const petra_checkpoints_options *options;
   petra_tensor_archive tensors;
-  petra_account **accounts; /* of the stages of each replica, then of the common part; NULL: elsewhere */
-  int64_t *digests;         /* of the parts; 0: none */
+  /* accounts of the stages of each replica, then of the common part; NULL: in another process */
+  petra_account **accounts;
+  int64_t *digests; /* digests of the parts; 0: none */
   int32_t stages;
   int replicas;
-  int common; /* the part that all processes have in common, which is the last */
+  int common; /* index of the part that all processes have in common, which is the last part */
 } walk;
 
-/* Returns a pipeline that is here: replica 0's, if all are. */
+/* Returns a pipeline of this process: the pipeline of replica 0 if all pipelines are here. */
 static const petra_pipeline *any_pipeline(const petra_checkpoints_options *options) {
   int i = 0;
   while (!options->pipelines[i])
@@ -28,7 +29,7 @@ static const petra_pipeline *any_pipeline(const petra_checkpoints_options *optio
   return options->pipelines[i];
 }
 
-/* Returns the pipeline of a part of a stage; NULL: elsewhere. */
+/* Returns the pipeline that a part of a stage belongs to; NULL: it is in another process. */
 static const petra_pipeline *pipeline_of(const walk *w, int part) {
   return w->options->pipelines[part / w->stages];
 }
@@ -127,7 +128,7 @@ static petra_status write_last(walk *w, petra_checkpoint_header *header, int64_t
     if (w->digests[part] == 0)
       return petra_fail(PETRA_INTERNAL, "%s: the part of stage %d of replica %d is missing", files->path,
                         part % w->stages + 1, part / w->stages);
-  /* All have ended the actions of the checkpoint. */
+  /* All processes have ended the actions of the checkpoint. */
   header->clock_ns = w->options->run.clock_ns(w->options->run.context);
   PETRA_TRY(petra_checkpoint_create(files->path, false, w->options->config, &archive));
   PETRA_TRY(fill(w, archive, header, measured_ns));
@@ -147,7 +148,7 @@ petra_status petra_checkpoint_save(const petra_checkpoints_options *options, pet
   status = petra_ranks_agree(options->ranks, status, NULL);
   if (status == PETRA_OK)
     status = petra_network_gather(&any_pipeline(options)->network, w.replicas, w.digests, sizeof *w.digests);
-  if (status == PETRA_OK) { /* after an agreement that failed or was interrupted, there is no other one */
+  if (status == PETRA_OK) { /* after an agreement that failed or was interrupted, there is no other agreement */
     if (options->ranks->rank == 0)
       status = write_last(&w, header, measured_ns);
     status = petra_ranks_agree(options->ranks, status, NULL);
@@ -179,13 +180,13 @@ static petra_status read_all(walk *w, const petra_checkpoint_header *header) {
   for (int i = 0; i < w->replicas; i++)
     if (w->options->pipelines[i])
       PETRA_TRY(petra_worker_stage_archived(w->options->pipelines[i]->worker, archive));
-  if (w->options->ranks->rank == 0) /* of a run that was stopped while it wrote parts */
+  if (w->options->ranks->rank == 0) /* these parts are of a run that was stopped while it wrote them */
     remove_others(w);
   return PETRA_OK;
 }
 
-/* No rank resumes, and writes parts of the next checkpoint, before all have read this one and rank 0 has removed the
- * parts that it does not name. */
+/* No rank resumes, and writes parts of the next checkpoint, before all ranks have read this checkpoint and rank 0 has
+ * removed the parts that this checkpoint does not name. */
 petra_status petra_checkpoint_load(const petra_checkpoints_options *options, const petra_checkpoint_header *header) {
   PETRA_FINISHED(end_walk) walk w;
   petra_status status = begin_walk(&w, options, header);

@@ -16,27 +16,27 @@
 
 typedef struct checkpoints {
   petra_observer base;
-  petra_worker resuming; /* for the executor: counts the actions of the checkpoint, then passes others on */
+  petra_worker resuming; /* for the executor: counts the actions of the checkpoint, then passes the other actions on */
   petra_checkpoints_options options;
   petra_period period;                   /* between two checkpoints; 0: none are written */
   bool measures;                         /* the worker measures durations, which are stored */
   petra_worker *counting, *own_counting; /* counts for `resuming`; NULL: the run was not resumed, or it is borrowed */
   int64_t done;                          /* actions done */
-  int64_t resumed;                       /* of these, those in the checkpoint */
-  int64_t resumed_order;                 /* of petra_checkpoint_header */
-  int64_t *measured;                     /* of all actions done, if durations are measured; else NULL */
+  int64_t resumed;                       /* number of these actions that the checkpoint contains */
+  int64_t resumed_order;                 /* `order` of petra_checkpoint_header */
+  int64_t *measured;                     /* durations of all actions done, if they are measured; else NULL */
   int64_t measured_capacity;
-  XXH64_state_t *order;    /* of all actions done */
+  XXH64_state_t *order;    /* hash of all actions done */
   int64_t every, every_ns; /* `period` in microbatches that stage 1 reads, or in time; 0: unused */
   int64_t read;            /* microbatches that stage 1 has read */
   int64_t written;         /* value of `read` at the last checkpoint */
-  int64_t written_done;    /* value of `done` then */
-  int64_t began, began_ns; /* by arrival: `written` and its clock when the run is resumed */
+  int64_t written_done;    /* value of `done` at the last checkpoint */
+  int64_t began, began_ns; /* by arrival: the values of `written` and of the clock when the run is resumed */
 } checkpoints;
 
 /* Limit of the duration of an action: a month. */
 static const int64_t LONGEST_NS = INT64_C(2592000000000000);
-/* Limit of a period, in microbatches or nanoseconds: no run is as long. */
+/* Limit of a period, in microbatches or nanoseconds; no run is that long. */
 static const double LONGEST = 1e18;
 
 static const petra_program_options *program_of(const checkpoints *c) {
@@ -106,7 +106,7 @@ static petra_status write_one(checkpoints *c, petra_checkpoint_header *header) {
   c->written = header->read;
   c->written_done = c->done;
   prepare_line(c);
-  if (*c->options.keeps_earlier) /* after an agreement this changes nothing: the ranks do what they agreed on */
+  if (*c->options.keeps_earlier) /* this has no effect after an agreement: the ranks do what they agreed on */
     petra_ranks_agreement_discard(c->options.ranks, false);
   return PETRA_OK;
 }
@@ -117,8 +117,8 @@ static petra_status write_here(checkpoints *c) {
              .actions = c->done, .read = c->read, .arrived_ns = -1, .order = (int64_t)XXH64_digest(c->order)});
 }
 
-/* Is called before `count` actions that start together: writes a checkpoint if one is due by time or requested by a
- * signal. The ranks may agree on another one at once. */
+/* Is called before `count` actions that start together. It writes a checkpoint if one is due by time or requested by a
+ * signal. The ranks may agree on another checkpoint immediately. */
 static petra_status write_requested(checkpoints *c, int count) {
   for (;;) {
     bool agreed;
@@ -166,7 +166,8 @@ petra_pipeline_cuts petra_checkpoints_cuts(petra_observer *base) {
   return c ? (petra_pipeline_cuts){c->began, c->began_ns, c->every, write_cut, c} : (petra_pipeline_cuts){0};
 }
 
-/* Stores measured durations, which cannot be measured again: actions before the checkpoint keep theirs. */
+/* Stores measured durations, because they cannot be measured again: in a resumed run, actions before the checkpoint
+ * keep their durations. */
 static petra_status remember(checkpoints *c, int count, const petra_action_result *results) {
   PETRA_TRY(petra_array_reserve(&c->measured, &c->measured_capacity, c->done + count, sizeof *c->measured));
   for (int i = 0; i < count; i++)
@@ -194,7 +195,7 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
 
 /* --- a run that is resumed ---
  * The actions of the checkpoint are only counted; then the worker performs the others. So the virtual clock, messages
- * under way and all random draws are as they were, and the file contains nothing of the executor. */
+ * under way and all random draws have the same state as before, and the file contains nothing of the executor. */
 
 static checkpoints *of_worker(petra_worker *resuming) {
   return (checkpoints *)((char *)resuming - offsetof(checkpoints, resuming));
@@ -242,7 +243,7 @@ static petra_status resume(checkpoints *c) {
   PETRA_TRY(petra_checkpoint_read_header(c->options.resume, plan, c->options.by_arrival, &header, &other_length));
   c->written = header.read;
   c->written_done = header.actions;
-  if (c->options.by_arrival) { /* all was done, and nothing of the executor is under way */
+  if (c->options.by_arrival) { /* all actions are done, and nothing of the executor is under way */
     c->began = header.read;
     c->began_ns = header.arrived_ns;
     return petra_checkpoint_load(&c->options, &header);
@@ -257,12 +258,12 @@ static petra_status resume(checkpoints *c) {
   return petra_checkpoint_load(&c->options, &header);
 }
 
-/* --- check if a run does the actions of another one --- */
+/* --- check if a run does the actions of another run --- */
 
 typedef struct order_check {
   petra_observer base;
   XXH64_state_t *order;
-  int64_t left; /* actions */
+  int64_t left; /* number of actions that remain to be compared */
 } order_check;
 
 static petra_status check_started(petra_observer *base, int64_t now_ns, const petra_action *actions,
@@ -271,7 +272,7 @@ static petra_status check_started(petra_observer *base, int64_t now_ns, const pe
   (void)now_ns, (void)results;
   add_to_order(c->order, actions, count);
   c->left -= count;
-  return c->left > 0 ? PETRA_OK : PETRA_STOPPED; /* the rest does not matter */
+  return c->left > 0 ? PETRA_OK : PETRA_STOPPED; /* the remaining actions do not matter */
 }
 
 petra_status petra_checkpoints_check_order(const petra_plan *plan, const petra_executor_virtual_options *executor,
@@ -304,8 +305,8 @@ static void set_period(checkpoints *c) {
     c->every_ns = (int64_t)fmax(fmin(60e9 * every->count, LONGEST), every->count > 0);
 }
 
-/* From here on signals request checkpoints. One that came before has reported that the run has not begun, and ends it
- * here; with several processes at the first checkpoint on which they agree. */
+/* From here on signals request checkpoints. A signal that came earlier has reported that the run has not begun, and
+ * ends the run here; with several processes it ends the run at the first checkpoint on which they agree. */
 static petra_status begin_watch(checkpoints *c) {
   petra_ranks *ranks = c->options.ranks;
   const bool writes = c->period.count > 0;

@@ -58,7 +58,7 @@ petra_status petra_checkpoint_find(const char *path, const petra_config *config,
   return PETRA_OK;
 }
 
-/* Messages under way in one kind of run have no place in the other. */
+/* Messages under way in one kind of run (emulated or executed) cannot be represented in the other kind. */
 static petra_status check_arrival(const petra_archive *archive, const petra_config *config,
                                   const petra_program_options *program, bool by_arrival,
                                   const petra_checkpoint_header *header) {
