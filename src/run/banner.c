@@ -15,10 +15,10 @@
 
 /* --- the estimate --- */
 
-enum { LOG_ROW_BYTES = 52 }; /* of /train, docs/hdf5-schema.md */
+enum { LOG_ROW_BYTES = 52 }; /* bytes of a row of /train (docs/hdf5-schema.md) */
 
-/* Opens the simulation without a limit on microbatches: by its end the pipeline is full and stores its maximum. A
- * shorter run is simulated with its own length. */
+/* Opens the simulation. Without a limit on microbatches, it is long enough to fill the pipeline, which then stores its
+ * maximum. A shorter run is simulated with its own length. */
 static petra_status open_simulation(petra_config *config, int64_t microbatches, petra_run **out) {
   const petra_run_options options = {.kind = PETRA_RUN_SIMULATE};
   config->run.max_microbatches = 0;
@@ -65,7 +65,8 @@ static petra_status sum_profile(const petra_plan *plan, double *out) {
   return PETRA_OK;
 }
 
-/* petra simulate or the profile has no figure for this combination, which is no failure of the run. */
+/* Returns true if petra simulate or the profile has no figure for this combination, which is not a failure of the
+ * run. */
 static bool cannot_be_simulated(petra_status status) {
   return status == PETRA_CONFIG || status == PETRA_SCHEDULE || status == PETRA_UNSUPPORTED;
 }
@@ -78,7 +79,7 @@ petra_status petra_estimate_of(const petra_plan *plan, int64_t microbatches, pet
   for (int b = 0; b < plan->model.block_count + plan->model.auxiliary_count; b++)
     out->weights_bytes += petra_block_parameters(&plan->model, &plan->model.blocks[b]) *
                           petra_plan_element_bytes(plan, PETRA_TENSOR_FILTER);
-  petra_log_keep(&kept); /* logged below if it is a failure of the run */
+  petra_log_keep(&kept); /* the line is logged below if this is a failure of the run */
   if (plan->profile && config->run.mode == PETRA_MODE_EMULATE)
     status = sum_profile(plan, &out->microbatch_s);
   if (cannot_be_simulated(status)) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The earlier run that a folder may contain: it is refused, set aside or resumed. */
+/* The earlier run that a folder may contain: it is refused, replaced or resumed. */
 #include "run/folder.h"
 
 #include "base/log.h"
@@ -18,8 +18,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The files of a run, besides the parts of checkpoints. Each of the first three is (a part of) a run. The last one is
- * written when a run ends. */
+/* The files of a run, except the parts of checkpoints. Each of the first three shows that the folder contains a run.
+ * The last one is written when a run ends. */
 static const char *const files[] = {"run.h5",        "checkpoint.h5", "weights.h5",
                                     PETRA_BEST_FILE, "config.yaml",   PETRA_CUDNN_FILE};
 enum { RUN_LOG, CHECKPOINT, WEIGHTS, MARKS, CUDNN = 5, FILES };
@@ -46,7 +46,7 @@ static const char *find_mark(const petra_folder *folder) {
   return NULL;
 }
 
-/* A missing file is no failure, here and below. */
+/* Removes a file. A missing file is not a failure, here and in the functions below. */
 static petra_status remove_file(const petra_folder *folder, const char *name) {
   return unlinkat(folder->open, name, 0) == 0 || errno == ENOENT
              ? PETRA_OK
@@ -60,7 +60,7 @@ static petra_status remove_parts(const petra_folder *folder, const char *name) {
   return PETRA_OK;
 }
 
-/* Removes a folder in this one, if it is empty. */
+/* Removes a subfolder of the folder if it is empty. */
 static void remove_empty(const petra_folder *folder, const char *name) {
   unlinkat(folder->open, name, AT_REMOVEDIR);
 }
@@ -79,15 +79,15 @@ bool petra_folder_reads_cudnn_file(const petra_folder *folder, const petra_confi
          one.st_ino == other.st_ino;
 }
 
-/* --- --overwrite: the earlier run is set aside until the new one has begun ---
- * Its files are moved to KEPT. If the process is killed, the name of that folder tells a later command how far this
- * came. The folder of the run stays: it also has files of the user, may be a link or a file system of its own, and the
- * new run may read from it. The parts of checkpoints are moved to a folder beside them, because checkpoint/ may be a
- * link to another file system. */
+/* --- --overwrite: the earlier run is kept until the new run has begun --- Its files are moved to KEPT. If the process
+ * is killed, the name of that folder shows a later command how far the process came. The folder of the run itself is
+ * not moved: it may also have files of the user, it may be a link or a file system of its own, and the new run may read
+ * from it. The parts of checkpoints are moved to a folder inside checkpoint/, because checkpoint/ may be a link to
+ * another file system. */
 
-#define KEPT ".earlier-run"                 /* the whole earlier run; the new one has not begun */
-#define KEPT_MOVING ".earlier-run.moving"   /* a part of it: files are being moved or restored */
-#define KEPT_REMOVED ".earlier-run.removed" /* the new run has begun: this must be removed */
+#define KEPT ".earlier-run"                 /* the whole earlier run; the new run has not begun */
+#define KEPT_MOVING ".earlier-run.moving"   /* a part of the earlier run: files are being moved or restored */
+#define KEPT_REMOVED ".earlier-run.removed" /* the new run has begun: this folder must be removed */
 #define KEPT_PARTS PARTS "/.earlier-run"
 
 static petra_status move(const petra_folder *folder, const char *from, const char *to) {
@@ -117,7 +117,7 @@ static petra_status move_parts(const petra_folder *folder, const char *from, con
   return status;
 }
 
-/* Finds if there is anything to set aside. PETRA_IO if it is nothing that a run leaves. */
+/* Finds out if there is an earlier run. PETRA_IO if a folder has the name of a file of a run. */
 static petra_status find_earlier(const petra_folder *folder, bool *out) {
   struct stat info;
   *out = holds(folder, PARTS);
@@ -150,8 +150,8 @@ petra_status petra_folder_keep_earlier(petra_folder *folder, const petra_config 
   return move(folder, KEPT_MOVING, KEPT);
 }
 
-/* Removes what can be removed; the rest, such as a file that is open on a network file system, is left to the next
- * command. */
+/* Removes all files that can be removed. Other files, such as a file that is open on a network file system, are left to
+ * the next command. */
 static petra_status remove_kept(const petra_folder *folder) {
   relative_name name;
   for (int i = 0; i < FILES; i++)
@@ -173,7 +173,7 @@ petra_status petra_folder_begun(petra_folder *folder) {
 petra_status petra_folder_ended(petra_folder *folder) {
   PETRA_TRY(petra_folder_begun(folder));
   if (folder->overwrites)
-    remove_empty(folder, PARTS); /* of the earlier run */
+    remove_empty(folder, PARTS); /* the folder of the earlier run */
   return PETRA_OK;
 }
 
@@ -201,8 +201,8 @@ static petra_status move_back(const petra_folder *folder) {
   return PETRA_OK;
 }
 
-/* Completes what a run with --overwrite left undone. *back is true if the earlier run is restored. A new run with a
- * checkpoint has begun. */
+/* Completes the steps that a run with --overwrite has not done. *back is true if the earlier run is restored. A new run
+ * that has a checkpoint counts as begun. */
 static petra_status finish_overwrite(petra_folder *folder, bool *back) {
   const bool kept = holds(folder, KEPT);
   if (kept && holds(folder, files[CHECKPOINT])) {
@@ -256,7 +256,7 @@ petra_status petra_folder_spare_run(const char *path, const char *what) {
                : PETRA_OK;
 }
 
-/* --- what is done with a run in the folder --- */
+/* --- the treatment of a run in the folder --- */
 
 static petra_status refuse(const petra_folder *folder) {
   const char *mark = find_mark(folder);
@@ -267,7 +267,7 @@ static petra_status refuse(const petra_folder *folder) {
               : PETRA_OK;
 }
 
-/* Fails for a complete run that is to become longer, and has no checkpoint. */
+/* Fails for a complete run that is to become longer and has no checkpoint. */
 static petra_status fail_without_checkpoint(const petra_folder *folder, const char *log, const petra_recorded_run *run,
                                             const petra_config_difference *difference) {
   petra_config *was;
@@ -282,7 +282,7 @@ static petra_status fail_without_checkpoint(const petra_folder *folder, const ch
                          : "run.keep_checkpoint");
 }
 
-/* Handles a complete run: nothing is left to do, or it is to become longer. */
+/* Handles a complete run: either nothing is left to do, or the run is to become longer. */
 static petra_status go_on_with_complete(const petra_folder *folder, const petra_config *config, const char *log,
                                         const petra_recorded_run *run, bool has_checkpoint) {
   petra_config_difference difference;
@@ -294,8 +294,8 @@ static petra_status go_on_with_complete(const petra_folder *folder, const petra_
   return has_checkpoint ? PETRA_OK : fail_without_checkpoint(folder, log, run, &difference);
 }
 
-/* Handles a log that cannot be read, which was logged. A power cut can leave such a file, but so can a complete run of
- * another version of petra. */
+/* Handles a log that cannot be read; the reason was logged. A power cut can leave such a file, but so can a complete
+ * run of another version of petra. */
 static petra_status do_without_log(const petra_folder *folder, const char *log, bool has_checkpoint) {
   if (has_checkpoint) {
     petra_log(PETRA_LOG_WARNING, "%s: replaced by the log in %s/%s", log, folder->path, files[CHECKPOINT]);

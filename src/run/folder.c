@@ -43,7 +43,7 @@ static petra_status lock(petra_folder *folder) {
     return petra_fail(PETRA_IO, "%s: cannot open this folder: %s", folder->path, strerror(errno));
   if (try_lock(folder->open))
     return PETRA_OK;
-  nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* perhaps by a reader, for a moment */
+  nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* a reader may hold the lock for a moment */
   if (try_lock(folder->open))
     return PETRA_OK;
   return petra_fail(PETRA_IO,
@@ -90,7 +90,7 @@ static petra_status set_mark(const char *folder, shared_mark *mark) {
   return PETRA_OK;
 }
 
-/* Looks for the file for some seconds, because a network file system may show it late. */
+/* Looks for the file for a few seconds, because a network file system may show it late. */
 static bool find_mark(const char *folder, const shared_mark *mark) {
   const struct timespec pause = {0, 100000000};
   const int64_t began_ns = petra_clock_ns();

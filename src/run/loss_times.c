@@ -7,7 +7,7 @@
 
 /* --- the plan --- */
 
-/* Sets the length of the run, which is longer than its config says if it has more losses. */
+/* Sets the length of the run. If the run has more losses than its config implies, it is longer than its config says. */
 static petra_status set_length(const petra_loss_request *request, petra_plan *plan) {
   const int64_t planned = petra_plan_microbatches(plan->config, request->batches);
   PETRA_TRY(petra_plan_program(plan, planned, request->batches));
@@ -29,9 +29,9 @@ static petra_status make_plan(const petra_config *config, const petra_loss_reque
 typedef struct watch {
   petra_observer base;
   const petra_plan *plan;
-  petra_stage_summary *stage; /* of each stage */
+  petra_stage_summary *stage; /* the row of each stage */
   petra_loss_times *times;
-  int64_t sent;    /* bytes so far */
+  int64_t sent;    /* bytes that were sent so far */
   int64_t missing; /* microbatches that have not begun their loss */
 } watch;
 
@@ -40,7 +40,7 @@ static bool has_loss(const watch *w, const petra_action *action) {
          action->kind == (w->plan->program.split_head ? PETRA_ACTION_FORWARD : PETRA_ACTION_BACKWARD);
 }
 
-/* Ends the simulation when it knows all that was asked for. */
+/* Ends the simulation when it knows everything that was requested. */
 static petra_status on_started(petra_observer *base, int64_t now_ns, const petra_action *actions,
                                const petra_action_result *results, int count) {
   watch *w = (watch *)base;

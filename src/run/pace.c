@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The speed of an executed run, beside the prediction of petra simulate for the same plan on the same ranks: /pace of
- * run.h5. */
+/* /pace of run.h5: the speed of an executed run, and the speed that petra simulate predicts for the same plan on the
+ * same ranks. */
 #include "run/run_private.h"
 
 #include "base/mem.h"

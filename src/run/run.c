@@ -16,7 +16,8 @@ static petra_status agree(petra_run *run, petra_status status) {
   return petra_ranks_agree(run->ranks, status, text);
 }
 
-/* Ranks add the actions of all when the run is over; else the trace observes the executor. */
+/* Creates the trace. With ranks, the actions of all ranks are added to it when the run is over; without ranks, it
+ * observes the executor. */
 static petra_status create_trace(petra_run *run) {
   const petra_trace_observer_options options = {.path = run->options.trace,
                                                 .program = &run->plan.program,
@@ -48,7 +49,8 @@ static petra_status open_folder(petra_run *run) {
   return run->ops->begin ? run->ops->begin(run, &about) : petra_folder_begin(&run->folder, &run->plan, &about);
 }
 
-/* Ranks record their own actions, which run.h5 and the trace receive when the run is over. */
+/* Creates the log of actions. Ranks record their own actions, which run.h5 and the trace receive when the run is
+ * over. */
 static petra_status create_actions(petra_run *run) {
   const bool logs = run->config->run.trace_actions;
   if (petra_run_executes(run))
@@ -157,7 +159,7 @@ static petra_status write_all(petra_run *run) {
 
 petra_status petra_run_close(petra_run *run) {
   PETRA_TRY(write_all(run));
-  return petra_ranks_agree(run->ranks, PETRA_OK, NULL); /* all wait for rank 0 */
+  return petra_ranks_agree(run->ranks, PETRA_OK, NULL); /* all ranks wait for rank 0 */
 }
 
 void petra_run_destroy(petra_run *run) {

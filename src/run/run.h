@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A run from a config: open it, run it to its end, close it. A training, in one process or several, and a simulation
- * are assembled alike, and differ in their worker and executor. The command line, tests and benches create runs
- * here. */
+ * are assembled in the same way, and differ in their worker and executor. The command line, tests and benches create
+ * runs here. */
 #pragma once
 
 #include "base/mem.h"
@@ -13,7 +13,8 @@
 #include "record/training_log.h"
 
 typedef enum petra_run_kind {
-  PETRA_RUN_TRAIN,   /* stages on tensors; with ranks several processes execute them, else this one emulates them */
+  /* stages compute on tensors; with ranks several processes execute them, else this process emulates them */
+  PETRA_RUN_TRAIN,
   PETRA_RUN_SIMULATE /* costs are counted, nothing is computed (run/simulation.h) */
 } petra_run_kind;
 
@@ -24,7 +25,7 @@ typedef struct petra_run_options {
   const char *trace;  /* file for a trace of the run's clock; NULL: none. A training writes it only with `files` */
   const char *command_line; /* for the log */
   bool overwrite;           /* replaces the run in the folder; not with resume */
-  petra_ranks *ranks; /* run.mode: execute: the ranks of the run, borrowed. NULL: this process alone, a group of one */
+  petra_ranks *ranks; /* with run.mode: execute: the ranks of the run, borrowed. NULL: a group of this process alone */
   /* For a training. */
   const char *resume_command; /* for the message of a run that is stopped */
   bool resume;                /* resumes the checkpoint in the folder, if there is one (run/folder.h) */
@@ -32,7 +33,8 @@ typedef struct petra_run_options {
   petra_progress_style progress;
   const petra_dataset *train, *evaluation; /* borrowed; NULL: from the config */
   petra_backend *backend;                  /* owned by the run; NULL: from the config */
-  const petra_program_ops *program;        /* replaces the method's in tests; NULL: the method's */
+  /* replaces the program of the method in tests; NULL: the program of the method */
+  const petra_program_ops *program;
   /* Receives the probe's rows instead of the log; may be NULL. */
   petra_status (*probe_row)(void *context, const petra_probe_row *row);
   void *context;
@@ -66,10 +68,10 @@ void petra_run_wrap(petra_run *run, petra_worker *(*wrap)(void *context, petra_w
 petra_status petra_run_go(petra_run *run);
 
 /* With options.overwrite, if the run ends before its first loss: restores the earlier run. petra_run_destroy does the
- * same; a process that ends without that must call it. NULL is allowed. */
+ * same; a process that ends without petra_run_destroy must call this function. NULL is allowed. */
 void petra_run_restore(petra_run *run);
 
-/* Destroys the worker and the messages that still wait; the network of a training stays. */
+/* Destroys the worker and the messages that still wait, but not the network of a training. */
 void petra_run_drop_worker(petra_run *run);
 
 /* Writes the results of the run, such as weights.h5, and completes run.h5 and the trace. */
@@ -83,7 +85,7 @@ PETRA_DESTROYS(petra_run_destroy, petra_run)
 const petra_plan *petra_run_plan(const petra_run *run); /* with its program */
 const char *petra_run_directory(const petra_run *run);  /* NULL: no files */
 
-/* Returns nanoseconds of the virtual clock: the end of the last action. */
+/* Returns the end of the last action, in nanoseconds of the virtual clock. */
 int64_t petra_run_now_ns(const petra_run *run);
 
 /* For a training. */

@@ -16,14 +16,14 @@
 
 struct petra_simulation {
   petra_rank_simulation *over_ranks;
-  int32_t *rank_of; /* rank per stage; NULL: every device is a rank */
+  int32_t *rank_of; /* rank of each stage; NULL: every device is a rank */
   int32_t ranks;
-  double *rank_busy;    /* per rank */
+  double *rank_busy;    /* busy share of each rank */
   petra_worker *worker; /* counts versions */
   petra_observer stops; /* a signal ends the simulation */
   petra_rank_times times[PETRA_PROFILE_QUARTILE3 + 1];
   petra_memory_stage *memory;      /* per stage; NULL without a model */
-  petra_time_bins *samples;        /* NULL unless they are written */
+  petra_time_bins *samples;        /* NULL unless memory over time is written */
   petra_observer *memory_observer; /* NULL without a model */
   petra_observer *critical;        /* NULL unless it was requested */
   petra_observer *actions;         /* the same */
@@ -70,7 +70,7 @@ static petra_status end_if_asked(petra_observer *base, int64_t now_ns, const pet
   return petra_stop_requested();
 }
 
-/* It has no state. */
+/* The observer has no state. */
 static void ignore_cycle(petra_observer *base, struct petra_cycle *cycle) {
   (void)base, (void)cycle;
 }
@@ -96,7 +96,7 @@ static petra_status watch_critical_path(petra_run *run) {
   return PETRA_OK;
 }
 
-/* Starts the reader of --chakra. Its nodes have no messages between replicas. */
+/* Starts the reader of --chakra, whose traces have no messages between replicas. */
 static petra_status stream_actions(petra_run *run) {
   petra_simulation *s = run->simulation;
   const petra_action_stream_options options = {.open = run->options.read_actions,
@@ -158,7 +158,7 @@ static petra_status watch_memory(petra_run *run) {
   return PETRA_OK;
 }
 
-/* The observers come before the trace, which shows memory. */
+/* Prepares the simulation. The observers of memory come before the trace, which shows memory. */
 static petra_status prepare(petra_run *run) {
   PETRA_TRY(petra_allocate(&run->simulation, 1, sizeof *run->simulation));
   run->simulation->result.plan = &run->plan;

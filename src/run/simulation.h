@@ -14,16 +14,17 @@
  * written. */
 #define PETRA_SIMULATION_BACKEND "none: costs only"
 
-/* The simulation owns all of it. */
+/* The results of a simulation, which owns them. */
 typedef struct petra_simulated {
   const petra_plan *plan; /* with its program */
-  /* The figures of /simulate. Per stage: utilization is that of its device's engines (with cluster.placement: of its
-   * rank's one); lags are over all backwards, also those at the start; in_flight_max counts microbatches whose F is
-   * done and B is not; kept_max those whose graph or input is stored: until B, or until W if it is split from B; bytes
-   * are sent by the stage over links: with chunks, none within a device. With replicas all figures are of one, because
-   * they are alike. */
+  /* The figures of /simulate. Per stage: utilization is the utilization of its device's engines (with
+   * cluster.placement: of its rank's engine). Lags are over all backwards, including the backwards at the start.
+   * in_flight_max counts microbatches whose F is done and whose B is not. kept_max counts microbatches whose graph or
+   * input is stored: until B, or until W if W is split from B. Bytes are the bytes that the stage sends over links:
+   * with chunks, none within a device. With replicas all figures are figures of one replica, because replicas are
+   * alike. */
   petra_run_h5_simulation figures;
-  /* Per device, or with cluster.placement per rank, from 0. */
+  /* The counts of each device or, with cluster.placement, of each rank, from 0. */
   const petra_device_counts *devices;
   int32_t device_count;
   bool measured_link;            /* durations of messages between ranks come from the profile */
@@ -32,10 +33,10 @@ typedef struct petra_simulated {
   double host_busy;       /* share of the makespan in which the busiest host issues actions; NaN: there are no hosts */
   int64_t skipped;        /* microbatches in periods that were skipped (sim/executor_cycle.c) */
   int64_t runaway;        /* the first microbatch beyond the bound; -1: none */
-  const char *accounting; /* of the accounts */
+  const char *accounting; /* the accounting of the memory accounts */
   const petra_account *accounts;        /* per stage; NULL without a model */
-  const petra_account *device_accounts; /* per device, the same */
-  petra_critical_path path;             /* if it was requested */
+  const petra_account *device_accounts; /* per device; NULL without a model */
+  petra_critical_path path;             /* the critical path, if it was requested */
 } petra_simulated;
 
 /* Returns the results of a simulation, after petra_run_go. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A training adds to a run: data, stages on tensors, observers, checkpoints; with ranks also the execution by several
- * processes. */
+/* The part of a run that a training adds: data, stages on tensors, observers, checkpoints; with ranks also the
+ * execution by several processes. */
 #include "run/run_private.h"
 
 #include "base/clock.h"
@@ -14,7 +14,7 @@
 
 /* --- open --- */
 
-/* *out is the given set, or that of the config. */
+/* Gets a data set: *out is the given set, or the set that the config names. */
 static petra_status open_set(petra_run *run, petra_split split, const petra_dataset *given, petra_dataset **opened,
                              const petra_dataset **out) {
   if (!given)
@@ -107,7 +107,8 @@ static petra_status compare(const void *context, FILE *out) {
 static petra_status connect(petra_run *run) {
   if (run->execution)
     PETRA_TRY(petra_execution_connect(run->execution, &run->main.network));
-  if (run->ranks->count > 1 && run->stored && run->config->run.checkpoint_every.count > 0) /* with parts of all ranks */
+  /* a checkpoint has parts of all ranks */
+  if (run->ranks->count > 1 && run->stored && run->config->run.checkpoint_every.count > 0)
     PETRA_TRY(petra_folder_share(run->config, run->options.output, run->ranks));
   if (run->execution && run->options.print && strcmp(run->main.network.backend->ops->name, "cuda") == 0)
     petra_utf8_print(stdout, "messages between the processes: %s\n", petra_execution_link_name(run->execution));
@@ -137,8 +138,9 @@ static void add_loss_observers(petra_run *run, petra_stage_observer **list) {
     PETRA_OBSERVERS_ADD(petra_stage_observer, list, petra_best_observer(run->best));
 }
 
-/* The worker of each replica that is here notifies the probe, then the observers of losses: by the relay of an
- * execution, or by what combines the losses of several replicas in this process. */
+/* Connects the observers to the worker of each replica that is here. The worker notifies the probe, then the observers
+ * of losses. If there is an execution, its relay passes the losses on; if several replicas are in this process,
+ * petra_replica_losses combines their losses. */
 static petra_status observe_replicas(petra_run *run) {
   petra_stage_observer **lists = run->stage_observers;
   const int replicas = run->placement.replicas, own = run->placement.replica;
@@ -176,7 +178,7 @@ static petra_status remove_earlier(petra_observer *base, int64_t now_ns, const p
   return PETRA_OK;
 }
 
-/* The probe is first in the list of the worker's observers. */
+/* Creates the observers. The probe is first in the list of the worker's observers. */
 static petra_status create_observers(petra_run *run) {
   static const petra_observer_ops begun = {.started = remove_earlier};
   const petra_training_log_options log = {run->folder.run_h5, &run->plan, run->options.print, run->options.progress};
@@ -184,7 +186,7 @@ static petra_status create_observers(petra_run *run) {
     PETRA_TRY(petra_banner_print(&run->plan, &run->lr, run->first, run->folder.path, stdout));
   PETRA_TRY(create_probe(run));
   PETRA_TRY(petra_training_log_create(&log, &run->log));
-  if (petra_run_keeps_best(run) && !run->best) /* rank 0 has created its own */
+  if (petra_run_keeps_best(run) && !run->best) /* rank 0 has created its object already */
     PETRA_TRY(petra_best_create(&run->main.network, NULL, -1, &run->best));
   PETRA_TRY(observe_replicas(run));
   run->begun.ops = &begun;
@@ -214,7 +216,7 @@ static void pause_log(void *context) {
   petra_training_log_pause(((petra_run *)context)->log);
 }
 
-/* A checkpoint does not count as time of the microbatches. */
+/* Excludes the time of a checkpoint from the time of the microbatches. */
 static void pause_times(void *context, int64_t ns) {
   petra_rank_times_pause(&((petra_run *)context)->times, ns);
 }
@@ -232,7 +234,7 @@ static petra_status archive_log(void *context, petra_archive *archive) {
   return petra_training_log_archive(((petra_run *)context)->log, archive);
 }
 
-/* Reads or writes the recorded actions of a stage. The times become the times of a run without a pause. */
+/* Reads or writes the recorded actions of a stage. The times are adjusted as if the run had not paused. */
 static petra_status archive_actions(petra_run *run, int32_t stage, int64_t written_ns, petra_archive *archive) {
   bool there;
   PETRA_TRY(petra_action_log_archive(run->execution ? run->actions : NULL, stage,
@@ -257,7 +259,7 @@ static petra_status archive_probe(void *context, petra_tensor_archive *tensors) 
   return petra_probe_archive(((petra_run *)context)->probe, tensors);
 }
 
-/* Creates the checkpoints and reads the one that the run resumes from; *worker is for the executor. */
+/* Creates the checkpoints and reads the checkpoint from which the run resumes; *worker is for the executor. */
 static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
   const petra_checkpoint_run added = {.context = run,
                                       .drain = drain,

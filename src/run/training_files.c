@@ -62,7 +62,7 @@ static void print_resumed(const petra_run *run) {
                      (long long)run->first, (long long)(run->first / run->plan.program.batches) + 1);
 }
 
-/* With run.keep: best. */
+/* With run.keep: best, keeps the weights of the best evaluation. */
 static petra_status keep_best(petra_run *run) {
   int64_t logged = -1;
   if (run->config->run.keep != PETRA_KEEP_BEST)
@@ -72,7 +72,7 @@ static petra_status keep_best(petra_run *run) {
   return petra_best_create(&run->main.network, run->folder.path, logged, &run->best);
 }
 
-/* Holds room for the weights, so that a training does not end without them. */
+/* Holds disk space for the weights, so that a training cannot end without them. */
 static petra_status hold_room(petra_run *run) {
   int64_t bytes;
   PETRA_TRY(petra_network_weights_bytes(&run->main.network, &bytes));
@@ -115,7 +115,7 @@ petra_status petra_run_open_files(petra_run *run, petra_run_h5_about *about) {
   return petra_folder_begin(&run->folder, &run->plan, about);
 }
 
-/* On other ranks than 0, which has opened the folder: finds the files for their parts of checkpoints. */
+/* On ranks other than 0: finds the files for their parts of checkpoints. Rank 0 has opened the folder. */
 static petra_status follow_files(petra_run *run) {
   PETRA_TRY(petra_folder_of_run(run->config, run->options.output, &run->folder.path));
   PETRA_TRY(petra_folder_expand_config(run->config, &run->folder.config, &run->folder.config_size));
@@ -123,8 +123,8 @@ static petra_status follow_files(petra_run *run) {
                                      (int)run->config->cluster.replicas);
 }
 
-/* All ranks resume from the checkpoint that rank 0 found, whose file has this digest; 0: from the beginning. Afterwards
- * *digest is the same on all ranks. */
+/* All ranks resume from the checkpoint that rank 0 found. *digest is the digest of its file; 0: the run starts from the
+ * beginning. Afterwards *digest is the same on all ranks. */
 static petra_status share_resumed(petra_run *run, uint64_t *digest) {
   struct {
     uint64_t digest;
@@ -215,7 +215,7 @@ static petra_status write_losses(petra_run *run) {
   return petra_run_h5_locals(run->folder.run_h5, &(petra_run_h5_local){loss, top1}, epochs, (int32_t)stages);
 }
 
-/* Writes the last weights or, with run.keep: best, those of the best evaluation. */
+/* Writes the last weights or, with run.keep: best, the weights of the best evaluation. */
 static petra_status write_weights(petra_run *run) {
   int64_t epochs;
   const petra_run_h5_epoch *rows = petra_training_log_epochs(run->log, &epochs);
@@ -297,7 +297,7 @@ static petra_status write_cudnn_file(const petra_run *run) {
 }
 
 petra_status petra_run_write_files(petra_run *run) {
-  if (run->stored) /* first, because they are the result of the run */
+  if (run->stored) /* the weights come first, because they are the result of the run */
     PETRA_TRY(write_weights(run));
   if (petra_run_executes(run))
     PETRA_TRY(write_ranks(run));
