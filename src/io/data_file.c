@@ -20,14 +20,14 @@ enum { SCHEMA_VERSION = 1, LABEL_BYTES = 4, TOKEN_BYTES = 2, AT_ONCE = 1024 };
 
 static const char *const split_names[PETRA_DATA_FILE_SPLITS] = {"train", "eval"};
 
-/* Where a split's data sets lie, bytes from the start of the file. */
+/* The positions of a split's data sets, in bytes from the start of the file. */
 typedef struct position {
   haddr_t records, labels; /* images or tokens; labels of images */
 } position;
 
 struct petra_data_file {
   char *path, *temporary;
-  char *names; /* of the classes, `name_bytes` each; NULL: they have none */
+  char *names; /* names of the classes, `name_bytes` bytes each; NULL: classes have no names */
   size_t name_bytes;
   int fd;
   int64_t record_bytes;
@@ -48,7 +48,7 @@ static bool put_head(hid_t file, const petra_data_file_about *about) {
          petra_hdf5_put_reals(file, "deviation", about->deviation, 3) >= 0;
 }
 
-/* The names as strings of one length, padded with zeros. */
+/* Copies the names to strings of one length, padded with zeros. */
 static petra_status pad_names(petra_data_file *self, const petra_data_file_about *about) {
   size_t longest = 1;
   for (int32_t i = 0; i < about->classes; i++) {
@@ -76,8 +76,8 @@ static bool put_class_names(hid_t file, const petra_data_file_about *about, cons
          petra_hdf5_put_set(file, &set);
 }
 
-/* A data set in one piece, whose space is taken immediately and not filled; its position in the file, or
- * HADDR_UNDEF. */
+/* Creates a contiguous data set, whose space is allocated immediately and not filled. Returns its position in the file,
+ * or HADDR_UNDEF. */
 static haddr_t lay_out_set(hid_t group, const petra_hdf5_set *what) {
   PETRA_HDF5_CLOSED hid_t list = petra_hdf5_untimed(H5P_DATASET_CREATE), set = -1;
   if (H5Pset_layout(list, H5D_CONTIGUOUS) >= 0 && H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) >= 0 &&
@@ -128,7 +128,7 @@ static bool lay_out(hid_t file, const petra_data_file_about *about, petra_data_f
   return done;
 }
 
-/* Creates the temporary file with everything in it but records and labels. */
+/* Creates the temporary file with everything except records and labels. */
 static petra_status create_layout(petra_data_file *self, const petra_data_file_about *about) {
   petra_hdf5_errors kept;
   PETRA_TRY(petra_reserve(0));
@@ -137,7 +137,7 @@ static petra_status create_layout(petra_data_file *self, const petra_data_file_a
   hid_t file = access < 0 || creation < 0 || H5Pset_userblock(creation, PETRA_SEAL_BYTES) < 0
                    ? -1
                    : H5Fcreate(self->temporary, H5F_ACC_TRUNC, creation, access);
-  /* After a failed write it is not closed: HDF5 would try to write again. */
+  /* After a failed write the file is not closed, because HDF5 would try to write once more. */
   if (file < 0 || !lay_out(file, about, self) || H5Fflush(file, H5F_SCOPE_LOCAL) < 0 || H5Fclose(file) < 0)
     return petra_hdf5_fail_write(self->path, errors);
   return PETRA_OK;
@@ -150,7 +150,7 @@ static petra_status write_at(const petra_data_file *file, const void *from, int6
   return failure ? petra_fail(PETRA_IO, "%s: cannot write: %s", file->path, strerror(failure)) : PETRA_OK;
 }
 
-/* The lowest `size` bytes of each, little-endian. */
+/* Writes the lowest `size` bytes of each integer, little-endian. */
 static petra_status write_integers(const petra_data_file *file, const int32_t *values, int64_t count, int64_t size,
                                    int64_t offset) {
   uint8_t bytes[AT_ONCE * LABEL_BYTES];
@@ -232,6 +232,6 @@ petra_status petra_data_file_close(petra_data_file *opened) {
   if (failure)
     return petra_fail(PETRA_IO, "%s: cannot write: %s", file->path, strerror(failure));
   PETRA_TRY(petra_file_replace(file->path, file->temporary));
-  petra_free(petra_take(&file->temporary)); /* it is renamed */
+  petra_free(petra_take(&file->temporary)); /* the temporary file has been renamed */
   return PETRA_OK;
 }

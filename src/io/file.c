@@ -64,7 +64,8 @@ static int open_temporary(const char *name) {
   return open(name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
 }
 
-/* Creates `name` with these bytes, synced, in the space of a file of this name. 0 or an errno value. */
+/* Creates the file `name` with these bytes and syncs it. It reuses the space of an existing file `name`. Returns 0 or
+ * an errno value. */
 static int write_synced(const char *name, const void *bytes, size_t size) {
   int fd = open_temporary(name);
   if (fd < 0)
@@ -84,7 +85,7 @@ static int write_synced(const char *name, const void *bytes, size_t size) {
 petra_status petra_file_check_replaceable(const char *path) {
   struct stat about;
   if (stat(path, &about) != 0 || S_ISREG(about.st_mode) ||
-      S_ISDIR(about.st_mode)) /* a folder stops the rename itself */
+      S_ISDIR(about.st_mode)) /* if it is a folder, the rename fails */
     return PETRA_OK;
   return petra_fail(PETRA_IO, "%s: cannot replace: not a regular file; expected the name of a file", path);
 }

@@ -41,7 +41,7 @@ static herr_t keep_reason(hid_t stack, void *context) {
 }
 
 petra_hdf5_errors *petra_hdf5_begin(petra_hdf5_errors *errors) {
-  H5dont_atexit(); /* has its effect before the first other call only; later ones do no harm */
+  H5dont_atexit(); /* this only has an effect before the first other call to HDF5; later calls do no harm */
   errors->reason[0] = 0;
   H5Eset_auto2(H5E_DEFAULT, keep_reason, errors);
   return errors;
@@ -74,7 +74,7 @@ int64_t petra_hdf5_access(void) {
   return access;
 }
 
-/* Creates a file; in memory if `in_memory`. */
+/* Creates a file on the disk or, if `in_memory`, in memory. */
 static hid_t create_file(const char *path, bool in_memory) {
   PETRA_HDF5_CLOSED hid_t access = petra_hdf5_access(), creation = H5Pcreate(H5P_FILE_CREATE);
   if (H5Pset_istore_k(creation, 128) < 0 || H5Pset_userblock(creation, PETRA_SEAL_BYTES) < 0 || access < 0 ||
@@ -88,14 +88,14 @@ int64_t petra_hdf5_create_file(const char *path) {
 }
 
 int64_t petra_hdf5_image_create(void) {
-  return create_file("image.h5", true); /* a name on no disk */
+  return create_file("image.h5", true); /* no file with this name is created on a disk */
 }
 
 int petra_hdf5_announce_end(int fd, int64_t end) {
   /* HDF5 File Format Specification, version 3.0, II.A: superblocks of versions 0 and 1 begin with the
    * signature, the version at byte 8 and the size of addresses at byte 13; the end-of-file address is at byte
-   * 40, in version 1 behind four more bytes. Numbers are little-endian, the address counts from the start of the file,
-   * seal included. Anything else is left alone. */
+   * 40, in version 1 behind four more bytes. Numbers are little-endian; the address counts from the start of the file,
+   * including the seal. Files with another superblock are not changed. */
   unsigned char head[14], bytes[8];
   ssize_t got = pread(fd, head, sizeof head, PETRA_SEAL_BYTES);
   if (got < 0)
@@ -142,7 +142,7 @@ petra_status petra_hdf5_read(const char *path, petra_hdf5_reader read, void *con
 }
 
 bool petra_hdf5_can_hold(int64_t set) {
-  enum { DEFLATE_MAX = 1032 }; /* deflate makes that many bytes of one, at most */
+  enum { DEFLATE_MAX = 1032 }; /* maximum number of bytes that deflate can encode in one byte */
   hsize_t extent[H5S_MAX_RANK], file_bytes = 0;
   PETRA_HDF5_CLOSED hid_t space = H5Dget_space(set), type = H5Dget_type(set), list = H5Dget_create_plist(set);
   PETRA_HDF5_CLOSED hid_t file = H5Iget_file_id(set);
@@ -232,7 +232,7 @@ static petra_status read_scalar(const petra_hdf5_file *file, const char *name, h
              : petra_fail(PETRA_DATA, "%s: attribute %s cannot be read", file->path, name);
 }
 
-/* Reads a string, of fixed or of variable length, into a copy of ours. */
+/* Reads a string of fixed or variable length into a copy that petra owns. */
 petra_status petra_hdf5_get_text(const petra_hdf5_file *file, const char *name, char **out) {
   PETRA_HDF5_CLOSED hid_t attribute = -1, type = -1;
   PETRA_FREED char *text = NULL;
@@ -304,7 +304,7 @@ bool petra_hdf5_put_set(int64_t folder, const petra_hdf5_set *set) {
   return id >= 0 && H5Dclose(id) >= 0;
 }
 
-/* Sets the properties of a data set that grows by rows of rank and extent of `s`. */
+/* Sets the properties of a data set that grows by rows with the rank and the extent of `s`. */
 static bool set_growing(hid_t list, const petra_hdf5_set *s, int chunk_rows, bool compressed) {
   hsize_t chunk[PETRA_HDF5_RANK] = {(hsize_t)chunk_rows};
   const double no_real = NAN;
@@ -321,8 +321,8 @@ static bool set_growing(hid_t list, const petra_hdf5_set *s, int chunk_rows, boo
   return done;
 }
 
-/* One row is allocated and taken back: HDF5 makes the index of the chunks with the first chunk, and a reader is not to
- * find a data set whose index is still on its way. */
+/* Allocates one row and removes it. HDF5 creates the index of the chunks together with the first chunk, and a reader
+ * must not find a data set whose index is not written yet. */
 int64_t petra_hdf5_create_growing(int64_t folder, const petra_hdf5_set *s, int chunk_rows, bool compressed) {
   PETRA_HDF5_CLOSED hid_t list = petra_hdf5_untimed(H5P_DATASET_CREATE);
   hid_t set = set_growing(list, s, chunk_rows, compressed) ? petra_hdf5_create_set(folder, s, true, list) : -1;
@@ -362,7 +362,8 @@ petra_status petra_hdf5_image_copy(int64_t file, const char *path, const petra_h
     return petra_hdf5_fail_write(path, errors);
   PETRA_FREED char *image = NULL;
   PETRA_TRY(petra_allocate_raw(&image, PETRA_SEAL_BYTES + (size_t)bytes, 1));
-  if (H5Fget_file_image(file, image + PETRA_SEAL_BYTES, (size_t)bytes) != bytes) /* without the user block */
+  /* the image does not include the user block */
+  if (H5Fget_file_image(file, image + PETRA_SEAL_BYTES, (size_t)bytes) != bytes)
     return petra_hdf5_fail_write(path, errors);
   *size = PETRA_SEAL_BYTES + (size_t)bytes;
   petra_seal_image(image, *size);
@@ -385,7 +386,7 @@ petra_status petra_hdf5_image_write(const char *path,
   petra_hdf5_file file = {.path = path};
   PETRA_TRY(petra_reserve(bytes));
   PETRA_HDF5_ENDED petra_hdf5_errors *errors = petra_hdf5_begin(&file.errors);
-  PETRA_HDF5_CLOSED hid_t image = petra_hdf5_image_create(); /* in memory: closing it writes nothing */
+  PETRA_HDF5_CLOSED hid_t image = petra_hdf5_image_create(); /* the file is in memory, so closing it writes nothing */
   file.id = image;
   if (image < 0)
     return petra_hdf5_fail_write(path, errors);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every file needs that uses HDF5. HDF5's identifiers (hid_t) appear here as int64_t, so that its headers stay in
+/* Functions for all files that use HDF5. HDF5's identifiers (hid_t) appear here as int64_t, so that its headers stay in
  * .c files. */
 #pragma once
 
@@ -15,52 +15,52 @@ typedef struct petra_hdf5_errors {
   char reason[256];
 } petra_hdf5_errors;
 
-/* Every public function that calls HDF5 does so between these two. `begin` makes sure that HDF5 registers no
- * handler for the end of the process (it would write to files that were given up), prints nothing, and that
- * the reason of the first failure is kept in *errors, which it returns. The macro before a local pointer calls `end` at
+/* Every public function calls HDF5 only between these two functions. `begin` makes sure that HDF5 prints nothing and
+ * registers no handler for the end of the process (the handler would write to abandoned files). The reason of the first
+ * failure is kept in *errors, which `begin` returns. The macro PETRA_HDF5_ENDED before a local pointer calls `end` at
  * the end of its block: PETRA_HDF5_ENDED petra_hdf5_errors *errors = petra_hdf5_begin(&local). */
 petra_hdf5_errors *petra_hdf5_begin(petra_hdf5_errors *errors);
 void petra_hdf5_end(petra_hdf5_errors **errors);
 #define PETRA_HDF5_ENDED __attribute__((cleanup(petra_hdf5_end)))
 
-/* The reason: the operating system's words if the operating system refused ("No space left on device"),
+/* Returns the reason: the message of the operating system if the operating system refused ("No space left on device"),
  * else HDF5's innermost message. */
 const char *petra_hdf5_reason(const petra_hdf5_errors *errors);
 
 /* Returns PETRA_IO, after it has logged that `path` cannot be written, with the reason. */
 petra_status petra_hdf5_fail_write(const char *path, const petra_hdf5_errors *errors);
 
-/* A file access property list: earliest format, no file locking, closing a file closes all that is open in
- * it. Negative on failure; the caller closes it. */
+/* Returns a file access property list: earliest format, no file locking; closing a file closes all objects that are
+ * open in it. Negative on failure; the caller closes the list. */
 int64_t petra_hdf5_access(void);
 
-/* Creates a file, or replaces what is there, with room for the seal (base/seal.h) in front, and for long chunked data
- * sets: the index of one has a single node up to 256 chunks. Negative on failure. */
+/* Creates a file, or replaces an existing file, with space for the seal (base/seal.h) in front. It is suited to long
+ * chunked data sets: the index of a data set has a single node up to 256 chunks. Returns a negative number on
+ * failure. */
 int64_t petra_hdf5_create_file(const char *path);
 
 /* Writes `end` as the end-of-file address into the superblock on the disk, without HDF5's knowledge; HDF5 itself would
- * write the end of what it uses. This is necessary because a reader rejects addresses beyond the end that it found when
- * it opened the file. The file must be at least that long. Call this after each flush, because a flush writes HDF5's
- * own end, and once more, with HDF5's own end, before the file is closed. `fd` is HDF5's descriptor. 0 or an errno
- * value. */
+ * write the end of the space that it uses. This function is necessary because a reader rejects addresses beyond the end
+ * that it found when it opened the file. The file must be at least that long. Call this after each flush, because a
+ * flush writes HDF5's own end, and once more, with HDF5's own end, before the file is closed. `fd` is HDF5's
+ * descriptor. Returns 0 or an errno value. */
 int petra_hdf5_announce_end(int fd, int64_t end);
 
 /* A file that is open. */
 typedef struct petra_hdf5_file {
   const char *path;
-  int64_t id; /* HDF5's; negative: not open */
+  int64_t id; /* HDF5's identifier; negative: the file is not open */
   petra_hdf5_errors errors;
 } petra_hdf5_file;
 
-/* Opens file->path for reading, trusting what is in it, between petra_hdf5_begin and petra_hdf5_end. Its data sets are
- * opened by petra_hdf5_open_set. Errors: the errors of petra_hdf5_open_file; PETRA_DATA if a link leads to another
- * file. */
+/* Opens file->path for reading, between petra_hdf5_begin and petra_hdf5_end. It trusts the content of the file. Its
+ * data sets are opened by petra_hdf5_open_set. Errors: the errors of petra_hdf5_open_file; PETRA_DATA if a link leads
+ * to another file. */
 petra_status petra_hdf5_open(petra_hdf5_file *file);
 
 /* Opens the file for `read`, between petra_hdf5_begin and petra_hdf5_end, and closes it. The seal is checked before
- * HDF5 sees the file (base/seal.h); one without a digest is read in a child process first (base/hdf5.h). Errors
- * are the errors of petra_hdf5_open, of the seal check and the guarded read (base/seal.h, base/hdf5.h), and of
- * `read`. */
+ * HDF5 sees the file (base/seal.h); a file without a digest is first read in a child process (base/hdf5.h). Errors are
+ * the errors of petra_hdf5_open, of the seal check and the guarded read (base/seal.h, base/hdf5.h), and of `read`. */
 typedef petra_status (*petra_hdf5_reader)(void *context, const petra_hdf5_file *file);
 petra_status petra_hdf5_read(const char *path, petra_hdf5_reader read, void *context);
 
@@ -68,7 +68,8 @@ petra_status petra_hdf5_read(const char *path, petra_hdf5_reader read, void *con
  * compressed. Check this before you allocate memory for the values. */
 bool petra_hdf5_can_hold(int64_t set);
 
-/* Whether the data set has values of class `expected` (HDF5's H5T_class_t) and `rank` dimensions, of these extents. */
+/* Returns true if the data set has values of class `expected` (HDF5's H5T_class_t) and `rank` dimensions, with these
+ * extents. */
 bool petra_hdf5_extent(int64_t set, int expected, int rank, int64_t *extent);
 
 /* Returns a creation property list of class `list_class` for a data set or group that stores no timestamps, so that
@@ -79,8 +80,8 @@ int64_t petra_hdf5_untimed(int64_t list_class);
 enum { PETRA_HDF5_RANK = 5 };
 typedef struct petra_hdf5_set {
   const char *name; /* groups in its path are created */
-  int64_t type;     /* in the file, as HDF5 knows it */
-  int64_t memory;   /* of `values`; 0: the type that this machine has for `type` */
+  int64_t type;     /* HDF5's type in the file */
+  int64_t memory;   /* type of `values` in memory; 0: the native type of this machine for `type` */
   int rank;         /* 0: one value */
   int64_t extent[PETRA_HDF5_RANK];
   const void *values;
@@ -94,21 +95,23 @@ typedef struct petra_hdf5_set {
   int text_count;
 } petra_hdf5_set;
 
-/* Creates the data set without values; if `growing`, it can grow along its first dimension. Negative `properties`, of a
- * call that failed, are a failure. Returns a negative number on failure, like the next two functions. */
+/* Creates the data set without values; if `growing`, it can grow along its first dimension. Negative `properties`,
+ * which are the result of a failed call, are a failure. Returns a negative number on failure, like the next two
+ * functions. */
 int64_t petra_hdf5_create_set(int64_t folder, const petra_hdf5_set *set, bool growing, int64_t properties);
 
-/* Creates it with its values. */
+/* Creates the data set with its values. */
 int64_t petra_hdf5_write_set(int64_t folder, const petra_hdf5_set *set);
 
 /* Creates a data set without rows that can grow along its first dimension; `extent` is the extent of one row. Rows that
- * are announced but not yet written read as NaN or -1. Chunks of `chunk_rows` rows; `compressed` where HDF5 can. */
+ * are announced but not yet written read as NaN or -1. Chunks have `chunk_rows` rows and are compressed if `compressed`
+ * is true and HDF5 supports it. */
 int64_t petra_hdf5_create_growing(int64_t folder, const petra_hdf5_set *set, int chunk_rows, bool compressed);
 
-/* Creates it with its values and closes it; false on failure. */
+/* Creates the data set with its values and closes it; returns false on failure. */
 bool petra_hdf5_put_set(int64_t folder, const petra_hdf5_set *set);
 
-/* Writes all of rows `first` .. `first` + extent[0] - 1. False on failure. */
+/* Writes rows `first` .. `first` + extent[0] - 1 completely. Returns false on failure. */
 bool petra_hdf5_write_rows(int64_t set, int64_t memory, int64_t first, int rank, const int64_t *extent,
                            const void *values);
 
@@ -118,8 +121,8 @@ int64_t petra_hdf5_create_group(int64_t folder, const char *name);
 /* Creates a group that is filled later; false on failure. */
 bool petra_hdf5_put_group(int64_t folder, const char *name);
 
-/* Attributes of `object`; negative on failure. Texts are of variable length, UTF-8: h5py shows them as str. A negative
- * count of texts is a single text. `put_all` takes pairs of a name and its text. */
+/* Write attributes of `object`; return a negative number on failure. Texts have variable length and are UTF-8, so h5py
+ * shows them as str. A negative count of texts means a single text. `put_all` takes pairs of a name and its text. */
 int petra_hdf5_put_text(int64_t object, const char *name, const char *text);
 int petra_hdf5_put_texts(int64_t object, const char *name, const char *const *texts, int count);
 int petra_hdf5_put_all(int64_t object, const char *const (*texts)[2], size_t count);
@@ -128,25 +131,26 @@ int petra_hdf5_put_i32(int64_t object, const char *name, int32_t value);
 int petra_hdf5_put_i32s(int64_t object, const char *name, const int32_t *values, int count);
 int petra_hdf5_put_u64(int64_t object, const char *name, uint64_t value);
 
-/* Reads attributes of the root. PETRA_DATA: missing or of another type, a text of over 16 MiB. */
+/* Reads attributes of the root. PETRA_DATA: the attribute is missing, has another type, or is a text of over 16 MiB. */
 petra_status petra_hdf5_get_text(const petra_hdf5_file *file, const char *name, char **out);
 petra_status petra_hdf5_get_i32(const petra_hdf5_file *file, const char *name, int32_t *out);
 
 /* HDF5 files that are built in memory and then written completely (io/file.h), so that a good file is never replaced by
- * an incomplete one. All but the last are to be called between petra_hdf5_begin and petra_hdf5_end. */
+ * an incomplete one. Call all functions except the last between petra_hdf5_begin and petra_hdf5_end. */
 
-/* An HDF5 file in memory, which nothing writes to the disk; negative on failure. The caller closes it. */
+/* Creates an HDF5 file in memory, which is never written to the disk; returns a negative number on failure. The caller
+ * closes the file. */
 int64_t petra_hdf5_image_create(void);
 
-/* Gets the bytes that the file would have on the disk, sealed; free them with petra_free. `path`, where the file will
- * be written, is only for messages. PETRA_IO, with `path` and the reason; PETRA_NO_MEMORY. */
+/* Gets the bytes that the file would have on the disk, sealed; free them with petra_free. `path`, the later path of the
+ * file, is only for messages. PETRA_IO, with `path` and the reason; PETRA_NO_MEMORY. */
 petra_status petra_hdf5_image_copy(int64_t file, const char *path, const petra_hdf5_errors *errors, char **out,
                                    size_t *size);
 
-/* Writes these bytes to file->path. Errors: the errors of petra_file_write_atomically. */
+/* Writes the bytes of the image to file->path. Errors: the errors of petra_file_write_atomically. */
 petra_status petra_hdf5_image_put(const petra_hdf5_file *file);
 
-/* Creates a file at `path` whose content `write` writes from `what`, about `bytes` bytes in total. On failure, which is
+/* Creates a file at `path`. `write` writes its content from `what`, about `bytes` bytes in total. On failure, which is
  * logged, an existing file at `path` is unchanged. */
 petra_status petra_hdf5_image_write(const char *path,
                                     petra_status (*write)(const petra_hdf5_file *file, const void *what),

@@ -19,10 +19,10 @@ enum { SCHEMA_VERSION = 2, SPREAD = 5, MAX_STAGES = 100000 };
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* Attributes that are written and read: the network. */
+/* The attributes that are written and read. They describe the network. */
 typedef struct attribute {
   const char *name;
-  size_t offset; /* in petra_profile */
+  size_t offset; /* offset in petra_profile */
 } attribute;
 static const attribute numbers[] = {{"depth", offsetof(petra_profile, depth)},
                                     {"width", offsetof(petra_profile, width)},
@@ -30,16 +30,17 @@ static const attribute numbers[] = {{"depth", offsetof(petra_profile, depth)},
                                     {"image_height", offsetof(petra_profile, image_height)},
                                     {"image_width", offsetof(petra_profile, image_width)},
                                     {"batch", offsetof(petra_profile, batch)},
-                                    /* Of transformers; if they are not 0: */
+                                    /* Attributes of transformers, which are written if they are not 0: */
                                     {"context", offsetof(petra_profile, context)},
                                     {"heads", offsetof(petra_profile, heads)},
                                     {"kv_heads", offsetof(petra_profile, kv_heads)},
                                     {"hidden", offsetof(petra_profile, hidden)},
                                     {"patch", offsetof(petra_profile, patch)}};
-enum { NUMBERS_OF_ALL = 6 }; /* the first ones */
+enum { NUMBERS_OF_ALL = 6 }; /* the first rows of the table */
 static const struct {
   attribute name;
-  const char *missing; /* of older files that lack it: the default of the config; NULL: all files have it */
+  /* value for older files that lack the attribute: the default of the config; NULL: all files have the attribute */
+  const char *missing;
 } names[] = {{{"family", offsetof(petra_profile, family)}, NULL},
              {{"stem", offsetof(petra_profile, stem)}, NULL},
              {{"shape", offsetof(petra_profile, shape)}, "pyramid"},
@@ -53,22 +54,22 @@ typedef enum value_type { I32, I64, F64 } value_type;
 /* A data set of one value, or of a few statistics, for each stage or each size of a message. */
 typedef struct column {
   const char *group, *name, *units;
-  size_t offset;    /* of the member in petra_profile_stage or petra_profile_message */
-  value_type type;  /* in the file; the member has 8 bytes */
-  int width;        /* 1: one value; else so many doubles */
-  double low, high; /* what a reader takes; reals are finite */
+  size_t offset;    /* offset of the member in petra_profile_stage or petra_profile_message */
+  value_type type;  /* type in the file; the member has 8 bytes */
+  int width;        /* 1: one value; otherwise the number of doubles */
+  double low, high; /* range that a reader accepts; reals are finite */
 } column;
 
-/* What the rows of a table are: stages or sizes of messages. */
+/* A table, whose rows are stages or sizes of messages. */
 typedef struct table {
   const char *dimension, *statistics[6];
   size_t stride;
   int64_t maximum;
-  const column *columns; /* the first one says how many rows there are */
+  const column *columns; /* the first column determines the number of rows */
   int count;
 } table;
 
-#define MAX_S 1e6 /* as for the costs of a config */
+#define MAX_S 1e6 /* the same limit as for the costs of a config */
 #define IN_STAGE(member) offsetof(petra_profile_stage, member)
 #define IN_MESSAGE(member) offsetof(petra_profile_message, member)
 #define TIMES(group, name, offset, width)                                                                              \
@@ -79,12 +80,12 @@ typedef struct table {
   X("reconstruct", PETRA_PROFILE_RECONSTRUCT)                                                                          \
   X("weight_gradient", PETRA_PROFILE_WEIGHT_GRADIENT)                                                                  \
   X("update", PETRA_PROFILE_UPDATE)
-/* The mean of a part, and what it is the mean of: the rest of a petra_spread. It may be below 0
+/* The columns of a part: its mean, and the other statistics of its petra_spread, which may be below 0
  * (docs/hdf5-schema.md). */
 #define PART(name, part_)                                                                                              \
   TIMES("/stages", name, IN_STAGE(part[part_].mean), 1),                                                               \
       {"/spread", name, "s", IN_STAGE(part[part_]), F64, SPREAD, -DBL_MAX, DBL_MAX},
-/* The mean while the other ranks waited. */
+/* The mean of a part while the other ranks waited. */
 #define PART_ALONE(name, part_) TIMES("/alone", name, IN_STAGE(alone_s[part_]), 1),
 static const column stage_columns[] = {
     {"/stages", "blocks", "count", IN_STAGE(blocks), I32, 1, 1, MAX_STAGES},
@@ -108,12 +109,12 @@ static const table of_messages = {
     "message",    {STATISTICS, "mean"}, sizeof(petra_profile_message), PETRA_PROFILE_MESSAGES,
     link_columns, COUNT(link_columns)};
 
-/* Returns true if a file has the column only if the times of what ranks do alone are known. */
+/* Returns true if the column is in a file only if the times of a rank that works alone are known. */
 static bool is_alone(const column *c) {
   return strcmp(c->group, "/alone") == 0 || strcmp(c->name, "alone") == 0;
 }
 
-/* Returns the bytes of a row of the column: numbers of 8 bytes. */
+/* Returns the size of a row of the column, whose numbers have 8 bytes. */
 static size_t bytes_of(const column *c) {
   return 8 * (size_t)c->width;
 }
@@ -137,7 +138,7 @@ typedef struct writing {
   const petra_profile_about *about;
 } writing;
 
-/* Makes room for the values of any data set, of 8 bytes. */
+/* Allocates memory for the values of any data set, which have 8 bytes each. */
 static petra_status allocate_values(int32_t stages, void **out) {
   return petra_allocate(out, SPREAD * (size_t)stages + (SPREAD + 1) * PETRA_PROFILE_MESSAGES, sizeof(double));
 }
@@ -238,7 +239,7 @@ petra_status petra_profile_write(const char *path, const petra_profile *profile,
 typedef struct reader {
   const petra_hdf5_file *file;
   petra_profile *profile;
-  void *values; /* of the column that is read */
+  void *values; /* the values of the column that is being read */
 } reader;
 
 static petra_status read_name(const reader *r, const attribute *name) {
@@ -265,7 +266,7 @@ static petra_status read_attributes(const reader *r) {
   return PETRA_OK;
 }
 
-/* Opens a data set, which the caller closes, of as many numbers a row as the column has. */
+/* Opens a data set with as many numbers per row as the column has. The caller closes it. */
 static petra_status open_column(const reader *r, const column *c, const table *t, hid_t *out, int64_t *count) {
   const int expected = c->type == F64 ? H5T_FLOAT : H5T_INTEGER;
   char path[64];
@@ -285,7 +286,7 @@ static petra_status open_column(const reader *r, const column *c, const table *t
   return PETRA_OK;
 }
 
-/* How many rows the table has. */
+/* Reads the number of rows of the table. */
 static petra_status read_count(const reader *r, const table *t, int64_t *count) {
   const column *first = t->columns;
   PETRA_HDF5_CLOSED hid_t set = -1;
@@ -296,7 +297,7 @@ static petra_status read_count(const reader *r, const table *t, int64_t *count) 
                           first->group, first->name, (long long)*count, (long long)t->maximum, t->dimension);
 }
 
-/* "0 .. 1e+06", "1 or more", "a finite number" */
+/* Prints the range of a column: "0 .. 1e+06", "1 or more", "a finite number". */
 static void print_range(const column *c, const char *unit, char out[64]) {
   if (c->high < DBL_MAX)
     snprintf(out, 64, "%g .. %g%s", c->low, c->high, unit);
@@ -345,7 +346,7 @@ static bool has(const reader *r, const char *group, const char *name) {
   return H5Lexists(r->file->id, group, H5P_DEFAULT) > 0 && H5Lexists(r->file->id, path, H5P_DEFAULT) > 0;
 }
 
-/* Returns true unless the file may lack the column, and does. */
+/* Returns false if the file lacks the column and is allowed to lack it. */
 static bool is_there(const reader *r, const column *c) {
   if (is_alone(c))
     return r->profile->has_alone;

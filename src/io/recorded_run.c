@@ -58,7 +58,8 @@ static petra_status read_column(const petra_hdf5_file *file, const char *name, i
              : petra_fail(PETRA_DATA, "%s: %s cannot be read: %s", file->path, name, petra_hdf5_reason(&file->errors));
 }
 
-/* The shortest column counts: rows of the others may be on their way. */
+/* Reads the columns. The shortest column determines the number of rows, because a running process may not have written
+ * all columns yet. */
 static petra_status read_order(void *context, const petra_hdf5_file *file) {
   static const char *const names[] = {"trace/actions/stage", "trace/actions/kind", "trace/actions/microbatch"};
   order *o = context;

@@ -6,7 +6,7 @@
 #include "config.h"
 #include "io/hdf5_file.h"
 
-#define H5_USE_110_API /* for H5O_info_t, which later versions changed */
+#define H5_USE_110_API /* selects the H5O_info_t of HDF5 1.10, which later versions changed */
 #include <hdf5.h>
 
 #include <math.h>
@@ -26,8 +26,8 @@ typedef struct writing {
   int count;
   bool as_f64;
   const petra_weights_moment *moment;
-  const petra_weights_source *source; /* of values that are NULL */
-  double *room;                       /* for the values of any one tensor */
+  const petra_weights_source *source; /* source of the values of tensors whose `values` is NULL */
+  double *room;                       /* buffer for the values of any single tensor */
 } writing;
 
 static bool put_tensor(hid_t file, const petra_weight *weight, const double *values, bool as_f64) {
@@ -88,7 +88,8 @@ petra_status petra_weights_write(const char *path, const char *model, const petr
     if (!weights[i].values && weights[i].elements > largest)
       largest = weights[i].elements;
   }
-  PETRA_TRY(petra_allocate_raw(&room, (size_t)largest, sizeof *room)); /* before the reserve for HDF5 */
+  /* this comes before the memory is reserved for HDF5 */
+  PETRA_TRY(petra_allocate_raw(&room, (size_t)largest, sizeof *room));
   const writing w = {model, weights, count, as_f64, moment, source, room};
   return petra_hdf5_image_write(path, put_all, &w, bytes);
 }
@@ -140,10 +141,10 @@ typedef struct reader {
   const petra_hdf5_file *file;
   petra_weight *weights;
   int count;
-  petra_status status; /* of the walk over what is in the file */
+  petra_status status; /* status of the walk over the contents of the file */
 } reader;
 
-/* Called for each object below /parameters: ends the walk at a data set that is not wanted. */
+/* Is called for each object below /parameters. Ends the walk at a data set that was not requested. */
 static herr_t visit(hid_t group, const char *name, const H5O_info_t *info, void *context) {
   reader *r = context;
   (void)group;
@@ -157,7 +158,7 @@ static herr_t visit(hid_t group, const char *name, const H5O_info_t *info, void 
   return 1;
 }
 
-/* Fails unless the file holds exactly the tensors asked for, with their shapes; reads no values. */
+/* Fails unless the file contains exactly the requested tensors, with their shapes; reads no values. */
 static petra_status check_all(reader *r, hid_t group) {
   for (int i = 0; i < r->count; i++) {
     PETRA_HDF5_CLOSED hid_t set = -1;
@@ -206,7 +207,7 @@ static bool get_number(int64_t file, const char *name, double *out) {
   return H5Sget_simple_extent_npoints(space) == 1 && H5Aread(attribute, H5T_NATIVE_DOUBLE, out) >= 0;
 }
 
-/* A file has one of the two. */
+/* Gets the value that was compared. A file has one of the two attributes. */
 static bool get_value(int64_t file, petra_weights_moment *moment) {
   moment->by_loss = H5Aexists(file, EVAL_LOSS) > 0;
   return get_number(file, moment->by_loss ? EVAL_LOSS : EVAL_TOP1, &moment->value) && moment->value >= 0 &&
