@@ -64,7 +64,7 @@ static void print_rate(const char *what, double bytes_per_s, FILE *out) {
     fprintf(out, "%s infinite", what);
 }
 
-/* Prints the latency and the bandwidth of a link, and the preset that they come from. */
+/* Prints the latency and the bandwidth of a link, and the preset from which they come. */
 static void print_link(int preset, double latency_s, double bandwidth_Bps, FILE *out) {
   fprintf(out, "latency %g s, ", latency_s);
   print_rate("bandwidth", bandwidth_Bps, out);
@@ -78,7 +78,7 @@ static void print_link(int preset, double latency_s, double bandwidth_Bps, FILE 
                                : " but for the latency");
 }
 
-/* Prints the nodes, unless each device has one of its own and no card. */
+/* Prints the nodes, unless each device has its own node and no card. */
 static void print_nodes(const petra_config *config, FILE *out) {
   const bool link = config->cluster.node_link.preset != PETRA_NODE_LINK_SAME;
   const int64_t devices = config->cluster.node_size;
@@ -159,7 +159,7 @@ void petra_describe_data(const petra_config *config, FILE *out) {
   const petra_data_set set = config->data.set;
   const petra_sample_kind samples = petra_sample_kind_of(config);
   fputs(petra_config_choice_name("data.set", (int)set), out);
-  if (set != PETRA_SET_SHAPES && set != PETRA_SET_GRAMMAR) /* which are generated, not read */
+  if (set != PETRA_SET_SHAPES && set != PETRA_SET_GRAMMAR) /* these data sets are generated, not read */
     petra_utf8_print(out, " of %s", config->data.path);
   if (samples == PETRA_SAMPLE_TOKENS)
     fprintf(out, ", windows of %" PRId64 " tokens", config->model.context);

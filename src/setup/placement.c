@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Computes the cost of a microbatch at each stage: times of the profile, else FLOPs. */
+/* Computes the cost of a microbatch at each stage: the times of the profile if there is one, else FLOPs. */
 static petra_status stage_costs(const petra_plan *plan, int64_t *costs) {
   for (int j = 0; j < plan->stages; j++) {
     petra_stage_cost cost = {0};
-    if (plan->config->cluster.stages > 0) { /* no model: all stages are alike */
+    if (plan->config->cluster.stages > 0) { /* without a model all stages are equal */
       costs[j] = 1;
       continue;
     }
@@ -135,9 +135,9 @@ typedef struct group_counter {
   const petra_plan *plan;
   int maximum;    /* groups */
   double *flops;  /* J: FLOPs of an F */
-  double *length; /* of the actions of a group; at most 2 J */
+  double *length; /* durations of the actions of a group; at most 2 J */
   double *busy;   /* `maximum`: busy time of each group of threads */
-  double *sum;    /* `maximum`: sums by number of groups - 1 */
+  double *sum;    /* `maximum`: sums of durations, by number of groups - 1 */
   int64_t left;   /* actions that remain to be examined */
 } group_counter;
 
@@ -164,7 +164,7 @@ static int longest_first(const void *a, const void *b) {
   return (x < y) - (x > y);
 }
 
-/* Returns when the last of `count` actions ends, if the next one goes to the group that is free first. */
+/* Returns the time at which the last of `count` actions ends if each action goes to the group that is free first. */
 static double list_schedule(const group_counter *c, int count, int groups) {
   double last = 0;
   for (int g = 0; g < groups; g++)
@@ -190,14 +190,14 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   for (int g = 1; g <= c->maximum; g++)
     c->sum[g - 1] += list_schedule(c, count, g);
   c->left -= count;
-  return c->left > 0 ? PETRA_OK : PETRA_STOPPED; /* the rest does not matter */
+  return c->left > 0 ? PETRA_OK : PETRA_STOPPED; /* the remaining actions do not matter */
 }
 
 static petra_status run(group_counter *c) {
   PETRA_FINISHED(petra_cluster_fini) petra_cluster cluster = {0};
   petra_executor *executor;
   petra_program_options program = c->plan->program;
-  program.warmup = 0; /* usually the smaller part of the run */
+  program.warmup = 0; /* the warm-up is usually the smaller part of the run */
   PETRA_TRY(petra_cluster_init(&cluster, c->plan));
   PETRA_TRY(petra_executor_virtual_create(&cluster.executor, &executor));
   const petra_status status = executor->ops->run(executor, c->plan->method.program, &program, &c->base, NULL);
@@ -234,7 +234,7 @@ petra_status petra_groups_choose(const petra_plan *plan, int threads, int *group
   return PETRA_OK;
 }
 
-/* Returns why only one action can be done at a time; NULL: several can. */
+/* Returns the reason why only one action can be done at a time; NULL if several can. */
 static const char *one_at_a_time(const petra_config *config, bool executed) {
   if (executed)
     return "run.mode: execute, where a process does one action at a time";

@@ -26,7 +26,7 @@ static petra_stream_shape input_of(const petra_dataset_shape *shape) {
 petra_status petra_plan_check_split(const petra_config *config, const petra_stream_shape *input, int32_t outputs,
                                     const petra_dataset *set) {
   PETRA_TRY(check_classes(config, outputs, set->classes));
-  if (set->samples == PETRA_SAMPLE_TOKENS) /* windows of model.context, for every split */
+  if (set->samples == PETRA_SAMPLE_TOKENS) /* every split consists of windows of model.context tokens */
     return PETRA_OK;
   if (set->height != input->height || set->width != input->width)
     return petra_config_fail(
@@ -55,7 +55,7 @@ void petra_plan_warn_outputs(const petra_plan *plan, const petra_dataset *train)
     petra_log(PETRA_LOG_WARNING, PETRA_PLAN_OUTPUTS, plan->model.classes, train->classes);
 }
 
-/* Creates the partition, balanced by the times of a profile if the costs come from it. */
+/* Creates the partition. It is balanced by the times of a profile if the costs come from the profile. */
 static petra_status cut(petra_plan *plan) {
   const petra_config *config = plan->config;
   PETRA_FREED int64_t *times = NULL;
@@ -135,7 +135,7 @@ static petra_status check_precision(const petra_config *config) {
   return PETRA_OK;
 }
 
-/* Statistics cannot be estimated anew if there are none. */
+/* Checks data.recalibrate: statistics cannot be estimated anew if the network has none. */
 static petra_status check_recalibration(const petra_plan *plan) {
   for (int b = 0; b < plan->model.block_count; b++)
     if (petra_block_statistic_count(&plan->model.blocks[b]) > 0)
@@ -146,7 +146,7 @@ static petra_status check_recalibration(const petra_plan *plan) {
                            (long long)plan->config->data.recalibrate, petra_family_title(plan->model.family));
 }
 
-/* `stage` counts from 1; 0: unknown. */
+/* Checks the batch norms of a block. `stage` counts from 1; 0: unknown. */
 static petra_status check_norms(const petra_config *config, const petra_model *model, int block, int stage) {
   const petra_block *b = &model->blocks[block];
   char where[32] = "";
@@ -182,7 +182,7 @@ petra_status petra_plan_check_network(const petra_config *config, const petra_st
   return status;
 }
 
-/* Checks that each sample of a microbatch has random draws of its own. */
+/* Checks that each sample of a microbatch has its own random draws. */
 static petra_status check_draws(const petra_config *config) {
   const petra_format formats[] = {config->cluster.message.up, config->cluster.message.down,
                                   config->method.keep_precision};
@@ -196,7 +196,8 @@ static petra_status check_draws(const petra_config *config) {
   return PETRA_OK;
 }
 
-/* Counts of the samples and labels of a model's microbatch have 32 bits. (Networks in PyTorch have cluster.stages.) */
+/* Checks the size of a batch: the numbers of samples and labels of a model's microbatch have 32 bits. (Networks in
+ * PyTorch have cluster.stages.) */
 static petra_status check_batch(const petra_config *config) {
   enum { MAXIMUM = 65536 };
   if (config->data.batch > MAXIMUM)
@@ -205,7 +206,7 @@ static petra_status check_batch(const petra_config *config) {
   return PETRA_OK;
 }
 
-/* Stages without a model have no elements; cluster.message has the bytes of their messages. */
+/* Stages without a model have no elements; cluster.message gives the bytes of their messages. */
 petra_status petra_plan_check_messages(const petra_config *config) {
   const struct {
     const char *key;
@@ -335,5 +336,5 @@ void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_sum
     out->lag = plan->distance[stage].lag;
   }
   if (plan->method.program->moment == PETRA_MOMENT_WINDOW)
-    out->delay = 0; /* also with an order from a file: no update comes in between */
+    out->delay = 0; /* this also holds with an order from a file, because no update comes in between */
 }

@@ -40,7 +40,7 @@ void petra_plan_describe_profile(const petra_plan *plan, petra_profile *out) {
   out->batch = (int32_t)config->data.batch;
 }
 
-/* Checks that what was timed is what is to be priced. */
+/* Checks that the network that was timed is the network of the plan. */
 static petra_status check_network(const petra_plan *plan) {
   const petra_config *config = plan->config;
   const petra_profile *profile = plan->profile;
@@ -105,7 +105,7 @@ bool petra_plan_block_times(const petra_plan *plan, int64_t *nanoseconds) {
     return false;
   for (int b = 0; b < profile->stages; b++) {
     const petra_spread *part = profile->stage[b].part;
-    bool rebuilt = plan->method.recomputes && b < profile->stages - 1; /* except the fused head */
+    bool rebuilt = plan->method.recomputes && b < profile->stages - 1; /* all stages recompute except the fused head */
     nanoseconds[b] = petra_nanoseconds(part[PETRA_PROFILE_FORWARD].mean + part[PETRA_PROFILE_BACKWARD].mean +
                                        (rebuilt ? part[PETRA_PROFILE_RECONSTRUCT].mean : 0));
   }

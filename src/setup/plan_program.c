@@ -77,7 +77,7 @@ static int32_t device_by_key(const petra_config *config, int32_t devices, int32_
                                               devices, stage);
 }
 
-/* Sets the devices of the stages: those of a file, of the program, or of stages.devices, which must agree. */
+/* Sets the devices of the stages: the devices of a file, of the program, or of stages.devices. These must agree. */
 static petra_status place_stages(petra_plan *plan, const petra_schedule *file) {
   const petra_config *config = plan->config;
   const petra_layout layout = plan->method.program->layout;
@@ -113,7 +113,7 @@ static petra_status place_stages(petra_plan *plan, const petra_schedule *file) {
 
 /* --- an order that is written by the costs of the stages --- */
 
-/* Returns the longest time of a message between two devices, up or down, alone. */
+/* Returns the longest time of a message between two devices, up or down, if no other message is under way. */
 static int64_t message_ns(const petra_plan *plan, const petra_cluster *cluster) {
   const petra_fabric_options *fabric = &cluster->executor.fabric;
   int64_t longest = 0;
@@ -156,8 +156,8 @@ static petra_status write_order(petra_plan *plan) {
   PETRA_TRY(petra_cost_all_durations(cluster.costs, cluster.executor.cost_count, &cluster.executor.rule, plan->stages,
                                      &duration));
   if (!plan->program.split_head)
-    duration[plan->stages - 1][PETRA_ACTION_FORWARD] = 0; /* it is part of B */
-  cluster.executor.jitter = NULL;                         /* an order does not know what is random */
+    duration[plan->stages - 1][PETRA_ACTION_FORWARD] = 0; /* F is part of B */
+  cluster.executor.jitter = NULL;                         /* an order cannot depend on random durations */
   const simulated_order context = {plan, &cluster};
   const petra_order_costs costs = {.duration = (const int64_t(*)[PETRA_ACTION_KINDS])duration,
                                    .message = message_ns(plan, &cluster),
@@ -200,7 +200,7 @@ petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t 
   return write_order(plan);
 }
 
-/* Returns true if a device does an update, by looking at its actions before the first one. */
+/* Returns true if a device does an update, by searching its actions up to the first update. */
 static bool device_updates(const petra_plan *plan, int32_t device) {
   petra_cursor cursor = {0};
   petra_action action;
@@ -211,8 +211,8 @@ static bool device_updates(const petra_plan *plan, int32_t device) {
   return false;
 }
 
-/* The last stage goes backward first, so no device does an update before its own; in an order from a file any device
- * may. */
+/* Returns true if any stage does an update. The last stage goes backward first, so no device does an update before the
+ * last stage's device. In an order from a file, any device may be first. */
 static bool updates(const petra_plan *plan) {
   const int32_t devices = petra_program_devices(&plan->program);
   bool found = plan->method.program->arrival && plan->program.microbatches >= plan->program.accumulate;
@@ -232,7 +232,7 @@ void petra_plan_warn_idle(const petra_plan *plan) {
         program->microbatches < program->accumulate ? "" : ", and ends while they are in flight (run.drain)");
 }
 
-/* More actions than this take hours, so their number must be explicit. */
+/* More actions than this take hours, so the config must state their number explicitly. */
 static const int64_t many_actions = INT64_C(10000000000);
 
 /* Returns the microbatches of an epoch; 0 if they are not known without the data and the run does not depend on
@@ -292,13 +292,14 @@ petra_plan_size petra_plan_size_of(const petra_config *config) {
   return size;
 }
 
-/* Rounds up to whole updates, at least two. */
+/* Rounds up to whole updates, at least two of them. */
 static int64_t whole_updates(const petra_plan *plan, int64_t microbatches) {
   const int64_t k = plan->config->method.accumulate;
   return microbatches > 2 * k ? (microbatches + k - 1) / k * k : 2 * k;
 }
 
-/* Returns a bit more than the microbatches that fill the pipeline `fillings` times, at least two updates. */
+/* Returns slightly more than the number of microbatches that fill the pipeline `fillings` times, at least two
+ * updates. */
 static int64_t steady_microbatches(const petra_plan *plan, int fillings) {
   enum { MORE = 8 };
   const int64_t distance = plan->method.program->arrival ? 2 * ((int64_t)plan->stages - 1)
@@ -306,9 +307,9 @@ static int64_t steady_microbatches(const petra_plan *plan, int fillings) {
   return whole_updates(plan, fillings * distance + MORE);
 }
 
-/* 16 microbatches per stage and 8 for each tick of extra delay: half of them come back while the pipeline is full.
- * Whole updates, at least two: the time of a part of a flush is not that of a microbatch, and memory is that of a whole
- * one. */
+/* Returns 16 microbatches per stage and 8 for each tick of extra delay: half of them come back while the pipeline is
+ * full. The number is rounded up to whole updates, at least two, because the time per microbatch and the memory are
+ * only right for whole flushes. */
 static int64_t nominal_microbatches(const petra_plan *plan) {
   const petra_int_list *extra = &plan->method.extra_delay;
   return whole_updates(plan, 16 * (int64_t)plan->stages + (extra->count > 0 ? 8 * extra->values[0] : 0));
@@ -367,6 +368,6 @@ petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, 
                              (long long)microbatches, plan->stages, (long long)many_actions);
   PETRA_TRY(petra_plan_program(plan, microbatches, batches > 0 ? batches : microbatches));
   if (config->cluster.stages > 0 || batches == 0)
-    plan->program.eval_every = 0; /* no model, so no evaluation; or the end of an epoch is not known */
+    plan->program.eval_every = 0; /* there is no evaluation without a model, or if the end of an epoch is not known */
   return PETRA_OK;
 }

@@ -6,14 +6,14 @@
 
 #include <math.h>
 
-/* --- how much ranks compute at the same time --- */
+/* --- the time in which several ranks compute --- */
 
-/* Uninterrupted time in actions. */
+/* An interval in which a rank is in actions without interruption. */
 typedef struct span {
   int64_t start_ns, end_ns;
 } span;
 
-/* The spans of a rank, in order: it does one action at a time. */
+/* The spans of a rank, in order of time: a rank does one action at a time. */
 typedef struct spans {
   span *spans;
   int64_t count, capacity;
@@ -67,7 +67,7 @@ static double busy_ns(const spans *own) {
   return sum;
 }
 
-/* Returns the time in which both are in actions. */
+/* Returns the time in which both ranks are in actions. */
 static double both_ns(const spans *one, const spans *other) {
   double sum = 0;
   for (int64_t i = 0, k = 0; i < one->count && k < other->count;) {
@@ -100,7 +100,7 @@ void petra_overlap_shares(const petra_observer *base, double *shares) {
 
 enum { STATISTICS = PETRA_PROFILE_QUARTILE3 + 1, ROUNDS = 4 };
 
-static const double UNPROFILED = 1 / 0.9; /* of petra_rank_simulation_high_s */
+static const double UNPROFILED = 1 / 0.9; /* factor of petra_rank_simulation_high_s */
 
 /* The actions of one rank. */
 typedef struct order {
@@ -108,7 +108,7 @@ typedef struct order {
   int64_t count, capacity;
 } order;
 
-/* The arguments of the executor over the ranks, by a statistic of the profile. */
+/* The arguments of the executor over the ranks, for one statistic of the profile. */
 typedef struct variant {
   petra_executor_virtual_options executor;
   petra_stage_cost *costs;
@@ -127,16 +127,17 @@ struct petra_rank_simulation {
   bool ordered, measured_link;
   int64_t bytes[PETRA_PROFILE_MESSAGES];
   variant variant[STATISTICS];
-  petra_method method; /* runs `program` */
+  petra_method method; /* the method, which runs `program` */
   petra_program_ops program;
   petra_program_options options;
 };
 
 /* --- costs --- */
 
-/* Returns the time that a message of `bytes` costs the rank that sends or receives it: packing or unpacking the
- * tensors, and what moving it takes from computing while a share of the others compute (a rank that waits leaves its
- * core). Interpolated as in petra_link_time_ns from the message sizes of the profile. */
+/* Returns the time that a message of `bytes` bytes costs the rank that sends or receives it: the time for packing or
+ * unpacking the tensors, and the computing time that moving the message takes while a share of the other ranks compute
+ * (a rank that waits leaves its core). The times are interpolated from the message sizes of the profile, as in
+ * petra_link_time_ns. */
 static int64_t message_ns(const petra_rank_simulation *p, int32_t stage, int64_t bytes, bool sends) {
   const petra_profile *profile = p->plan->profile;
   const double share = p->shares ? p->shares[p->device_of[stage - 1] - 1] : 1;
@@ -148,7 +149,7 @@ static int64_t message_ns(const petra_rank_simulation *p, int32_t stage, int64_t
   return petra_link_time_ns(&(petra_link_times){profile->messages, p->bytes, ns}, bytes);
 }
 
-/* Adds the time that the rank of a stage spends on messages from and to other ranks, and with replicas on its
+/* Adds the time that the rank of a stage spends on messages from and to other ranks and, with replicas, on its
  * gradients. */
 static void add_messages(const petra_rank_simulation *p, int32_t stage, petra_stage_cost *costs) {
   petra_stage_cost *cost = &costs[stage - 1];
@@ -165,8 +166,9 @@ static void add_messages(const petra_rank_simulation *p, int32_t stage, petra_st
   }
 }
 
-/* Scales the costs of stage j, from 0, which are the profile's means at the speed of a device, to a statistic of the
- * profile, mixed with a share of the mean: 0 for quartiles, and for PETRA_PROFILE_ALONE the share of the other ranks that compute. */
+/* Scales the costs of stage j (from 0) to a statistic of the profile, mixed with a share of the mean. The costs are the
+ * means of the profile at the speed of a device. The share is 0 for quartiles; for PETRA_PROFILE_ALONE it is the share
+ * of the other ranks that compute. */
 static petra_status scale_cost(const petra_rank_simulation *p, int j, petra_profile_statistic statistic, double share,
                                petra_stage_cost *cost) {
   petra_stage_cost mean = {0}, other = {0};
@@ -181,7 +183,7 @@ static petra_status scale_cost(const petra_rank_simulation *p, int j, petra_prof
   return PETRA_OK;
 }
 
-/* Sets the costs by a statistic, and by p->shares if they matter. */
+/* Sets the costs by a statistic and, if they matter, by p->shares. */
 static petra_status set_costs(petra_rank_simulation *p, petra_profile_statistic statistic) {
   const petra_executor_virtual_options *given = &p->cluster->executor;
   const petra_profile *profile = p->plan->profile;
@@ -225,7 +227,7 @@ static petra_status set_variant(petra_rank_simulation *p, petra_profile_statisti
   if (!p->device_of)
     return PETRA_OK;
   v->executor.engines = 1;
-  v->executor.rule.early = false; /* as stages compute it: with their backward */
+  v->executor.rule.early = false; /* stages on tensors recompute together with their backward */
   if (p->measured_link)
     set_link(p, statistic);
   return PETRA_OK;
@@ -264,7 +266,7 @@ static bool next(const petra_program_options *options, int32_t device, petra_cur
   return true;
 }
 
-/* Finds the shares by runs over the ranks, and the costs by them. */
+/* Finds the shares by runs over the ranks, and sets the costs by these shares. */
 static petra_status find_shares(petra_rank_simulation *p, petra_profile_statistic statistic) {
   petra_status status = PETRA_OK;
   for (int32_t r = 0; r < p->ranks; r++)

@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A config has at most 2^20 bytes (config/document.c). With one more, its reader can report that it is too long. */
+/* A config has at most 2^20 bytes (config/document.c). With one byte more, its reader can report that it is too
+ * long. */
 enum { CONFIG_BYTES = (1 << 20) + 1, SCHEDULE_BYTES = 1 << 30, LEAST_ROOM = 4096 };
 
 const char *petra_schedule_file_name(const char *path) {
@@ -94,7 +95,7 @@ static petra_status print_actions(const void *context, FILE *out) {
   return PETRA_OK;
 }
 
-/* Replaces the bytes of a log by its schedule. */
+/* Replaces the text of a log by the schedule that it contains. */
 static petra_status read_log(const char *path, petra_schedule_text *out) {
   recorded run = {.path = path};
   char *text;
@@ -138,9 +139,10 @@ static petra_status read_schedule(const char *path, petra_schedule **out) {
   return petra_schedule_check(*out, name);
 }
 
-/* --- method.schedule: the order in a file replaces the program of the method, which keeps its weights and its costs --- */
+/* --- method.schedule: the order in a file replaces the program of the method; the weights and the costs of the method
+ * stay --- */
 
-/* Checks what the file has in common with its one flush and with its whole run. */
+/* Checks the properties that are required of a file with one flush and of a file with a whole run. */
 static petra_status check_stages(const petra_config *config, const petra_schedule *s, int32_t stages) {
   const char *path = config->method.schedule;
   if (s->stages != stages)
@@ -174,7 +176,7 @@ static petra_status check_length(const petra_config *config, const petra_schedul
   return PETRA_OK;
 }
 
-/* Finds if the last stage's F is a separate action, if the file comes that far. */
+/* Determines whether the last stage's F is a separate action, if the file contains actions of the last stage. */
 static petra_status settle_head(const petra_config *config, const petra_method *method, petra_schedule *s) {
   bool shown = false;
   const int64_t *first = &s->first[s->device_of[s->stages - 1] - 1];

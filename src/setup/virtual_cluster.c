@@ -12,7 +12,7 @@ static petra_stage_cost stage_cost(const petra_config *config) {
                                            config->cluster.cost.reconstruct_s, config->cluster.cost.weight_gradient_s,
                                            config->cluster.cost.update_s};
   petra_stage_cost cost = {0};
-  if (config->cluster.cost.model != PETRA_COST_MEASURED) /* which the worker measures */
+  if (config->cluster.cost.model != PETRA_COST_MEASURED) /* measured costs come from the worker */
     petra_roofline_cost(config->cluster.cost.model == PETRA_COST_UNIT ? &unit : &constant, &cost);
   return cost;
 }
@@ -56,8 +56,8 @@ static petra_status check_host(const petra_config *config, const petra_method *m
   return PETRA_OK;
 }
 
-/* Every pause and failure is drawn separately: a run would not end if their mean time were far below that of an
- * action. */
+/* Checks the mean time between pauses or failures. Each of them is drawn separately, so a run would not end if this
+ * time were far below the duration of an action. */
 static petra_status check_mean(const petra_config *config, const char *key, double seconds) {
   if (seconds > 0 && seconds < LEAST_MEAN_S)
     return petra_config_fail(config, key, "%g; expected 0 or at least %g", seconds, LEAST_MEAN_S);
@@ -145,7 +145,7 @@ static petra_status set_host(petra_cluster *cluster, const petra_plan *plan) {
   return PETRA_OK;
 }
 
-/* Applies cluster.speeds, of the device of each row. */
+/* Applies cluster.speeds: scales each row by the speed of its device. */
 static petra_status scale_costs(petra_cluster *cluster, const petra_config *config,
                                 const petra_program_options *program) {
   const petra_real_list *speeds = &config->cluster.speeds;
@@ -161,7 +161,7 @@ static petra_status scale_costs(petra_cluster *cluster, const petra_config *conf
   return PETRA_OK;
 }
 
-/* Creates one row for all of cluster.stages, or one row per stage with a model or with cluster.speeds. */
+/* Creates one row for all stages of cluster.stages, or one row per stage with a model or with cluster.speeds. */
 static petra_status set_costs(petra_cluster *cluster, const petra_plan *plan) {
   const petra_config *config = plan->config;
   const petra_program_options *program = &plan->program;
