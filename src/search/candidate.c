@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char text_name[] = "the config"; /* before the line in labels of keys */
+static const char text_name[] = "the config"; /* comes before the line in labels of keys */
 
-/* --- what all candidates share --- */
+/* --- the data that all candidates share --- */
 
 static petra_status make_plain(petra_candidates *c) {
   static const char *const sets[] = {"method.program=preset",
@@ -81,7 +81,7 @@ int32_t petra_candidates_chunks(const petra_candidates *c, const petra_method *m
 
 /* --- the config of a candidate --- */
 
-/* Gives equal stages the work of `share` of the config's. */
+/* Scales the costs of equal stages: each has `share` times the work of a stage of the config. */
 static void scale_equal_costs(petra_config *config, double share) {
   const bool unit = config->cluster.cost.model == PETRA_COST_UNIT;
   if (!unit && config->cluster.cost.model != PETRA_COST_CONSTANT)
@@ -196,12 +196,13 @@ done:
   return status;
 }
 
-/* Config, schedule: the candidate is not for this config, which is no failure of the command. */
+/* PETRA_CONFIG and PETRA_SCHEDULE mean that the candidate cannot run with this config, which is not a failure of the
+ * command. */
 static bool cannot_run(petra_status status) {
   return status == PETRA_CONFIG || status == PETRA_SCHEDULE || status == PETRA_UNSUPPORTED;
 }
 
-/* Lines begin with "FILE:LINE: " or "default: " before the key. */
+/* Finds the key in a line, which begins with "FILE:LINE: " or "default: " before the key. */
 static const char *find_key(const char *line) {
   const size_t length = strlen(text_name);
   if (strncmp(line, text_name, length) != 0 || line[length] != ':')
@@ -234,7 +235,7 @@ petra_status petra_candidate_settings(const petra_candidates *c, const petra_can
                                       petra_status (*report)(void *context, const char *setting), void *context) {
   petra_config *config;
   PETRA_TRY(petra_candidate_make(c, candidate, &config));
-  config->run.trace_actions = c->config->run.trace_actions; /* changes no figure */
+  config->run.trace_actions = c->config->run.trace_actions; /* this changes no figure */
   const petra_status status = petra_config_report_settings(c->config, config, report, context);
   petra_config_destroy(config);
   return status;
@@ -242,7 +243,7 @@ petra_status petra_candidate_settings(const petra_candidates *c, const petra_can
 
 /* --- every method --- */
 
-/* A method without a time comes last. */
+/* Returns true if `a` comes before `b` by time. A method without a time comes last. */
 static bool comes_before(const petra_method_figures *a, const petra_method_figures *b) {
   const double a_s = a->found.time_per_microbatch_s, b_s = b->found.time_per_microbatch_s;
   return isnan(a_s) || isnan(b_s) ? isnan(b_s) && !isnan(a_s) : a_s < b_s;

@@ -9,16 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Everything of a candidate except its cut, and what its simulations have in common. */
+/* All properties of a candidate except its cut, and the values that all its simulations have in common. */
 typedef struct family {
   petra_candidate candidate;
   const petra_block_prices *prices;
-  bool cuts;           /* it has cuts */
-  bool runs;           /* some cut was simulated */
+  bool cuts;           /* the family has cuts */
+  bool runs;           /* at least one cut was simulated */
   bool fixed;          /* the order of the actions of a device does not depend on the cut */
   int64_t lag_min;     /* a lower bound of the largest lag */
   petra_cut_rule rule; /* valid if it has cuts and runs */
-  int64_t *kept;       /* per stage, of the first one */
+  int64_t *kept;       /* kept microbatches of each stage in the first simulated cut */
   int64_t *tried;      /* cuts that were simulated or excluded, `stages` numbers each */
   int64_t tried_count, tried_capacity;
 } family;
@@ -32,7 +32,7 @@ typedef struct search {
   family *families;
   int64_t count, capacity;
   int64_t ran;      /* number of candidates that could run */
-  char reason[512]; /* why the first one could not */
+  char reason[512]; /* the reason why the first candidate could not run */
 } search;
 
 /* --- the Pareto set --- */
@@ -60,7 +60,7 @@ static void remove_covered(petra_point_set *set, const petra_point *by) {
   set->count = left;
 }
 
-/* Inserts a point, with a copy of its candidate's cut, unless it is covered; removes those that it covers. */
+/* Inserts a point, with a copy of its candidate's cut, unless it is covered; removes the points that it covers. */
 static petra_status insert(petra_point_set *set, const petra_point *point) {
   const size_t stages = (size_t)point->candidate.stages;
   int64_t *blocks = NULL;
@@ -78,7 +78,7 @@ static petra_status insert(petra_point_set *set, const petra_point *point) {
   return PETRA_OK;
 }
 
-/* By rising seconds, and for equal seconds by memory. */
+/* Compares points by seconds, and for equal seconds by memory. */
 static int compare_points(const void *a, const void *b) {
   const petra_point *p = a, *q = b;
   if (p->seconds != q->seconds)
@@ -99,7 +99,8 @@ static bool is_exact(const petra_method *method) {
   return method->program->moment == PETRA_MOMENT_WINDOW;
 }
 
-/* Returns true if B reads the weights of its F, so that what is kept between them does not change the gradient. */
+/* Returns true if B reads the weights that its F read. The gradient then does not depend on the tensors that are kept
+ * between them. */
 static bool keeps_freely(const petra_method *m) {
   return is_exact(m) ||
          (m->backward_weights == PETRA_WEIGHTS_STASHED &&
@@ -107,7 +108,7 @@ static bool keeps_freely(const petra_method *m) {
          m->backward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
 }
 
-/* Returns true if another preset, earlier or later, is this one with `keep`. */
+/* Returns true if another preset, earlier or later in the list, is the same as this method with `keep`. */
 static bool is_preset(const petra_method *method, petra_keep keep) {
   for (int i = 0; i < petra_method_count(); i++) {
     const petra_method m = petra_method_get(i);
@@ -147,7 +148,7 @@ static petra_status add_family(search *s, const petra_candidate *candidate) {
 /* Adds a family for each k. */
 static petra_status add_windows(search *s, petra_candidate candidate) {
   const petra_config *config = s->c->config;
-  enum { BATCH_MAX = 65536, K_MAX = 1000000 }; /* of data.batch and method.accumulate */
+  enum { BATCH_MAX = 65536, K_MAX = 1000000 }; /* maximum values of data.batch and method.accumulate */
   const int64_t samples = config->data.batch * config->method.accumulate;
   const bool counts = config->cluster.stages == 0 && (config->cluster.cost.model == PETRA_COST_ROOFLINE ||
                                                       config->cluster.cost.model == PETRA_COST_KERNELS);
@@ -161,7 +162,7 @@ static petra_status add_windows(search *s, petra_candidate candidate) {
   return PETRA_OK;
 }
 
-/* Adds the families for what is kept. */
+/* Adds a family for each choice of the tensors that are kept. */
 static petra_status add_kept(search *s, petra_candidate candidate) {
   const petra_method *method = &candidate.method;
   static const petra_keep all[] = {PETRA_KEEP_GRAPH, PETRA_KEEP_INPUT, PETRA_KEEP_NOTHING};
@@ -181,7 +182,7 @@ static petra_status add_kept(search *s, petra_candidate candidate) {
   return add_windows(s, candidate);
 }
 
-/* Adds the families of a method, for all stages per device. */
+/* Adds the families of a method, for all numbers of stages per device. */
 static petra_status add_method(search *s, const petra_method *method) {
   const petra_config *config = s->c->config;
   const int32_t devices = s->c->devices;
@@ -207,8 +208,9 @@ static bool is_random(const petra_config *config) {
          config->cluster.failures.mean_between_s > 0;
 }
 
-/* Sets the bounds of the time per microbatch if it is the makespan: all work is within it. The microbatches of a window
- * of k begin after the update of the window before and end before their own. */
+/* Sets the bounds of the time per microbatch if it is computed from the makespan, which contains all work. The
+ * microbatches of a window of k begin after the update of the previous window and end before the update of their
+ * window. */
 static void bound_makespan(family *f, const petra_candidate_figures *found) {
   const int64_t windows = found->microbatches / f->rule.k;
   const bool alone = found->in_flight_max == 1 && (f->fixed || f->candidate.method.program->locked);
@@ -234,7 +236,7 @@ static void bound_steady_state(const petra_config *config, family *f, const petr
   f->rule.share = (double)(count - (method->program->locked && full ? 1 : in_flight)) / (double)count;
 }
 
-/* Takes from the first simulation of a family what all of its cuts have in common. */
+/* Takes from the first simulation of a family the values that all its cuts have in common. */
 static petra_status learn(const search *s, family *f, const petra_candidate_figures *found) {
   const petra_config *config = s->c->config;
   const petra_program_ops *program = f->candidate.method.program;
@@ -349,7 +351,7 @@ static petra_status try_all(search *s, family *f) {
   return PETRA_OK;
 }
 
-/* Moves boundary i / 2 of a cut up or down; returns false if a stage would have no block. */
+/* Moves boundary i / 2 of a cut up or down; returns false if a stage would have no block left. */
 static bool move_boundary(int64_t *cut, int i) {
   const int up = i % 2 ? 1 : -1;
   cut[i / 2] += up;
@@ -357,8 +359,8 @@ static bool move_boundary(int64_t *cut, int i) {
   return cut[i / 2] > 0 && cut[i / 2 + 1] > 0;
 }
 
-/* Simulates the cuts that trade the bottleneck of a stage against memory, and with several
- * stages per device those that balance the devices. */
+/* Simulates the cuts that trade the bottleneck of a stage against memory, and, with several stages per device, the cuts
+ * that balance the devices. */
 static petra_status try_trade(search *s, family *f) {
   PETRA_FREED int64_t *cuts = NULL;
   int64_t count = 0;
@@ -374,7 +376,7 @@ static petra_status try_trade(search *s, family *f) {
   return PETRA_OK;
 }
 
-/* Simulates one cut of a family: that with the least bottleneck if a device keeps a microbatch at each stage. */
+/* Simulates one cut of a family: the cut with the smallest bottleneck if a device keeps a microbatch at each stage. */
 static petra_status try_first(search *s, family *f) {
   const size_t stages = (size_t)f->candidate.stages;
   const int blocks = f->prices->blocks;
@@ -417,12 +419,12 @@ static petra_status expand(search *s) {
       if (move_boundary(cut, m))
         PETRA_TRY(try_cut(s, f, cut));
     }
-    i = 0; /* points have come and gone */
+    i = 0; /* the set of points has changed */
   }
   return PETRA_OK;
 }
 
-/* --- the whole --- */
+/* --- the whole search --- */
 
 static petra_status open(search *s) {
   for (int i = 0; i < petra_method_count(); i++) {
@@ -433,8 +435,8 @@ static petra_status open(search *s) {
   return PETRA_OK;
 }
 
-/* Calls a function for every family. Those with the same prices come one after another, because they share predictions
- * of memory (predict/memory.h). */
+/* Calls a function for every family. Families with the same prices come one after another, because they share
+ * predictions of memory (predict/memory.h). */
 static petra_status for_each(search *s, petra_status (*function)(search *s, family *f)) {
   for (int64_t p = 0; p < s->price_count; p++)
     for (int64_t i = 0; i < s->count; i++)

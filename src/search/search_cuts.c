@@ -46,7 +46,7 @@ static petra_status fill(const petra_plan *plan, petra_block_prices *prices) {
   return PETRA_OK;
 }
 
-/* Opens a plan with one block per stage, each on a device of its own. */
+/* Opens a plan with one block per stage and one stage per device. */
 static petra_status open_blocks(const petra_candidates *c, int64_t batch, petra_keep keep, petra_config **config,
                                 petra_run **run) {
   const petra_run_options alone = {.kind = PETRA_RUN_SIMULATE, .times_alone = true};
@@ -131,7 +131,7 @@ static petra_stage_times times_of(const petra_cut_rule *rule, int32_t stage, int
       .rest = ((double)ns[PETRA_ACTION_WEIGHT_GRADIENT] + rule->updates * (double)ns[PETRA_ACTION_UPDATE]) / speed};
 }
 
-/* Returns how long the engines of a device need for a forward and a backward. */
+/* Returns the time that the engines of a device need for a forward and a backward. */
 static double engines_ns(const petra_cut_rule *rule, double forward, double backward) {
   const petra_executor_virtual_options *executor = &rule->prices->cluster.executor;
   if (executor->engines > 1)
@@ -148,7 +148,7 @@ static double message_ns(const petra_cut_rule *rule, int32_t from_stage, int32_t
              : (double)(petra_fabric_latency_ns(fabric, from, to) + petra_fabric_alone_ns(fabric, from, to, bytes));
 }
 
-/* Returns an estimate of the memory of a stage at its largest. */
+/* Returns an estimate of the maximum memory of a stage. */
 static int64_t stage_bytes(const petra_cut_rule *rule, int32_t stage, int begin, int end) {
   const petra_block_sums sums = petra_block_sums_of(rule->prices, begin, end);
   return sums.base_bytes + rule->kept[stage] * sums.growth_bytes + rule->versions * sums.weight_bytes;
@@ -156,7 +156,8 @@ static int64_t stage_bytes(const petra_cut_rule *rule, int32_t stage, int begin,
 
 /* --- bounds --- */
 
-/* Each part of the cost of a block is rounded to a nanosecond, that of a stage too. */
+/* Returns the maximum rounding error: each part of the cost of a block is rounded to a nanosecond, and so is each part
+ * of the cost of a stage. */
 static double rounding_ns(const petra_cut_rule *rule) {
   enum { PARTS = 5 };
   double slowest = 1;
@@ -181,9 +182,9 @@ static petra_stage_times add_stage(const petra_cut_rule *rule, int32_t stage, in
   return t;
 }
 
-/* Fills the loads; returns the time of a microbatch on its way up and down. */
+/* Fills the loads of the devices; returns the time that a microbatch takes on its way up and down. */
 static double load_devices(const petra_cut_rule *rule, const int64_t *blocks) {
-  const petra_stage_cost *costs = rule->prices->cluster.costs; /* of blocks */
+  const petra_stage_cost *costs = rule->prices->cluster.costs; /* costs of single blocks */
   double up = 0, down = 0;
   memset(rule->loads, 0, (size_t)rule->devices * sizeof *rule->loads);
   for (int32_t s = 0, begin = 0; s < rule->stages; s++) {
@@ -228,8 +229,9 @@ static double stage_ns(const petra_cut_rule *rule, int32_t stage, int begin, int
   return engines_ns(rule, t.forward, t.backward + t.rest);
 }
 
-/* The tables of the dynamic programming: for `stages` stages, the times and bytes of every range of blocks, the least
- * bottleneck of the first s stages over the first b blocks, and where the last of these stages begins. */
+/* The tables of the dynamic programming: for `stages` stages, the times and bytes of every range of blocks, the
+ * smallest bottleneck of the first s stages over the first b blocks, and the block at which the last of these stages
+ * begins. */
 typedef struct tables {
   int blocks;
   double *time, *best; /* [s][begin][end], [s][b] */
@@ -258,7 +260,8 @@ static petra_status tables_init(const petra_cut_rule *rule, tables *t) {
   return PETRA_OK;
 }
 
-/* Finds the cut with the least bottleneck whose stages have fewer than `limit` bytes; returns false if there is none. */
+/* Finds the cut with the smallest bottleneck whose stages have fewer than `limit` bytes; returns false if there is no
+ * such cut. */
 static bool find_cut(const petra_cut_rule *rule, tables *t, int64_t limit, int64_t *cut) {
   const int32_t stages = rule->stages;
   const size_t width = (size_t)t->blocks + 1;
@@ -312,7 +315,7 @@ petra_status petra_cuts_trade(const petra_cut_rule *rule, int64_t **cuts, int64_
       break;
     const double ns = t.best[stages * ((size_t)t.blocks + 1) + (size_t)t.blocks];
     limit = most_bytes(rule, &t, cut);
-    if (ns == last_ns) /* as fast as the one before, with less memory */
+    if (ns == last_ns) /* the cut is as fast as the previous cut and needs less memory */
       memcpy(cut - stages, cut, stages * sizeof *cut);
     else
       ++*count;
@@ -327,7 +330,7 @@ done:
   return status;
 }
 
-/* The largest time or memory of a device, and the sum of the squares over all. */
+/* The largest time or memory of a device, and the sum of the squares over all devices. */
 typedef struct balance {
   double largest, squares;
 } balance;
