@@ -37,7 +37,7 @@ const char *petra_action_read(const char *text, petra_action *out) {
   char *end;
   if (text[0] < '1' || text[0] > '9')
     return form;
-  long long stage = strtoll(text, &end, 10); /* clamped if it is out of range */
+  long long stage = strtoll(text, &end, 10); /* strtoll clamps a number that is out of range */
   const char *letter = *end ? memchr(letters, *end, sizeof letters) : NULL;
   if (!letter || end[1] < '0' || end[1] > '9' || (end[1] == '0' && end[2] != 0))
     return form;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An action: what one stage does with one microbatch. Printed and parsed as "2F0": stage from 1, kind, microbatch
- * from 0. */
+/* An action: an operation of one stage on one microbatch. It is printed and parsed as "2F0": stage (from 1), kind,
+ * microbatch (from 0). */
 #pragma once
 
 #include "base/status.h"
@@ -34,8 +34,8 @@ typedef struct petra_action {
 /* The address of a message between stages, or between the replicas of a stage, from the receiver's point of view. */
 typedef struct petra_packet {
   int32_t stage; /* the receiving stage, from 1 */
-  bool backward; /* it comes from the stage above */
-  /* It belongs to the exchange of a stage with its replicas, and comes neither from above nor from below. */
+  bool backward; /* the message comes from the stage above */
+  /* The message belongs to the exchange of a stage with its replicas, and comes neither from above nor from below. */
   bool exchange;
   int64_t microbatch;
 } petra_packet;
@@ -45,9 +45,9 @@ char petra_action_letter(petra_action_kind kind);
 /* Writes "2F0" and the terminator to text; 40 bytes are enough. */
 void petra_action_print(const petra_action *action, char *text, size_t size);
 
-/* Parses what petra_action_print writes. Returns NULL, or a description of what was expected. */
+/* Parses the text that petra_action_print writes. Returns NULL, or a description of what was expected. */
 const char *petra_action_read(const char *text, petra_action *out);
 
-/* Checks numbers from a file: stages up to 100000 and microbatches below 10^12 (no run comes near: cluster.stages,
- * run.max_microbatches). Returns NULL, or a description of what was expected. */
+/* Checks numbers from a file: stages up to 100000 and microbatches below 10^12 (cluster.stages and run.max_microbatches
+ * keep runs far below these limits). Returns NULL, or a description of what was expected. */
 const char *petra_action_check(int64_t stage, int64_t kind, int64_t microbatch);

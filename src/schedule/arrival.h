@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program `arrival`, which has no order: how a stage and the source of microbatches react to messages, with any
  * clock. A stage takes the message that arrived first, B before F if both arrived at the same moment. U follows every k
- * of its B, and E follows the B that ends an epoch with an evaluation; nothing else of the stage comes before them. */
+ * of its B, and E follows the B that ends an epoch with an evaluation; the stage does nothing else before them. */
 #pragma once
 
 #include "schedule/program.h"
 
 typedef struct petra_arrival_stage {
-  int64_t backwards; /* since the last update */
+  int64_t backwards; /* number of B since the last update */
   int64_t update;    /* an update is due and covers up to this microbatch; -1: none is due */
   int64_t evaluate;  /* an evaluation is due, at the end of the epoch with this last microbatch; -1: none is due */
 } petra_arrival_stage;
@@ -44,14 +44,15 @@ static inline void petra_arrival_count(petra_arrival_stage *stage, const petra_p
     stage->evaluate = action->microbatch;
 }
 
-/* Returns the number of actions of all stages if all have done the first microbatches and nothing else. */
+/* Returns the number of actions of all stages if all stages have done the first `microbatches` microbatches and nothing
+ * else. */
 static inline int64_t petra_arrival_actions(const petra_program_options *options, int64_t microbatches) {
   const int64_t passes = 2 * options->stages - !options->split_head, every = options->eval_every * options->batches;
   return microbatches * passes +
          options->stages * (microbatches / options->accumulate + (every > 0 ? microbatches / every : 0));
 }
 
-/* The microbatches that stage 1 has started, and those that have come back to it. */
+/* The microbatches that stage 1 has started, and the microbatches that have come back to it. */
 typedef struct petra_arrival_source {
   int64_t offered, finished;
 } petra_arrival_source;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks that a schedule can run by following its orders without time. */
+/* Checks that a schedule can run: follows its orders without time. */
 #include "schedule/schedule.h"
 
 #include "base/log.h"
@@ -18,27 +18,27 @@ typedef struct item {
 
 typedef struct stage_state {
   int64_t last_back;       /* microbatch of the last B; -1: none */
-  int64_t backs, weights;  /* done so far */
-  int64_t backs_at_update; /* backs at the last U */
+  int64_t backs, weights;  /* number of B and W done so far */
+  int64_t backs_at_update; /* value of `backs` at the last U */
 } stage_state;
 
 typedef struct checker {
   const petra_schedule *schedule;
-  const char *name; /* of its file or method */
+  const char *name; /* name of its file or method */
   item *items;      /* sorted */
   int64_t item_count;
-  int64_t *place;       /* per device: next entry */
+  int64_t *place;       /* per device: index of the next entry */
   int32_t *next_waiter; /* per device */
   int32_t *runnable;    /* a stack of devices, from 1 */
   int32_t runnable_count;
   stage_state *stage;
-  /* For a locked schedule: */
+  /* Only for a locked schedule: */
   int64_t round;   /* current round */
   int64_t *left;   /* by round: number of entries that are not done */
-  int32_t *parked; /* by round: first device (from 1) that waits for it; 0: none */
+  int32_t *parked; /* by round: first device (from 1) that waits for the round; 0: none */
 } checker;
 
-/* A repeated U for a microbatch is detected when it covers nothing. */
+/* Returns true if an action must be unique. A repeated U for a microbatch is detected separately: it covers nothing. */
 static bool is_unique(petra_action_kind kind) {
   return kind != PETRA_ACTION_UPDATE;
 }
@@ -74,7 +74,7 @@ static bool fused(const checker *c, int32_t stage) {
   return petra_head_is_fused(stage, c->schedule->stages, c->schedule->split_head);
 }
 
-/* Checks an input from another stage; sets *awaited if it is not done. */
+/* Checks an input from another stage; sets *awaited if the action that produces it is not done. */
 static petra_status needs(checker *c, int64_t entry, int32_t stage, petra_action_kind kind, item **awaited) {
   const petra_action needed = {stage, kind, c->schedule->entries[entry].action.microbatch};
   item *input = find(c, stage, kind, needed.microbatch);
@@ -87,7 +87,7 @@ static petra_status needs(checker *c, int64_t entry, int32_t stage, petra_action
   return PETRA_OK;
 }
 
-/* Checks a pass of the same stage, and so of the same device, that must have come before. */
+/* Checks that a pass of the same stage, and so of the same device, has come before. */
 static petra_status follows(checker *c, int64_t entry, petra_action_kind kind) {
   const petra_action *a = &c->schedule->entries[entry].action;
   const item *before = find(c, a->stage, kind, a->microbatch);
@@ -146,8 +146,8 @@ static petra_status judge(checker *c, int64_t entry, item **awaited) {
   return PETRA_OK;
 }
 
-/* Returns true if entry `i` of a step that begins with entry `first` does not fit to those before it: a step has at most
- * one F, one B and the W of that B. */
+/* Returns true if entry `i` of a step that begins with entry `first` cannot be in one step with the entries before it:
+ * a step has at most one F, one B and the W of that B. */
 static bool breaks_step(const petra_schedule_entry *entries, int64_t first, int64_t i) {
   const petra_action *a = &entries[i].action, *b = NULL;
   for (int64_t e = first; e < i; e++) {
@@ -187,7 +187,7 @@ static void release(checker *c, int32_t first) {
     c->runnable[c->runnable_count++] = d;
 }
 
-/* Counts an entry of the current round as done. After the last one the next round begins that has any. */
+/* Counts an entry of the current round as done. After the last entry, the next round that has entries begins. */
 static void count_round(checker *c) {
   if (!c->schedule->locked || --c->left[c->round] > 0)
     return;
@@ -196,7 +196,7 @@ static void count_round(checker *c) {
   release(c, c->parked[c->round]);
 }
 
-/* Does an action that is ready, and resumes the devices that waited for it. */
+/* Performs an action that is ready, and resumes the devices that waited for it. */
 static void perform(checker *c, int64_t entry) {
   const petra_action *a = &c->schedule->entries[entry].action;
   stage_state *s = &c->stage[a->stage - 1];
@@ -244,8 +244,8 @@ static petra_status follow(checker *c) {
   return PETRA_OK;
 }
 
-/* Nothing moves any more: every device that is not at its end waits for another such device, and so in a circle, or for
- * something in a later round, which does not begin before. */
+/* Is called when no device can advance: every device that is not at its end waits for another such device (so some of
+ * them wait in a circle) or for an action in a later round, which does not begin before this round ends. */
 static petra_status find_deadlock(checker *c) {
   int32_t d = 1;
   while (d <= c->schedule->devices && (c->place[d - 1] == c->schedule->first[d] || !in_round(c, c->place[d - 1])))
@@ -273,7 +273,7 @@ static petra_status find_deadlock(checker *c) {
                                wanted, other - c->schedule->torch, there);
 }
 
-/* If W is split off, every B must have one. */
+/* Checks that every B has a W if W is split off. */
 static petra_status find_missing_weights(checker *c) {
   char text[40];
   for (int64_t i = 0; c->schedule->split_backward && i < c->item_count; i++) {
@@ -316,7 +316,7 @@ static petra_status find_missing_passes(checker *c) {
   return PETRA_OK;
 }
 
-/* Counts the entries of every round and finds the first one. */
+/* Counts the entries of every round and finds the first round that has entries. */
 static petra_status prepare_rounds(checker *c) {
   const petra_schedule *s = c->schedule;
   int64_t rounds = 0;

@@ -41,9 +41,9 @@ petra_status petra_schedule_distances(const petra_schedule *schedule, petra_sche
   return PETRA_OK;
 }
 
-/* --- its moment --- */
+/* --- the moment of a schedule --- */
 
-/* Returns true if the device does what the program prescribes. */
+/* Returns true if the device does the actions that the program prescribes. */
 static bool follows_on(const petra_schedule *s, const petra_program_ops *program, const petra_program_options *options,
                        int32_t device) {
   petra_cursor cursor = {0};
@@ -64,7 +64,8 @@ static bool follows(const petra_schedule *s, const petra_program_ops *program, i
   petra_program_options options = petra_schedule_options(s);
   if (!program->next || program->write || !petra_program_has_layout(&options, program->layout))
     return false;
-  /* If it exceeds M, no update comes; no position within a flush then exceeds an int (petra_flush_check). */
+  /* If `accumulate` exceeds M, there is no update. The limit keeps every position within a flush below the maximum of
+   * an int (petra_flush_check). */
   options.accumulate = accumulate <= s->microbatches ? accumulate : s->microbatches + 1;
   if (options.accumulate > INT32_MAX / 16 / (s->stages / s->devices))
     return false;
@@ -121,7 +122,7 @@ typedef struct progress {
 typedef struct trainer {
   const petra_schedule *schedule;
   const char *name;
-  petra_program_options options; /* without evaluations in a flush */
+  petra_program_options options; /* the options; they have no evaluations if the schedule is one flush */
   bool double_buffer;            /* F and B of microbatch m read the weights after max(0, floor(m / k) - 1) updates */
 } trainer;
 
@@ -153,7 +154,7 @@ static petra_status check_update(const trainer *t, int64_t entry, const progress
       (long long)t->options.accumulate);
 }
 
-/* Handles the pass that reads a microbatch: F, or B of a fused last stage. */
+/* Checks the pass that reads a microbatch: F, or B of a fused last stage. */
 static petra_status check_reading(const trainer *t, int64_t entry, const progress *p) {
   const petra_action *a = &t->schedule->entries[entry].action;
   if (a->stage == 1 && a->microbatch != p->read)
@@ -162,7 +163,7 @@ static petra_status check_reading(const trainer *t, int64_t entry, const progres
   return PETRA_OK;
 }
 
-/* Handles F or B: with a double buffer it reads the latest weights or those before them. */
+/* Checks F or B: with a double buffer it reads the latest weights or the weights before the latest update. */
 static petra_status check_version(const trainer *t, int64_t entry, const progress *p) {
   const petra_action *a = &t->schedule->entries[entry].action;
   int64_t version = petra_buffered_version(a->microbatch, t->options.accumulate);

@@ -5,8 +5,9 @@
 
 #include "schedule/program.h"
 
-/* A worker performs the actions: worker_stage on real tensors, with the messages of its transport; sim's worker_cost by
- * counting. The executor only says what to do next, in an order in which every input is there. */
+/* A worker performs the actions: worker_stage performs them on real tensors, with the messages of its transport; sim's
+ * worker_cost only counts costs. The executor only determines the next actions, in an order in which every input is
+ * available. */
 
 typedef struct petra_worker petra_worker;
 struct petra_cycle;
@@ -15,20 +16,22 @@ struct petra_cycle;
  * or written. */
 typedef struct petra_action_result {
   int64_t version_read, version_written;
-  int64_t measured_ns; /* real duration, which becomes the virtual one; 0: the executor prices it */
-  int64_t priced_ns;   /* duration by the prices of the executor, in a step the part of it; an input of the worker */
+  int64_t measured_ns; /* real duration, which becomes the virtual duration; 0: the executor prices the action */
+  /* duration by the prices of the executor (in a step: its part of the step); an input of the worker */
+  int64_t priced_ns;
 } petra_action_result;
 
 typedef struct petra_worker_ops {
-  /* Performs a group of actions that start at the same moment, `virtual_ns`, and are independent of each other (of
-   * other stages, or of the two engines of one), except that a W may follow its B. The result is bit-identical for
-   * every other order. */
+  /* Performs a group of actions that start at the same moment, `virtual_ns`, and are independent of each other (they
+   * belong to different stages, or to the two engines of one stage), except that a W may follow its B. The result is
+   * bit-identical for every order. */
   petra_status (*perform)(petra_worker *worker, int64_t virtual_ns, const petra_action *actions, int count,
                           petra_action_result *results);
-  /* Optional: reports the results that the worker has not reported yet (losses that a device still computes). Called at
-   * the end of a run, and before its state is saved. */
+  /* Optional: reports the results that the worker has not reported yet (losses that a device still computes). It is
+   * called at the end of a run, and before the state of the run is saved. */
   petra_status (*finish)(petra_worker *worker);
-  /* As of an observer. NULL: the worker performs every action. */
+  /* Gives the worker's state to sim/cycle.h, like `state` of an observer. NULL: the worker must perform every
+   * action. */
   void (*state)(petra_worker *worker, struct petra_cycle *cycle);
 } petra_worker_ops;
 
@@ -40,8 +43,8 @@ static inline petra_status petra_worker_finish(petra_worker *worker) {
   return worker->ops->finish ? worker->ops->finish(worker) : PETRA_OK;
 }
 
-/* The executor, with any clock, notifies an observer of the actions of a run. It computes nothing of the run and
- * changes nothing in it. Observers form a list and are notified in the order in which they were added; the first
+/* The executor, with any clock, notifies an observer of the actions of a run. An observer computes no part of the run
+ * and does not change it. Observers form a list and are notified in the order in which they were added; the first
  * failure ends the run and is returned. */
 
 /* One action as it ran. */
@@ -49,7 +52,7 @@ typedef struct petra_trace_row {
   petra_action action;
   int64_t start_ns, end_ns;
   petra_action_result result;
-  int64_t shared_ns; /* the part of its time that counts for the other actions of its step */
+  int64_t shared_ns; /* the part of its duration that counts for the other actions of its step */
 } petra_trace_row;
 
 /* Returns the start of an action in logs and traces: W of a step is shown within its B, at the end. */
@@ -61,15 +64,16 @@ typedef struct petra_observer petra_observer;
 
 /* Each function may be NULL. `now_ns` is the executor's clock. */
 typedef struct petra_observer_ops {
-  /* A group of actions (petra_worker_ops.perform) is about to be performed; nothing has changed yet. */
+  /* Is called before a group of actions (petra_worker_ops.perform) is performed; nothing has changed yet. */
   petra_status (*starting)(petra_observer *observer, int64_t now_ns, const petra_action *actions, int count);
-  /* The worker has performed the group; the duration of its actions begins now. */
+  /* Is called when the worker has performed the group; the duration of its actions begins now. */
   petra_status (*started)(petra_observer *observer, int64_t now_ns, const petra_action *actions,
                           const petra_action_result *results, int count);
-  /* An action ended; in the order of (end, stage, start of the action). What it sends was reported before. */
+  /* Is called when an action ends, in the order of (end, stage, start of the action). The messages that the action
+   * sends were reported before. */
   petra_status (*ended)(petra_observer *observer, const petra_trace_row *row);
-  /* Stage `from` sent a message that takes time (in an exchange with replicas: the receiver itself); the message
-   * arrived. */
+  /* Are called when stage `from` has sent a message that takes time, and when the message has arrived. In an exchange
+   * with replicas `from` is the receiver itself. */
   petra_status (*sent)(petra_observer *observer, int32_t from, const petra_packet *packet, int64_t now_ns);
   petra_status (*arrived)(petra_observer *observer, const petra_packet *packet, int64_t now_ns);
   /* Gives the observer's state to sim/cycle.h, so that the virtual executor may skip whole periods. NULL: the observer
@@ -79,11 +83,11 @@ typedef struct petra_observer_ops {
 
 struct petra_observer {
   const petra_observer_ops *ops;
-  petra_observer *next; /* in the list; set by PETRA_OBSERVERS_ADD */
+  petra_observer *next; /* next observer in the list; set by PETRA_OBSERVERS_ADD */
 };
 
-/* Adds an observer to the end of a list, the address of a pointer that starts as NULL. The observer is borrowed, and is
- * in one list only. */
+/* Adds an observer to the end of a list. `list` is the address of a pointer that is initially NULL. The observer is
+ * borrowed, and is in one list only. */
 #define PETRA_OBSERVERS_ADD(type, list, observer)                                                                      \
   do {                                                                                                                 \
     type **link_ = (list);                                                                                             \
@@ -93,8 +97,8 @@ struct petra_observer {
     (*link_)->next = NULL;                                                                                             \
   } while (0)
 
-/* Notifies every observer of a list: PETRA_NOTIFY(petra_observer, list, ended, observer, &row) calls the `ended` of
- * each with `observer` and `&row`. */
+/* Notifies every observer of a list: PETRA_NOTIFY(petra_observer, list, ended, observer, &row) calls `ended` of each
+ * observer with `observer` and `&row`. */
 #define PETRA_NOTIFY(type, list, what, ...)                                                                            \
   do {                                                                                                                 \
     for (type *observer = (list); observer; observer = observer->next)                                                 \
@@ -103,7 +107,7 @@ struct petra_observer {
   } while (0)
 
 /* An executor decides when each action of a program runs, passes it to the worker and notifies the observers:
- * executor_virtual under a virtual clock. */
+ * executor_virtual does this under a virtual clock. */
 
 typedef struct petra_executor petra_executor;
 

@@ -16,7 +16,7 @@
 #define INPUT PETRA_KEEP_INPUT
 #define NOTHING PETRA_KEEP_NOTHING
 
-/* expand() sets what follows from these. */
+/* expand() sets the members that follow from these. */
 #define PRESET(preset, order, f, b, i, kept, text)                                                                     \
   {                                                                                                                    \
     .name = preset, .help = text, .program = &petra_program_##order, .forward_weights = f, .backward_weights = b,      \
@@ -83,7 +83,7 @@ static const petra_method methods[] = {
 };
 /* clang-format on */
 
-/* Sets what follows from the choices. */
+/* Sets the members that follow from the choices. */
 static void expand(petra_method *method) {
   const petra_program_ops *program = method->program;
   method->inverts = method->keep == PETRA_KEEP_NOTHING;
@@ -115,7 +115,7 @@ const char *petra_keep_name(petra_keep keep) {
 enum { MAX_NAMES = 32 };
 _Static_assert(sizeof methods / sizeof *methods < MAX_NAMES, "a list of names ends with NULL");
 
-/* Fails because `name` is none of a list, which NULL ends; `first`, such as "preset, ", is expected as well. */
+/* Fails because `name` is not in a list, which ends with NULL; `first`, such as "preset, ", is accepted as well. */
 static petra_status fail_unknown(const petra_config *config, const char *key, const char *what, const char *name,
                                  const char *first, const char *const *list) {
   char names[512], near[PETRA_NEAREST_LONGEST];
@@ -151,7 +151,7 @@ static petra_status override_program(const petra_config *config, petra_method *m
   return fail_unknown(config, "method.program", "program", config->method.program, "preset, ", list);
 }
 
-/* Replaces choices of the preset by the choices of the config. Whether inputs are inverted follows from what is kept. */
+/* Replaces choices of the preset by the choices of the config. `keep` determines whether inputs are inverted. */
 static void override_choices(const petra_config *config, petra_method *method) {
   if (config->method.forward_weights != PETRA_WEIGHTS_PRESET)
     method->forward_weights = config->method.forward_weights;
@@ -219,7 +219,7 @@ static petra_status check_order(const petra_config *config, const petra_method *
   return PETRA_OK;
 }
 
-/* An extra delay at the last stage splits the head; in lockstep a split head is one tick of it. */
+/* An extra delay at the last stage splits the head; in lockstep, a split head accounts for one tick of the delay. */
 static petra_status check_head(const petra_config *config, int64_t at_last) {
   if (config->method.head == PETRA_HEAD_SPLIT)
     return petra_config_fail(config, "method.head",
@@ -233,7 +233,7 @@ static petra_status check_head(const petra_config *config, int64_t at_last) {
   return PETRA_OK;
 }
 
-/* Adds method.extra_delay, and the head that it requires, to a method that is otherwise complete. */
+/* Adds method.extra_delay, and the kind of head that it requires, to a method that is otherwise complete. */
 static petra_status set_extra_delay(const petra_config *config, petra_method *method) {
   const petra_int_list *extra = &config->method.extra_delay;
   for (int64_t i = 1; i < extra->count; i++)
@@ -253,10 +253,10 @@ static petra_status set_extra_delay(const petra_config *config, petra_method *me
   return PETRA_OK;
 }
 
-/* --- the whole --- */
+/* --- the whole method --- */
 
-/* Every stage of a local program has a head of its own, which no other order has. `local`: the preset's program is
- * local. */
+/* Checks the choices for local programs: every stage of a local program has its own head, which no other order has.
+ * `local`: the preset's program is local. */
 static petra_status check_local(const petra_config *config, const petra_method *method, bool local) {
   if (method->program->local != local)
     return petra_config_fail(config, "method.program", "%s with method %s, whose stages have %s; expected preset",

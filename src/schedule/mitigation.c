@@ -69,12 +69,13 @@ static petra_status check_weights(const petra_config *config, const petra_method
   return PETRA_OK;
 }
 
-/* Refuses what is defined by the velocity of SGD, or is meaningless for a step that does not grow with its gradient. */
+/* Refuses mitigations that are defined by the velocity of SGD, or that are meaningless for a step that does not grow
+ * with its gradient. */
 static petra_status check_optimiser(const petra_config *config, const petra_mitigation *m) {
   const petra_optimiser_kind kind = petra_optimiser_find(config->optim.name);
   const struct {
     const char *key, *reason;
-    bool set, others; /* true if adamw and nadamw have it */
+    bool set, others; /* true if adamw and nadamw support the mitigation */
   } all[] = {
       {KEY("spike_compensation"), "is defined by the velocity of SGD", m->spike_compensation, false},
       {KEY("weight_prediction"),

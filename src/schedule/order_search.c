@@ -9,32 +9,33 @@
 
 static const int64_t NEVER = INT64_C(1) << 59;
 
-/* Beyond this many passes of one kind nothing is searched. */
+/* The maximum number of passes of one kind for which orders are searched. */
 enum { SEARCHED = 1 << 20 };
 
-/* The stages count from 0 here, and so do the devices. */
+/* In this structure stages and devices count from 0. */
 typedef struct problem {
   int32_t stages, devices;
   int64_t microbatches, limit, message;
-  const int32_t *device;  /* of each stage */
+  const int32_t *device;  /* the device of each stage */
   int32_t *first, *local; /* local[first[d] ..]: the stages of device d, rising */
-  int32_t *above;         /* per stage: later stages on its device */
+  int32_t *above;         /* per stage: number of later stages on its device */
   int64_t *f, *b, *w;     /* costs of each stage, at least 1 */
 } problem;
 
-/* An order: the actions of device d begin at 3 * microbatches * first[d]. The stages of actions count from 1. */
+/* An order: the actions of device d begin at 3 * microbatches * first[d]. In actions, stages count from 1. */
 typedef petra_action *order;
 
 static int64_t begin_of(const problem *p, int32_t device) {
   return 3 * p->microbatches * p->first[device];
 }
 
-/* The numbers of a run through an order, or of the list scheduler. */
+/* The state of a run through an order, or of the list scheduler. */
 typedef struct state {
-  int64_t *forward, *backward;             /* per stage and microbatch: when the input is there */
-  int64_t *forwards, *backwards, *weights; /* per stage: done so far */
+  int64_t *forward, *backward;             /* per stage and microbatch: the time at which the input is available */
+  int64_t *forwards, *backwards, *weights; /* per stage: number of F, B and W done so far */
   int64_t *now, *start, *kept, *place;     /* per device; place: position in the order */
-  int32_t *heap, *at; /* devices by `now`, then by number, the first one at the root; at: their places in the heap */
+  /* devices by `now`, then by number, with the first at the root; at: their positions in the heap */
+  int32_t *heap, *at;
 } state;
 
 static petra_status init_state(const problem *p, state *s) {
@@ -97,17 +98,19 @@ static int32_t finish(const problem *p, state *s, const petra_action *a, int64_t
 
 typedef struct score {
   int64_t makespan, span; /* span: the longest time between the first and the last action of a device */
-  bool fits;              /* it keeps the limit */
+  bool fits;              /* the order respects the limit */
 } score;
 
-/* Adds a device to the stack of those to advance, which uses the memory of the heap, if it is not in it. */
+/* Adds a device to the stack of the devices to advance, unless it is already in the stack. The stack uses the memory of
+ * the heap. */
 static void push(state *s, int32_t *count, int32_t device) {
   if (s->at[device] < 0)
     s->heap[(*count)++] = device;
   s->at[device] = 0;
 }
 
-/* Advances a device as far as its inputs are there, and adds those that wait for its messages to the stack. */
+/* Advances a device as far as its inputs are available, and adds the devices that wait for its messages to the
+ * stack. */
 static void advance(const problem *p, state *s, const petra_action *actions, int32_t device, int32_t *count,
                     score *out) {
   const int64_t end = begin_of(p, device + 1);
@@ -138,7 +141,7 @@ static score measure(const problem *p, state *s, const petra_action *actions) {
   reset_state(p, s);
   int32_t count = p->devices;
   for (int32_t d = 0; d < p->devices; d++)
-    s->at[d] = 0; /* all are in the stack */
+    s->at[d] = 0; /* all devices are in the stack */
   while (count > 0) {
     const int32_t device = s->heap[--count];
     s->at[device] = -1;
@@ -148,14 +151,15 @@ static score measure(const problem *p, state *s, const petra_action *actions) {
     const int64_t span = s->now[d] - s->start[d];
     out.makespan = s->now[d] > out.makespan ? s->now[d] : out.makespan;
     out.span = span > out.span ? span : out.span;
-    out.fits &= s->place[d] == begin_of(p, d + 1); /* else it waits for ever */
+    out.fits &= s->place[d] == begin_of(p, d + 1); /* otherwise the device waits for ever */
   }
   return out;
 }
 
 /* --- the list scheduler --- */
 
-/* Ideal times of the passes, or the passes of another order, which only gets its W anew. */
+/* The guide of the list scheduler: ideal times of the passes, or the passes of another order, in which only W is placed
+ * anew. */
 typedef struct guide {
   int64_t *f, *b, *cap; /* per stage; cap: maximum number of microbatches that the stage keeps */
   int64_t period;
@@ -169,7 +173,7 @@ typedef struct choice {
   int class; /* 0, 1: passes; 2: W; 3: nothing */
   int64_t rank;
   petra_action action;
-  int64_t soon; /* when the next input comes; NEVER: not known */
+  int64_t soon; /* the time of the next input; NEVER: not known */
 } choice;
 
 static void offer(choice *best, int class, int64_t rank, petra_action action) {
@@ -177,7 +181,7 @@ static void offer(choice *best, int class, int64_t rank, petra_action action) {
     *best = (choice){class, rank, action, best->soon};
 }
 
-/* Returns the next pass of the sequence, past its W; NULL: there is none. */
+/* Returns the next pass of the sequence, skipping its W; NULL if there is none. */
 static const petra_action *head_of(const problem *p, state *s, const guide *g, int32_t device) {
   while (s->place[device] < begin_of(p, device + 1) &&
          g->sequence[s->place[device]].kind == PETRA_ACTION_WEIGHT_GRADIENT)
@@ -219,7 +223,7 @@ static choice choose(const problem *p, state *s, const guide *g, int32_t device,
       else if (input < best.soon)
         best.soon = input;
     }
-    if (w < b) /* of equally old W the W of the later stage */
+    if (w < b) /* of two W of equal age, the W of the later stage comes first */
       offer(&best, 2, w * p->stages - stage, (petra_action){stage + 1, PETRA_ACTION_WEIGHT_GRADIENT, w});
   }
   return best;
@@ -234,7 +238,7 @@ static void put(state *s, int32_t place, int32_t device) {
   s->at[device] = place;
 }
 
-/* Sets when to look at a device. */
+/* Sets the time at which the scheduler next looks at a device. */
 static void set_now(const problem *p, state *s, int32_t device, int64_t now) {
   int32_t place = s->at[device];
   s->now[device] = now;
@@ -258,7 +262,7 @@ static bool schedule(const problem *p, state *s, const guide *g, int64_t *next, 
   reset_state(p, s);
   for (int32_t d = 0; d < p->devices; d++)
     next[d] = begin_of(p, d);
-  /* s->now: when to look at the device; s->start: the end of its last action. */
+  /* s->now: the time at which to look at the device; s->start: the end of its last action. */
   for (int64_t done = 0; done < passes;) {
     const int32_t device = s->heap[0];
     const int64_t now = s->now[device];
@@ -323,13 +327,13 @@ typedef struct order_search {
   problem p;
   state state;
   guide guide;
-  int64_t *next;                      /* of the list scheduler, per device */
+  int64_t *next;                      /* state of the list scheduler, per device */
   order best, equal, candidate, seed; /* seed: NULL if there is none */
-  score score;                        /* of the best one */
+  score score;                        /* score of the best order */
   bool found;
 } order_search;
 
-/* Returns a time below which no order ends. */
+/* Returns a lower bound of the makespan of all orders. */
 static int64_t least(const problem *p) {
   int64_t bound = 0;
   for (int32_t d = 0; d < p->devices; d++) {
@@ -348,7 +352,7 @@ static size_t bytes_of(const problem *p) {
   return 3 * (size_t)p->stages * (size_t)p->microbatches * sizeof(petra_action);
 }
 
-/* Keeps the order if it is the best so far; returns true if no better one can be. */
+/* Keeps the order if it is the best so far; returns true if no better order is possible. */
 static bool try_order(order_search *s, const petra_action *actions) {
   const score found = measure(&s->p, &s->state, actions);
   if (found.fits && (!s->found || found.makespan < s->score.makespan ||
@@ -366,7 +370,7 @@ static bool try_again(order_search *s, const petra_action *sequence, int hold) {
   return schedule(&s->p, &s->state, &s->guide, s->next, s->candidate) && try_order(s, s->candidate);
 }
 
-/* Searches at the costs of the problem, with up to two orders to begin with. */
+/* Searches orders for the costs of the problem, with up to two orders to begin with. */
 static void search_orders(order_search *s, const petra_action *const *seeds) {
   static const int holds[] = {0, 1, 3}, rule_holds[] = {0, 2};
   const bool v = s->options->options->device_of && petra_program_has_layout(s->options->options, PETRA_LAYOUT_V);
@@ -398,7 +402,7 @@ static void set_costs(problem *p, const petra_order_costs *costs) {
   }
 }
 
-/* Returns true if all actions cost the same and messages nothing. */
+/* Returns true if all actions cost the same and messages cost nothing. */
 static bool are_equal(const problem *p) {
   for (int32_t s = 0; s < p->stages; s++)
     if (p->f[s] != p->f[0] || p->b[s] != p->f[0] || p->w[s] != p->f[0])
@@ -455,7 +459,7 @@ static petra_status write_order(const order_search *s, const petra_action *actio
 }
 
 /* Sets *slower if a run takes longer in the first order than in the second: a run of one flush or, if messages take
- * time, one of many flushes. */
+ * time, a run of many flushes. */
 static petra_status compare(const order_search *s, const petra_order_costs *costs, const petra_schedule *first,
                             const petra_schedule *second, bool *slower) {
   static const int64_t flushes[] = {1, 100};
@@ -470,7 +474,7 @@ static petra_status compare(const order_search *s, const petra_order_costs *cost
   return PETRA_OK;
 }
 
-/* Writes the best order or, if the simulation finds it slower, that for equal costs. */
+/* Writes the best order or, if the simulation finds it slower, the best order for equal costs. */
 static petra_status write_best(const order_search *s, const petra_order_costs *costs, const char *name,
                                petra_schedule **out) {
   PETRA_DESTROYED(petra_schedule_destroy) petra_schedule *best = NULL, *equal = NULL;

@@ -110,7 +110,7 @@ int64_t petra_program_rate_index(const petra_program_ops *program, const petra_p
 
 int64_t petra_program_loss_epoch(const petra_program_ops *program, const petra_program_options *options,
                                  int64_t microbatch) {
-  const bool ticks = program->ticks && microbatch >= options->warmup; /* losses come from the last stage */
+  const bool ticks = program->ticks && microbatch >= options->warmup; /* losses are computed at the last stage */
   return (microbatch + (ticks ? options->stages - 1 : 0)) / options->batches;
 }
 
@@ -120,7 +120,7 @@ int64_t petra_program_losses(const petra_program_ops *program, const petra_progr
 
 int64_t petra_program_reference(const petra_program_ops *program, const petra_program_options *options,
                                 int64_t microbatch, int32_t stage, int32_t of) {
-  int64_t done = microbatch; /* backwards of stage `of` */
+  int64_t done = microbatch; /* number of backwards of stage `of` */
   const int64_t warmup = options->warmup;
   if (program->moment == PETRA_MOMENT_ROUND && microbatch >= warmup)
     done += of - stage + petra_program_extra(options, stage) - petra_program_extra(options, of);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What programs make their orders of: slots; flushes, after which a stage comes to rest; and the search of a fast order
- * of one flush. */
+/* The elements of the orders of programs: slots; flushes, after which a stage comes to rest; and the search for a fast
+ * order of one flush. */
 #pragma once
 
 #include "schedule/program.h"
@@ -8,14 +8,14 @@
 /* --- slots and flushes --- */
 
 /* Describes a slot (a tick, a round): F(forward) unless it is fused, B(backward), U after every k of them, and
- * E(evaluated) if it ends an epoch with an evaluation. Microbatches before the end of the warm-up (else 0) or from M on
- * do not exist. */
+ * E(evaluated) if it ends an epoch with an evaluation. Microbatches before the end of the warm-up (without a warm-up:
+ * below 0) and microbatches from M on do not exist. */
 typedef struct petra_slot {
   int64_t forward, backward, evaluated;
 } petra_slot;
 
-/* Gets the next action of the slot, which the cursor's step counts. Returns false if there is none left, with the
- * cursor at the next round. Inline, because an executor calls it for every action. */
+/* Gets the next action of the slot; the cursor's step counts the actions. If no action is left, returns false, with the
+ * cursor at the next round. The function is inline because an executor calls it for every action. */
 static inline bool petra_slot_next(const petra_program_options *options, int32_t stage, petra_slot slot,
                                    petra_cursor *cursor, petra_action *out) {
   const int64_t first = options->warmup, end = options->microbatches, back = slot.backward;
@@ -41,7 +41,7 @@ static inline bool petra_slot_next(const petra_program_options *options, int32_t
   }
 }
 
-/* Gets the flush that begins with microbatch `first`. The last one of a run may be smaller, and has no update then. */
+/* A flush, which begins with microbatch `first`. The last flush of a run may be smaller; it then has no update. */
 typedef struct petra_flush {
   int64_t first, count;
 } petra_flush;
@@ -51,27 +51,30 @@ static inline petra_flush petra_flush_of(const petra_program_options *options, i
   return (petra_flush){first, left < options->accumulate ? left : options->accumulate};
 }
 
-/* `check` of the programs with flushes: PETRA_SCHEDULE, logged, if a flush has too many positions for a cursor. */
+/* `check` of the programs with flushes: returns PETRA_SCHEDULE, logged, if a flush has too many positions for a
+ * cursor. */
 petra_status petra_flush_check(const petra_program_ops *program, const petra_program_options *options);
 
-/* What synchronous programs have in common, if the last stage's F and B are two actions; and such programs whose order
- * of a flush is written out, with W split from B. */
+/* The common facts of synchronous programs in which the last stage's F and B are two actions; and of such programs
+ * whose order of a flush is written out, with W split from B. */
 #define PETRA_SYNCHRONOUS_PROGRAM .repeats = true, .moment = PETRA_MOMENT_WINDOW, .split_head = true
 #define PETRA_WRITTEN_PROGRAM                                                                                          \
   PETRA_SYNCHRONOUS_PROGRAM, .split_backward = true, .next = petra_flush_list_next, .check = petra_flush_check
 
 /* --- the search (order_search.c) --- */
 
-/* Searches an order of one flush that is fast at the costs of the stages and keeps a limit of memory, for programs that
- * split W from B. */
+/* Searches for an order of one flush that is fast at the costs of the stages and respects a limit of memory. It is for
+ * programs that split W from B. */
 
 /* A rule of the list scheduler. In ideal time, F of microbatch m comes at stage s at f(s) + m * period, B at b(s) + m *
  * period; of the passes that are ready, the one with the earliest ideal time comes first. A message between devices
- * stretches the ideal time on one leg of the V by `down`, on the other by `up`, in halves of a mean action: 2 is none. */
+ * stretches the ideal time on one leg of the V by `down`, on the other leg by `up`, in halves of a mean action: 2 does
+ * not stretch it. */
 typedef struct petra_order_rule {
   int down, up;
   bool backward_first; /* a B that is ready comes before any F */
-  int slack; /* a stage keeps at most this many microbatches beyond the microbatches of the ideal time; -1: any number */
+  /* maximum number of microbatches that a stage keeps beyond the microbatches of the ideal time; -1: no limit */
+  int slack;
 } petra_order_rule;
 
 typedef struct petra_order_search_options {
@@ -83,10 +86,10 @@ typedef struct petra_order_search_options {
 } petra_order_search_options;
 
 /* Returns the fastest of these orders: the seed, the seed with its W placed anew, and the orders of the list scheduler
- * by each rule; and the same orders for equal costs, of which the fastest is considered. Of equally fast orders it
- * returns the first with the shortest time between the first and the last action of a device. The search takes all
- * messages for equally long and gives them links of their own; if costs->simulate then finds this order slower than the
- * fastest at equal costs, the latter is returned. An order with more than 2^20 passes of one kind is the seed, or the
- * one of the first rule. Deterministic if costs->simulate is: integers only. */
+ * by each rule; and the fastest of the same orders for equal costs. Of equally fast orders it returns the first with
+ * the shortest time between the first and the last action of a device. The search assumes that all messages take
+ * equally long and do not share links; if costs->simulate then finds this order slower than the fastest at equal costs,
+ * the latter is returned. If there are more than 2^20 passes of one kind, the result is the seed, or the order of the
+ * first rule. The search is deterministic if costs->simulate is, because it uses only integers. */
 petra_status petra_order_find(const petra_order_search_options *search, const petra_order_costs *costs,
                               const char *name, petra_schedule **out);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lockstep: every stage at once. At its local tick s stage j does F(s), B(s - tau_j) with tau_j = 2 (J - j), and U
- * when k backwards have been counted (Algorithm 1 of the paper). Local tick s of stage j is global tick s + j - 1.
- * The last stage's F, loss and B are one action, named B; a split head does F(s) and B(s - 1) instead, which makes
- * every delay longer by one and lets the two run at once on two engines; with extra_delay e_j it does B(s - e_J), and
- * tau_j is longer by e_j. Undrained, the run ends with the global tick of the last F at stage 1. */
+/* lockstep: all stages work at the same time. At its local tick s stage j does F(s), B(s - tau_j) with tau_j = 2 (J -
+ * j), and U when k backwards have been counted (Algorithm 1 of the paper). Local tick s of stage j is global tick s + j
+ * - 1. The last stage's F, loss and B are one action, named B; a split head does F(s) and B(s - 1) instead, which makes
+ *   every delay longer by one and lets the two actions run at the same time on two engines. With extra_delay e_j it
+ *   does B(s - e_J), and tau_j is longer by e_j. An undrained run ends with the global tick of the last F at stage
+ *   1. */
 #include "schedule/program_order.h"
 
 static int64_t delay(const petra_program_options *options, int32_t stage) {
@@ -24,7 +25,7 @@ static int64_t ticks(const petra_program_options *options, int32_t stage) {
   return count > 0 ? count : 0;
 }
 
-/* Returns the next global tick, from `round` on, in which the stage has an action: before its first tick it only
+/* Returns the next global tick, from `round` on, in which the stage has an action: before its first tick a stage only
  * evaluates, and between its last F and its first B it waits. */
 static int64_t skip_idle(const petra_program_options *options, int32_t stage, int64_t round) {
   int64_t first = stage - 1, late = delay(options, stage);
@@ -41,8 +42,8 @@ static int64_t skip_idle(const petra_program_options *options, int32_t stage, in
 }
 
 /* Stages whose first tick comes after the end of an epoch (N < j) evaluate with their first weights: the cursor's round
- * is the global tick, from 0, and their local ticks s are negative. After a warm-up of W microbatches ticks are counted
- * on from W, the cursor's round from 0. */
+ * is the global tick, from 0, and their local ticks s are negative. After a warm-up of W microbatches, the count of
+ * ticks continues from W, and the cursor's round starts from 0. */
 static bool next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                  int64_t *round) {
   const int64_t end = ticks(options, stage) + stage - 1;

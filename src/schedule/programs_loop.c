@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* interleaved and looped-bfs: v chunks a device in a loop: stage s is on device (s - 1) mod D + 1.
+/* interleaved and looped-bfs: v chunks per device in a loop. Stage s is on device (s - 1) mod D + 1.
  *
  * interleaved: 1f1b with chunks. Microbatches go in groups of D: a device takes a group through its first chunk, then
  * the same group through its second, and so on (Narayanan et al., "Efficient large-scale language model training on GPU
- * clusters"). The microbatches of a flush are a multiple of D; a smaller last flush that is none does all its F first.
+ * clusters"). The number of microbatches of a flush is a multiple of D; if a smaller last flush has another number, it
+ * does all its F first.
  *
  * looped-bfs: gpipe with chunks. All microbatches of a flush are one group, and all F come first (Lamy-Poirier,
- * "Breadth-first pipeline parallelism"). Every stage does its B in the order of microbatches, in which the other
- * synchronous programs sum gradients. */
+ * "Breadth-first pipeline parallelism"). Every stage does its B in the order of microbatches. This is the order in
+ * which the other synchronous programs sum gradients. */
 #include "base/log.h"
 #include "schedule/program_order.h"
 #include "schedule/schedule.h"
 
-/* The possible content of a slot, in this order; the slots after the last hold one chunk's U and E each. */
+/* The possible content of a slot, in this order; each slot after the last one contains the U and the E of one chunk. */
 enum { ITEM_FORWARD, ITEM_BACKWARD, ITEM_EVALUATE, ITEMS };
 
 typedef struct place {
   int32_t devices, chunks, device;
   petra_flush flush;
   int64_t group;        /* microbatches that go through a chunk together */
-  int64_t total, ahead; /* passes of one kind on the device in this flush; how many F come before the first B */
+  int64_t total, ahead; /* number of passes of one kind on the device in this flush; number of F before the first B */
 } place;
 
 static place place_of(const petra_program_options *options, int32_t device, int64_t round, bool breadth_first) {
@@ -33,8 +34,8 @@ static place place_of(const petra_program_options *options, int32_t device, int6
   return p;
 }
 
-/* Finds pass number `index` of the device: its stage and microbatch. The groups of a broken flush share what is
- * left. */
+/* Finds pass number `index` of the device: its stage and microbatch. In an incomplete flush the groups share the
+ * microbatches that remain. */
 static petra_action pass(const place *p, petra_action_kind kind, int64_t index) {
   int64_t group = index / (p->group * p->chunks), rest = index % (p->group * p->chunks);
   int64_t left = p->flush.count - group * p->group, size = left < p->group ? left : p->group;
@@ -122,8 +123,8 @@ const petra_program_ops petra_program_looped_bfs = {.name = "looped-bfs",
                                                     .next = next_looped_bfs,
                                                     .check = petra_flush_check};
 
-/* interleaved-zb: interleaved with W split from B. One F less per device below comes before the first B, and on device d
- * W comes d - 1 passes after its B, so that it fills the end of a flush as in zb-h1. */
+/* interleaved-zb: interleaved with W split from B. For each device below, one F less comes before the first B. On
+ * device d, W comes d - 1 passes after its B, so that it fills the end of a flush as in zb-h1. */
 
 /* Adds pass `index` of a device to the order for equal costs. Microbatches from `limit` on are left out. */
 static petra_status add_pass(petra_schedule_builder *b, const place *p, int64_t limit, petra_action_kind kind,

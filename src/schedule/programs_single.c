@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The programs with one stage on each device, except lockstep (program_petra_lockstep.c): sequential, gpipe, 1f1b,
- * zb-h1 and zb-h2, which come to rest after every flush; local, whose stages have losses of their own; 1f1b-async and
+ * zb-h1 and zb-h2, which come to rest after every flush; local, whose stages have their own losses; 1f1b-async and
  * forward-locked, whose gradients are delayed; and arrival, which has no order. */
 #include "base/log.h"
 #include "schedule/program_order.h"
@@ -9,7 +9,7 @@
 /* sequential: one microbatch at a time through all stages and back, an update every k microbatches: backpropagation.
  * The last stage's F, loss and B are one action, named B. */
 
-/* U(m) comes after every k, E(m) at the end of an epoch to be evaluated. */
+/* U(m) comes after every k microbatches, E(m) at the end of an epoch that is evaluated. */
 static bool sequential_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor,
                             petra_action *out, int64_t *round) {
   while (cursor->round < options->microbatches) {
@@ -25,8 +25,8 @@ const petra_program_ops petra_program_sequential = {
 
 /* `next` of a program that comes to rest after every flush. In slot s of a flush of n microbatches the stage does F(s),
  * B(s - ahead) and, if the program splits it off, W(s - ahead - behind). `ahead` and `behind` are at most n, so that no
- * slot is empty; behind < 0: no W. A slot may hold F, B, E and W, in this order. After the last one comes one more, with
- * U and the E of the flush's last microbatch, which sees the weights after U; any other E follows its B. */
+ * slot is empty; behind < 0: no W. A slot may hold F, B, E and W, in this order. After the last slot comes one more
+ * slot, with U and the E of the flush's last microbatch, which reads the weights after U; any other E follows its B. */
 static bool flush_next(const petra_program_options *options, int32_t stage, int64_t ahead, int64_t behind,
                        petra_cursor *cursor, petra_action *out, int64_t *round) {
   enum { ITEMS = 4, END_ITEMS = 2 };
@@ -59,7 +59,7 @@ static bool flush_next(const petra_program_options *options, int32_t stage, int6
   return false;
 }
 
-/* A place within a flush is an int: 4 steps for each of at most 3 slots a microbatch. */
+/* A position within a flush is an int: there are 4 steps for each of at most 3 slots per microbatch. */
 petra_status petra_flush_check(const petra_program_ops *program, const petra_program_options *options) {
   if (options->accumulate > INT32_MAX / 16 / petra_program_chunks(options))
     return petra_fail(PETRA_SCHEDULE, "program %s: %lld microbatches per flush are too many", program->name,
@@ -81,8 +81,8 @@ const petra_program_ops petra_program_gpipe = {.name = "gpipe",
                                                .next = gpipe_next,
                                                .check = petra_flush_check};
 
-/* 1f1b: stage j runs J - j microbatches ahead, then F and B take turns, so that it keeps no more than J - j +
- * 1 of them; a flush every k. */
+/* 1f1b: stage j runs J - j microbatches ahead, then F and B take turns, so that it keeps at most J - j + 1 of them.
+ * There is a flush every k microbatches. */
 
 static bool one_f_one_b_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor,
                              petra_action *out, int64_t *round) {
@@ -104,8 +104,8 @@ static bool zb_h1_next(const petra_program_options *options, int32_t stage, petr
 const petra_program_ops petra_program_zb_h1 = {
     .name = "zb-h1", PETRA_SYNCHRONOUS_PROGRAM, .split_backward = true, .next = zb_h1_next, .check = petra_flush_check};
 
-/* zb-h2: one stage a device, W split from B. A device keeps up to 2 D - 1 microbatches, so that the first B come while
- * it still has F to do, and W fill the end (Qi et al., "Zero bubble pipeline parallelism"). */
+/* zb-h2: one stage per device, W split from B. A device keeps up to 2 D - 1 microbatches, so that the first B arrive
+ * while it still has F to do, and W fills the end (Qi et al., "Zero bubble pipeline parallelism"). */
 
 static petra_status zb_h2_write(const petra_program_options *options, const petra_order_costs *costs,
                                 petra_schedule **out) {
@@ -117,9 +117,9 @@ static petra_status zb_h2_write(const petra_program_options *options, const petr
 
 const petra_program_ops petra_program_zb_h2 = {.name = "zb-h2", PETRA_WRITTEN_PROGRAM, .write = zb_h2_write};
 
-/* local: every stage learns from a loss of its own (decoupled greedy learning). Stage j does F(m), which sends its
- * output up, then B(m) from its own loss, then U after every k of them. Nothing comes down, so the stage goes on with
- * m + 1 while the stages above work on m. */
+/* local: every stage learns from its own loss (decoupled greedy learning). Stage j does F(m), which sends its output
+ * up, then B(m) from its own loss, then U after every k of them. No message comes down, so the stage continues with m +
+ * 1 while the stages above work on m. */
 
 static bool local_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                        int64_t *round) {
@@ -134,12 +134,12 @@ const petra_program_ops petra_program_local = {
 /* 1f1b-async: as 1f1b, but the pipeline never comes to rest: stage j updates after every k of its B
  * (PipeDream). Its F runs J - j microbatches (and extra_delay) ahead of B, which is the delay of its gradients. */
 
-/* Also of forward-locked. */
+/* `delay` of 1f1b-async and of forward-locked. */
 static int64_t delay(const petra_program_options *options, int32_t stage) {
   return options->stages - stage + petra_program_extra(options, stage);
 }
 
-/* The cursor's round is the slot (less the warm-up). */
+/* The cursor's round is the slot, counted from the end of the warm-up. */
 static bool async_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                        int64_t *round) {
   const int64_t total = options->microbatches - options->warmup, distance = delay(options, stage);
@@ -153,8 +153,8 @@ static bool async_next(const petra_program_options *options, int32_t stage, petr
   return false;
 }
 
-/* Between the B of the stage above and this one, while every stage alternates F and B, there is another B half of the
- * time, so the descent is halved. */
+/* Every stage alternates F and B. Therefore another B comes between the B of the stage above and the B of this stage
+ * only half of the time, and the descent is halved. */
 const petra_program_ops petra_program_1f1b_async = {.name = "1f1b-async",
                                                     .repeats = true,
                                                     .moment = PETRA_MOMENT_ROUND,
@@ -165,12 +165,14 @@ const petra_program_ops petra_program_1f1b_async = {.name = "1f1b-async",
                                                     .descent = 2};
 
 /* forward-locked: round m is F(m) through all stages in order, then, side by side, B(m - (J - j)) at every stage j
- * (with extra_delay e_j B(m - (J - j) - e_j)), U when k backwards have been counted, and E where m ends an epoch to be
- * evaluated (decoupled delayed gradients: DDG, features replay). Nothing of a round starts before everything of the one
- * before has ended anywhere. The last stage's F and B are two actions, or one, named B, with the F of the others.
- * Undrained, the run ends with the round of the last F; drained, rounds go on without F. */
+ * (with extra_delay e_j B(m - (J - j) - e_j)), U when k backwards have been counted, and E if m ends an epoch that is
+ * evaluated (decoupled delayed gradients: DDG, features replay). No action of a round starts before all actions of the
+ * previous round have ended on all devices. The last stage's F and B are two actions, or they are one action, named B,
+ * which runs with the F of the other stages. An undrained run ends with the round of the last F; in a drained run,
+ * rounds continue without F. */
 
-/* The cursor's round is m (less the warm-up). Its F are round 2m of the network, the rest is round 2m + 1. */
+/* The cursor's round is m, counted from the end of the warm-up. The F of round m are round 2m of the network, all other
+ * actions are round 2m + 1. */
 static bool forward_locked_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor,
                                 petra_action *out, int64_t *round) {
   const int64_t late = delay(options, stage);
@@ -196,8 +198,8 @@ const petra_program_ops petra_program_forward_locked = {.name = "forward-locked"
                                                         .delay = delay,
                                                         .descent = 1};
 
-/* arrival: no order is fixed; the executor takes what has arrived (sim/virtual_arrival.c). An update has the
- * learning rate of the microbatch whose B triggers it. */
+/* arrival: there is no fixed order; the executor takes the messages that have arrived (sim/virtual_arrival.c). An
+ * update has the learning rate of the microbatch whose B triggers it. */
 
 const petra_program_ops petra_program_arrival = {
     .name = "arrival", .repeats = true, .moment = PETRA_MOMENT_CLOCK, .time = PETRA_TIME_STEADY, .arrival = true};

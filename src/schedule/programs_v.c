@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The programs with two stages a device in a V: zb-v, v-half, v-min and dualpipe-v. */
+/* The programs with two stages per device in a V: zb-v, v-half, v-min and dualpipe-v. */
 #include "base/mem.h"
 #include "schedule/program_order.h"
 #include "schedule/schedule.h"
 
-/* --- the writer of such orders --- */
+/* --- the writer of orders in a V --- */
 
-/* Writes the order of one flush, device by device, for programs with two stages a device: chunk 0, on the way down a V,
- * and chunk 1, on the way up. The microbatches of a chunk come in their order. Those from `limit` on are left out. */
+/* Writes the order of one flush, device by device, for programs with two stages per device: chunk 0, on the way down a
+ * V, and chunk 1, on the way up. The microbatches of a chunk come in the order of their numbers. Microbatches from
+ * `limit` on are omitted. */
 typedef struct flush_writer {
   petra_schedule_builder builder;
   int64_t limit;
   int32_t stage[2];
-  int64_t forwards[2], backwards[2]; /* of the device's chunks, so far */
-  petra_action *owed;                /* W of the split B */
+  int64_t forwards[2], backwards[2]; /* number of F and B written so far, for each chunk of the device */
+  petra_action *owed;                /* the W of split B that are not written yet */
   int64_t owed_first, owed_count;
 } flush_writer;
 
@@ -43,39 +44,39 @@ static petra_status write_forward(flush_writer *writer, int chunk) {
   return forward(writer, chunk, false);
 }
 
-/* A backward that is not split: B and W in one step. */
+/* Writes a backward that is not split: B and W in one step. */
 static petra_status write_backward(flush_writer *writer, int chunk) {
   const int64_t microbatch = writer->backwards[chunk]++;
   PETRA_TRY(add(writer, (petra_action){writer->stage[chunk], PETRA_ACTION_BACKWARD, microbatch}, true));
   return add(writer, (petra_action){writer->stage[chunk], PETRA_ACTION_WEIGHT_GRADIENT, microbatch}, false);
 }
 
-/* F of one chunk and the backward of the other, in one step. */
+/* Writes F of one chunk and the backward of the other chunk in one step. */
 static petra_status write_overlapped(flush_writer *writer, int forward_chunk, int backward_chunk) {
   PETRA_TRY(forward(writer, forward_chunk, writer->backwards[backward_chunk] < writer->limit));
   return write_backward(writer, backward_chunk);
 }
 
-/* B alone. */
+/* Writes B alone. */
 static petra_status write_split_backward(flush_writer *writer, int chunk) {
   const int64_t microbatch = writer->backwards[chunk]++;
   writer->owed[writer->owed_count++] = (petra_action){writer->stage[chunk], PETRA_ACTION_WEIGHT_GRADIENT, microbatch};
   return add(writer, (petra_action){writer->stage[chunk], PETRA_ACTION_BACKWARD, microbatch}, false);
 }
 
-/* W of the first split B whose W was not written; does nothing if there is none. */
+/* Writes W of the first split B whose W is not written yet; does nothing if there is none. */
 static petra_status write_weight_gradient(flush_writer *writer) {
   return writer->owed_first < writer->owed_count ? add(writer, writer->owed[writer->owed_first++], false) : PETRA_OK;
 }
 
-/* W of all of them. */
+/* Writes all W that are not written yet. */
 static petra_status write_weight_gradients(flush_writer *writer) {
   while (writer->owed_first < writer->owed_count)
     PETRA_TRY(write_weight_gradient(writer));
   return PETRA_OK;
 }
 
-/* Writes the devices of a V, one after the other. Microbatches from options->accumulate on are left out. */
+/* Writes the devices of a V, one after the other. Microbatches from options->accumulate on are omitted. */
 static petra_status write_v(const petra_program_options *options, v_device write_device, const char *name,
                             petra_schedule **out) {
   const int32_t devices = petra_program_devices(options);
@@ -91,7 +92,7 @@ static petra_status write_v(const petra_program_options *options, v_device write
   return petra_schedule_finish(&w.builder, status, name, out);
 }
 
-/* petra_order_find with the order of `write_device` as the seed. */
+/* Calls petra_order_find with the order of `write_device` as the seed. */
 static petra_status order_find_v(const petra_program_options *options, const petra_order_costs *costs,
                                  v_device write_device, int64_t limit, const petra_order_rule *rules, int rule_count,
                                  const char *name, petra_schedule **out) {
@@ -104,8 +105,8 @@ static petra_status order_find_v(const petra_program_options *options, const pet
 
 /* --- the programs --- */
 
-/* zb-v: two stages a device in a V, W split from B. A device keeps as many microbatches as the first device of 1f1b,
- * and waits only at the start of a flush or at its end if F, B and W take the same time (Qi et al., "Zero bubble
+/* zb-v: two stages per device in a V, W split from B. A device keeps as many microbatches as the first device of 1f1b.
+ * If F, B and W take the same time, it waits only at the start or at the end of a flush (Qi et al., "Zero bubble
  * pipeline parallelism"). */
 
 /* Writes a device of the order for equal costs; `above` devices are between it and the top of the V. */
@@ -150,10 +151,9 @@ static petra_status zb_v_write(const petra_program_options *options, const petra
 const petra_program_ops petra_program_zb_v = {
     .name = "zb-v", PETRA_WRITTEN_PROGRAM, .layout = PETRA_LAYOUT_V, .write = zb_v_write};
 
-/* v-half and v-min: two stages a device in a V, W split from B, with about a half and a third of the activations that
- * the first device of 1f1b keeps (Qi et al., "Pipeline parallelism with controllable memory"). The order repeats a
- * building block: the times of one microbatch, in units of F = B = W, every 6 units. W goes where the block leaves
- * room. */
+/* v-half and v-min: two stages per device in a V, W split from B. They keep about a half and a third of the activations
+ * that the first device of 1f1b keeps (Qi et al., "Pipeline parallelism with controllable memory"). The order repeats a
+ * building block: the times of one microbatch, in units of F = B = W, every 6 units. W fills the gaps of the block. */
 
 enum { PERIOD = 6 };
 
@@ -209,10 +209,10 @@ const petra_program_ops petra_program_v_half = {
 const petra_program_ops petra_program_v_min = {
     .name = "v-min", PETRA_WRITTEN_PROGRAM, .layout = PETRA_LAYOUT_V, .write = write_min};
 
-/* dualpipe-v: two stages a device in a V. In the middle of a flush a device overlaps the F of one of its stages with
- * the backward of the other: they are one step. Towards the end W is split from B and fills the time in which the
- * device would wait (DeepSeek-AI, DualPipe, "cut in half"). The order is made for at least 2 D microbatches; the
- * microbatches that a smaller flush lacks are left out. */
+/* dualpipe-v: two stages per device in a V. In the middle of a flush, a device overlaps the F of one of its stages with
+ * the backward of the other stage: they are one step. Towards the end W is split from B and fills the time in which the
+ * device would wait (DeepSeek-AI, DualPipe, "cut in half"). The order is made for at least 2 D microbatches; a smaller
+ * flush omits the microbatches that it does not have. */
 
 static petra_status dualpipe_v_write_device(flush_writer *w, int64_t microbatches, int32_t devices, int32_t above) {
   const int64_t away = devices - 1 - above; /* number of devices between this one and the bottom of the V */
@@ -228,7 +228,7 @@ static petra_status dualpipe_v_write_device(flush_writer *w, int64_t microbatche
     PETRA_TRY(write_forward(w, 1));
   }
   for (int64_t i = 0; i < microbatches - 2 * (int64_t)devices + above + 1; i++) {
-    if (i == 0 && away == 0) { /* its own F comes first: the two cannot overlap */
+    if (i == 0 && away == 0) { /* the F of this stage comes first, so F and the backward cannot overlap */
       PETRA_TRY(write_forward(w, 0));
       PETRA_TRY(write_backward(w, 1));
     } else {

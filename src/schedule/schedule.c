@@ -29,7 +29,8 @@ static int64_t losses(const petra_program_options *options) {
 
 /* --- the order of one flush --- */
 
-/* Returns true if an entry of the list has an action in this flush: the last stage has no F if its head is fused. */
+/* Returns true if an entry of the list has an action in this flush. For example, the last stage has no F if its head is
+ * fused. */
 static bool has_action(const petra_program_options *options, petra_flush flush, const petra_action *a) {
   return a->microbatch < flush.count && !(a->kind == PETRA_ACTION_FORWARD && petra_program_fused(options, a->stage));
 }
@@ -63,7 +64,7 @@ static bool evaluates_after(const petra_program_options *options, petra_flush fl
   return false;
 }
 
-/* The steps of the cursor: two for each entry, the action and the E after it, then two for each stage. */
+/* The cursor has two steps for each entry (the action and the E after it), then two steps for each stage. */
 bool petra_flush_list_next(const petra_program_options *options, int32_t device, petra_cursor *cursor,
                            petra_action *out, int64_t *round) {
   const petra_schedule *list = options->data;
@@ -115,8 +116,8 @@ petra_status petra_schedule_add_device(petra_schedule_builder *b) {
   return PETRA_OK;
 }
 
-/* Checks the sizes by which the rest of the program allocates: every microbatch has actions of its own, and so has
- * every stage, unless its own line says that it has none yet. */
+/* Checks the sizes that determine how much memory is allocated: every microbatch must have actions, and so must every
+ * stage, unless the line of its device says that it has none yet. */
 static petra_status check_sizes(const petra_schedule_builder *b, const char *name) {
   const petra_schedule *s = &b->schedule;
   if (s->devices == 0)
@@ -134,8 +135,8 @@ static petra_status check_sizes(const petra_schedule_builder *b, const char *nam
   return PETRA_OK;
 }
 
-/* A stage is on the device that has its actions; in doubt on its device in a loop. A stage without actions, which an
- * undrained run does not reach, is in the loop as well. */
+/* Places the stages. A stage is on the device that has its actions; in case of doubt it is on its device in a loop. A
+ * stage without actions, which an undrained run does not reach, is also on its device in the loop. */
 static petra_status place_stages(petra_schedule *s, const char *name) {
   /* Per stage: on its device of the loop, and on the other device with its first action. */
   PETRA_FREED int64_t *actions = NULL;
@@ -159,11 +160,11 @@ static petra_status place_stages(petra_schedule *s, const char *name) {
   return PETRA_OK;
 }
 
-/* Sets what follows from the entries. */
+/* Sets the members that follow from the entries. */
 static petra_status complete(petra_schedule_builder *b, const char *name) {
   petra_schedule *s = &b->schedule;
   if (s->stages < s->devices)
-    s->stages = s->devices; /* the last ones may have no action yet if a run ends undrained */
+    s->stages = s->devices; /* the last stages may have no action yet if a run ends undrained */
   for (int64_t i = 0; i < b->entries; i++) {
     const petra_action *a = &s->entries[i].action;
     s->stages = a->stage > s->stages ? a->stage : s->stages;
@@ -216,7 +217,7 @@ petra_status petra_schedule_finish(petra_schedule_builder *b, petra_status statu
 typedef struct reader {
   const char *name, *at, *end;
   int64_t line;
-  size_t bar; /* number of characters that end its rounds; 0: none has ended */
+  size_t bar; /* number of characters of the bar that ends its rounds; 0: no round has ended */
 } reader;
 
 static bool blank(char c) {
@@ -245,7 +246,7 @@ static petra_status read_device(reader *r, int32_t expected) {
   return PETRA_OK;
 }
 
-/* Reads one action of a word, which ends at a + or with the word. */
+/* Reads one action of a word. It ends at a + or at the end of the word. */
 static petra_status read_action(reader *r, petra_schedule_builder *b, size_t length, int64_t round, bool joined) {
   char word[48];
   size_t kept = length < sizeof word ? length : sizeof word - 1;

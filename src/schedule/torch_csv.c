@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CSV of torch.distributed.pipelining (PyTorch 2.15): a line per rank, a cell per action. An action is the stage,
- * from 0, a word and the microbatch: F is a forward, B a backward, I its input gradient and W its weight gradient. If a
- * file has an I or a W, a B of that file is a step of our B and W. (0F3;7B0)OVERLAP_F_B is a step of a forward and a backward.
- * The file is the order of one flush: updates come at its end. Empty cells are times at which a rank waits. */
+/* The CSV of torch.distributed.pipelining (PyTorch 2.15): one line per rank, one cell per action. An action is the
+ * stage, from 0, a word and the microbatch: F is a forward, B a backward, I its input gradient and W its weight
+ * gradient. If a file has an I or a W, a B of that file is a step of B and W in petra. (0F3;7B0)OVERLAP_F_B is a step
+ * of a forward and a backward. The file is the order of one flush: updates come at its end. Empty cells are times at
+ * which a rank waits. */
 #include "schedule/schedule.h"
 
 #include "base/log.h"
@@ -25,7 +26,7 @@ typedef struct reader {
 } reader;
 
 typedef struct cell {
-  const char *text; /* not terminated */
+  const char *text; /* not NUL-terminated */
   size_t length;
 } cell;
 
@@ -108,7 +109,7 @@ static petra_status add(petra_schedule_builder *b, const action *a, petra_action
                             (petra_schedule_entry){{(int32_t)a->stage + 1, kind, a->microbatch}, 0, .joined = joined});
 }
 
-/* Adds an action; `joined` to those that follow in its cell. */
+/* Adds an action. `joined` means that it is in one step with the actions that follow in its cell. */
 static petra_status add_action(const reader *r, petra_schedule_builder *b, const action *a, bool joined) {
   const bool whole = a->letter == 'B' && r->split;
   if (a->letter == 0)
@@ -167,7 +168,7 @@ static petra_status read_lines(reader *r, petra_schedule_builder *b) {
   return PETRA_OK;
 }
 
-/* Returns true if the text has an I or a W, which is not the beginning of WAIT. */
+/* Returns true if the text has an I or a W; the W of WAIT does not count. */
 static bool has_split(const char *text, const char *end) {
   for (; text + 1 < end; text++)
     if (isdigit((unsigned char)*text) && (text[1] == 'I' || (text[1] == 'W' && text + 2 < end && text[2] != 'A')))
@@ -190,7 +191,7 @@ bool petra_torch_csv_recognise(const char *text, size_t size) {
 petra_status petra_torch_csv_parse(const char *name, const char *text, size_t size, petra_schedule **out) {
   petra_schedule_builder b = {.schedule = {.flush = true, .torch = true}};
   reader r = {.name = name, .at = text, .end = text + size, .split = has_split(text, text + size)};
-  while (r.end > text && isspace((unsigned char)r.end[-1])) /* a blank line is no rank at the end */
+  while (r.end > text && isspace((unsigned char)r.end[-1])) /* blank lines at the end are not ranks */
     r.end--;
   return petra_schedule_finish(&b, read_lines(&r, &b), name, out);
 }
@@ -201,7 +202,8 @@ static void print_action(const petra_action *a, char letter, FILE *out) {
   fprintf(out, "%d%c%lld", a->stage - 1, letter, (long long)a->microbatch);
 }
 
-/* Prints the step that begins with entry `i`; returns the entry after it. A fused last stage has its F written out. */
+/* Prints the step that begins with entry `i`; returns the entry after it. The F of a fused last stage is printed as
+ * well. */
 static int64_t print_step(const petra_schedule *s, int64_t i, FILE *out) {
   const petra_schedule_entry *e = &s->entries[i];
   int64_t end = i;
@@ -222,7 +224,7 @@ static int64_t print_step(const petra_schedule *s, int64_t i, FILE *out) {
   for (bool begun = false; i < end; i++) {
     const petra_action *a = &s->entries[i].action;
     if (a->kind == PETRA_ACTION_WEIGHT_GRADIENT && e->joined)
-      continue; /* part of a B */
+      continue; /* this W is part of a B */
     if (begun)
       fputc(';', out);
     print_action(a, a->kind == PETRA_ACTION_FORWARD ? 'F' : a->kind == PETRA_ACTION_WEIGHT_GRADIENT ? 'W' : back, out);
