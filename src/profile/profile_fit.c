@@ -14,7 +14,7 @@
 
 enum { MAX_EVALUATIONS = 2000 };
 
-/* In units of the logarithm of a rate. */
+/* Distances, in units of the logarithm of a rate. */
 static const double first_step = 0.7, close_enough = 1e-4;
 
 typedef struct fitting {
@@ -36,7 +36,7 @@ static petra_status stage_seconds(const fitting *f, int stage, petra_roofline_se
 }
 
 /* Computes the mean square of ln(model / measured), weighted by the measured time, at the logarithms of the rates: the
- * longest parts count most. */
+ * longest parts have the largest weight. */
 static petra_status misfit_at(fitting *f, const double *x, double *value) {
   petra_kernel_fit *fit = f->fit;
   double sum = 0, weight = 0;
@@ -62,7 +62,7 @@ static petra_status misfit_at(fitting *f, const double *x, double *value) {
   return PETRA_OK;
 }
 
-/* Moves the shares into their limits; returns the distance. */
+/* Moves the shares into their limits; returns the distance by which they were moved. */
 static double limit(const double *x, double *nearest) {
   const double maximum = log(PETRA_FIT_MAX_SHARE);
   double beyond = 0;
@@ -73,7 +73,7 @@ static double limit(const double *x, double *nearest) {
   return beyond;
 }
 
-/* Continues beyond the limits with a slope, which leads back. */
+/* Computes the misfit. Beyond the limits the misfit continues with a slope, which leads the search back. */
 static petra_status misfit(fitting *f, const double *x, double *value) {
   double nearest[PETRA_FIT_RATES];
   const double beyond = limit(x, nearest);
@@ -86,7 +86,7 @@ static petra_status misfit(fitting *f, const double *x, double *value) {
 
 typedef struct descent {
   fitting *f;
-  int left;            /* evaluations */
+  int left;            /* number of evaluations that remain */
   petra_status status; /* a failure ends the search */
 } descent;
 
@@ -117,10 +117,10 @@ static petra_status descend(descent *s, gsl_multimin_fminimizer *minimiser, gsl_
   return PETRA_OK;
 }
 
-/* Moves x to a local minimum near its start; *value is the function there. The search begins with a simplex of side
- * first_step; it is then restarted once, at the point where it ended, with a quarter of that side. It ends when the
- * root mean square distance of the corners from their centre is at most close_enough, or after about MAX_EVALUATIONS.
- * PETRA_NO_MEMORY; PETRA_INTERNAL if a value is not finite. */
+/* Moves x to a local minimum near its start; *value is the value of the function at the minimum. The search begins with
+ * a simplex of side first_step; it is then restarted once, at the point where it ended, with a quarter of that side. It
+ * ends when the root mean square distance of the corners from their centre is at most close_enough, or after about
+ * MAX_EVALUATIONS. PETRA_NO_MEMORY; PETRA_INTERNAL if a value is not finite. */
 static petra_status minimise(fitting *f, double x[PETRA_FIT_RATES], double *value) {
   descent s = {.f = f, .left = MAX_EVALUATIONS};
   gsl_vector_view at = gsl_vector_view_array(x, PETRA_FIT_RATES);

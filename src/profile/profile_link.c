@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra profile: measures messages between two ranks as in a run: by the progress thread. */
+/* petra profile: measures messages between two ranks. The progress thread moves them, as in a run. */
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* --- what a rank takes to make messages of tensors, and tensors of messages --- */
+/* --- the time that a rank takes to convert tensors to messages, and messages to tensors --- */
 
 /* Total size of the tensors, and of the messages, that the repetitions cycle through. */
 static const int64_t COLD_BYTES = 32 << 20;
@@ -22,7 +22,7 @@ typedef struct copies {
   char *messages; /* `count` messages of `bytes` */
 } copies;
 
-/* Images of 16 channels and 8 x 8, or one pixel. */
+/* Creates tensors: images of 16 channels and 8 x 8 pixels, or of one pixel. */
 static petra_status create_tensors(copies *c) {
   const int64_t elements = c->bytes / (c->type == PETRA_HOST_F64 ? 8 : 4);
   const int32_t many[4] = {(int32_t)(elements / 1024), 16, 8, 8}, few[4] = {1, (int32_t)elements, 1, 1};
@@ -39,7 +39,7 @@ static petra_status copy(const copies *c, int which, double *pack_s, double *unp
   const double start_s = petra_clock_s();
   PETRA_TRY(petra_op_download(c->backend, c->tensor[which], message, c->type));
   *pack_s = petra_clock_s() - start_s;
-  message = c->messages + (which + c->count / 2) % c->count * c->bytes; /* another one than what is in the caches */
+  message = c->messages + (which + c->count / 2) % c->count * c->bytes; /* a message that is not in the caches */
   const double packed_s = petra_clock_s();
   PETRA_TRY(petra_op_upload(c->backend, c->tensor[(which + c->count / 2) % c->count], message, c->type));
   PETRA_TRY(petra_backend_synchronize(c->backend));
@@ -47,8 +47,8 @@ static petra_status copy(const copies *c, int which, double *pack_s, double *unp
   return PETRA_OK;
 }
 
-/* Measures the seconds of each repetition for tensors of `bytes` bytes in the host's order. Tensors and messages are
- * others each time, so many that in between they leave the caches that they leave in a run. */
+/* Measures the seconds of each repetition for tensors of `bytes` bytes in the host's order. Each repetition uses other
+ * tensors and messages. There are so many of them that, between two uses, they leave the same caches as in a run. */
 static petra_status measure_copies(petra_backend *backend, int64_t bytes, int warmup, int repetitions, double *pack_s,
                                    double *unpack_s) {
   copies c = {.backend = backend,
@@ -79,9 +79,9 @@ done:
 
 enum { LEAST_BYTES = 64, STEP = 8, ENOUGH_BYTES = 1 << 20, FEW_BYTES = 64 << 10, SWAPS = 10, FEW_SWAPS = 4 };
 
-/* The measurements for each size: the time of a message with one of the same size in the other direction, as in a
- * pipeline, and without; the rank's own time for packing tensors; and the computing time that moving the message
- * costs. */
+/* The measurements for each size: the time of a message with and without a message of the same size in the other
+ * direction (in a pipeline there is one); the rank's own time for packing tensors; and the computing time that moving
+ * the message costs. */
 enum { TIME, ALONE, PACK, UNPACK, CARRY, KINDS };
 
 /* While a rank computes: messages under way in each direction (a channel has two buffers), its working set (32 KiB of
@@ -93,7 +93,7 @@ static const double LOAD_S = 0.04;
 /* The channels from and to a neighbour. */
 typedef struct neighbour {
   petra_channel *out, *in;
-  int64_t number; /* of the next message */
+  int64_t number; /* number of the next message */
 } neighbour;
 
 typedef struct measurement {
@@ -104,7 +104,7 @@ typedef struct measurement {
   double *samples; /* [kind][size][repetition]; NaN: not measured here */
   double *pooled;  /* at rank 0: [kind][size][rank][repetition] */
   neighbour above, below;
-  neighbour *other; /* of the two, the current one */
+  neighbour *other; /* the current one of the two neighbours */
 } measurement;
 
 static double *samples_of(measurement *m, int kind, int size) {
@@ -162,7 +162,7 @@ static petra_status time_size(measurement *m, int size) {
   return PETRA_OK;
 }
 
-/* Sends a message there and the smallest one back. The sender measures. */
+/* Sends a message to the other rank and a message of the smallest size back. The sender measures the time. */
 static petra_status echo(measurement *m, int64_t bytes, bool sends) {
   if (sends)
     PETRA_TRY(send(m, 0, 1, bytes));
@@ -173,7 +173,7 @@ static petra_status echo(measurement *m, int64_t bytes, bool sends) {
   return PETRA_OK;
 }
 
-/* First one rank sends, then the other. */
+/* Measures messages without a message in the other direction. First one rank sends, then the other. */
 static petra_status time_alone(measurement *m, int size, bool first) {
   const int64_t bytes = m->bytes[size];
   const int echoes = bytes < FEW_BYTES ? SWAPS : FEW_SWAPS;
@@ -190,7 +190,7 @@ static petra_status time_alone(measurement *m, int size, bool first) {
   return PETRA_OK;
 }
 
-/* Computes the time of one direction from the time there and back. */
+/* Computes the time of one direction from the time of the round trip. */
 static void without_way_back(measurement *m) {
   const double back_s = petra_profile_spread(samples_of(m, ALONE, 0), (size_t)m->repetitions).median / 2;
   for (int i = 0; i < m->sizes; i++)
@@ -225,7 +225,8 @@ typedef struct load {
   int64_t times;
 } load;
 
-/* Both ranks of a pair call this at the same time; `carries`: with messages under way. */
+/* Measures a computation. Both ranks of a pair call this at the same time. If `carries` is true, messages are under way
+ * meanwhile. */
 static petra_status compute(measurement *m, const load *l, bool carries, double *seconds) {
   if (m->other)
     PETRA_TRY(swap(m, m->bytes[0]));
@@ -239,7 +240,7 @@ static petra_status compute(measurement *m, const load *l, bool carries, double 
   return PETRA_OK;
 }
 
-/* Computes long enough for the messages to be moved meanwhile. */
+/* Chooses a computation that is long enough for the messages to be moved meanwhile. */
 static petra_status choose_load(measurement *m, load *l) {
   const int last = m->sizes - 1;
   const double message_s = petra_profile_spread(samples_of(m, TIME, last), (size_t)m->repetitions).mean;
@@ -268,7 +269,7 @@ static petra_status carry(measurement *m, const load *l, int repetition) {
 }
 
 /* All ranks compute, as in a run where all are busy; the ranks of a pair also exchange messages. First every second
- * pair, then the others. */
+ * pair exchanges messages, then the other pairs. */
 static petra_status time_carrying(measurement *m, const load *l) {
   const int rank = m->ranks->rank;
   for (int turn = 0; turn < 2 && turn + 1 < m->ranks->count; turn++) {
@@ -285,14 +286,14 @@ static petra_status measure_carrying(measurement *m) {
   PETRA_TRY(
       petra_tensor_create(m->backend, PETRA_TENSOR_ACTIVATION, LOAD_SHAPE, NULL, PETRA_MEMORY_WORKSPACE, &tensor));
   load l = {.tensor = tensor};
-  m->other = NULL; /* each on its own */
+  m->other = NULL; /* each rank computes without a neighbour */
   PETRA_TRY(choose_load(m, &l));
   return time_carrying(m, &l);
 }
 
 /* --- all ranks --- */
 
-/* Returns the spread of those samples that were measured. */
+/* Returns the spread of the samples that were measured. */
 static petra_spread spread_of(measurement *m, int kind, int size) {
   const int all = m->ranks->count * m->repetitions;
   double *samples = m->pooled + ((size_t)kind * (size_t)m->sizes + (size_t)size) * (size_t)all;
@@ -314,7 +315,7 @@ static void summarise(measurement *m, petra_profile *out) {
                                               .carry_s = fmax(0, spread_of(m, CARRY, i).mean)};
 }
 
-/* Measures one pair at a time, except what is measured while all compute. */
+/* Measures one pair at a time, except for the values that are measured while all ranks compute. */
 static petra_status measure(measurement *m) {
   for (int i = 0; i < m->sizes; i++)
     PETRA_TRY(measure_copies(m->backend, m->bytes[i], m->warmup, m->repetitions, samples_of(m, PACK, i),

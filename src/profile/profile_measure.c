@@ -17,7 +17,7 @@
 /* A stage, its waiting messages, and the numbers of its next microbatches. */
 typedef struct place {
   petra_stage *stage;
-  petra_message up, down; /* from the stage below, from the one above; empty: none */
+  petra_message up, down; /* from the stage below and from the stage above; empty: none */
   int64_t forward, backward;
 } place;
 
@@ -32,24 +32,25 @@ typedef struct pipeline {
   const petra_plan *plan;
   petra_backend *backend;
   bool graph; /* stages keep their graphs; else blocks are inverted if they are reversible, or else recomputed */
-  /* Every stage works on another microbatch, as in a training with delays: its inputs were computed a tick ago and
-   * have left the same caches as in a run; else a microbatch goes all the way up and down in a tick. */
+  /* If true, every stage works on another microbatch, as in a training with delays: its inputs were computed one tick
+   * earlier and have left the same caches as in a run. If false, a microbatch goes all the way up and down in one
+   * tick. */
   bool flows;
   int accumulate;
   const double *values; /* samples for every microbatch, in logical order */
   const int32_t *labels;
 
-  stage_times *times; /* of the last tick, by stage, from 0 */
-  /* The forward part alone of the last stage's action, which the tick does together with B: of all its blocks, and of
-   * those below the head, for the tick's microbatch; 0 until the pipeline is full. Measured only without graphs,
-   * because a second pass finds its tensors in the cache. */
+  stage_times *times; /* times of the last tick, by stage, from 0 */
+  /* The time of the last stage's forward alone, for the tick's microbatch: the time of all its blocks, and the time of
+   * the blocks below the head. The tick does this forward together with B. 0 until the pipeline is full. It is measured
+   * only without graphs, because a second pass finds its tensors in the cache. */
   double head_s, body_s;
-  int last; /* stages, from 0 */
+  int last; /* the last stage, from 0 */
   place *places;
   petra_block_graph *graphs; /* per block of the last stage */
 } pipeline;
 
-/* Returns the time when the device has done its work; a failure shows with the next operation. */
+/* Returns the time at which the device has done its work; a failure is reported by the next operation. */
 static double clock_s(const pipeline *p) {
   (void)petra_backend_synchronize(p->backend);
   return petra_clock_s();
@@ -59,7 +60,7 @@ static bool waits(const petra_message *message) {
   return message->streams.tensor[0] || message->gradients.tensor[0];
 }
 
-/* The first stage reads as in a run. */
+/* Uploads samples in the same way as the first stage of a run. */
 static petra_status upload_samples(pipeline *p, petra_message *out) {
   int32_t shape[4];
   petra_tensor *samples;
@@ -85,7 +86,7 @@ static petra_status forward(pipeline *p, int j) {
   return PETRA_OK;
 }
 
-/* Runs the blocks one by one. */
+/* Runs the blocks of the last stage one by one to measure their forward. */
 static petra_status time_head(pipeline *p, const petra_message *in) {
   const petra_plan *plan = p->plan;
   const petra_compute compute = {.backend = p->backend};
@@ -126,7 +127,7 @@ static petra_status update(pipeline *p, int j) {
   return PETRA_OK;
 }
 
-/* Its message waits at the stage below. */
+/* Ends the backward of stage j and does its update. The message then waits at the stage below. */
 static petra_status go_down(pipeline *p, int j, petra_message *in, double start_s, petra_message *out) {
   const petra_status status = petra_stage_send(p->places[j].stage, false, p->places[j].backward, out);
   p->times[j].backward = clock_s(p) - start_s;
@@ -168,9 +169,9 @@ static petra_status backward(pipeline *p, int j) {
   return go_down(p, j, &here->down, start_s, &out);
 }
 
-/* Does one F, B and U of each stage that has work; `accumulate` F and B before each U. Runs the actions of a microbatch
- * in their order: up, the loss, down. In the opposite order each action takes what the one before it left in the last
- * tick. */
+/* Does one F, B and U of each stage that has work; each U comes after `accumulate` F and B. The actions run in the
+ * order of a microbatch: up, the loss, down. If p->flows, they run in the opposite order, so that each action takes the
+ * message that the action before it left in the last tick. */
 static petra_status pipeline_tick(pipeline *p) {
   for (int i = 0; i <= 2 * p->last; i++) {
     const int k = p->flows ? 2 * p->last - i : i;
@@ -179,7 +180,7 @@ static petra_status pipeline_tick(pipeline *p) {
   return PETRA_OK;
 }
 
-/* Returns the ticks from the first one until every stage has work. */
+/* Returns the number of ticks until every stage has work. */
 static int pipeline_filling(const pipeline *p) {
   return p->flows ? 2 * p->last : 0;
 }
@@ -267,8 +268,8 @@ static int own_set(const measurement *m) {
   return m->plan->method.recomputes ? WITHOUT_GRAPH : WITH_GRAPH;
 }
 
-/* The method's own set runs like the method. The other one, which may need much more memory that way, runs one
- * microbatch at a time. */
+/* The method's own set runs like the method. The other set, which might then need much more memory, runs one microbatch
+ * at a time. */
 static petra_status create_set(measurement *m, int set) {
   const petra_plan *plan = m->plan;
   const bool delays = petra_method_distance(&plan->method, plan->stages, 1) != 0;
@@ -398,7 +399,7 @@ done:
   return status;
 }
 
-/* Removes outliers (Tukey: three interquartile ranges beyond the quartiles): the process was not running for a
+/* Removes outliers (Tukey: three interquartile ranges beyond the quartiles): such a repetition was interrupted for a
  * while. */
 static double mean_of_usual(const double *samples, size_t count, double quartile1, double quartile3) {
   const double fence = 3 * (quartile3 - quartile1);
@@ -424,7 +425,8 @@ petra_spread petra_profile_spread(double *samples, size_t count) {
                         .mean = mean_of_usual(samples, count, quartile1, quartile3)};
 }
 
-/* Differences of two short times may be negative, and a part may exceed its whole: corrects both. */
+/* Summarises the samples. Differences of two short times may be negative, and a part may exceed its whole; this
+ * function corrects both. */
 static void summarise(const measurement *m, petra_profile_stage *out) {
   for (int j = 0; j < m->stages; j++) {
     petra_spread *part = out[j].part;
@@ -438,7 +440,7 @@ static void summarise(const measurement *m, petra_profile_stage *out) {
   }
 }
 
-/* Where samples of all ranks go. */
+/* The buffers for the samples of all ranks. */
 typedef struct pool {
   double *pooled;
   size_t rows, row, ranks;
@@ -458,7 +460,7 @@ petra_status petra_profile_pool(petra_ranks *ranks, const double *samples, size_
   return petra_ranks_gather(ranks, samples, rows * row * sizeof *samples, take_samples, &p);
 }
 
-/* At rank 0: `m` has the samples of all ranks, as if they were one. */
+/* Collects the samples. Afterwards `m` on rank 0 has the samples of all ranks, as if they were one rank. */
 static petra_status gather(measurement *m, petra_ranks *ranks) {
   const size_t rows = (size_t)m->stages * PETRA_PROFILE_PARTS, row = (size_t)m->repetitions;
   PETRA_FREED double *pooled = NULL;
@@ -497,7 +499,7 @@ done:
   return status;
 }
 
-/* --- what the stages take on one rank while the others wait, as they do in a run whose ranks are not all busy --- */
+/* --- the times of the stages on one rank while the other ranks wait, as in a run whose ranks are not all busy --- */
 
 /* Uses fewer repetitions, because the ranks measure one after the other. */
 static petra_status measure_here(const petra_plan *plan, petra_backend *backend, int ranks, double *out) {
@@ -531,7 +533,7 @@ petra_status petra_profile_measure_alone(const petra_plan *plan, petra_backend *
   return PETRA_OK;
 }
 
-/* --- which of the times of a profile are unsure --- */
+/* --- uncertain times of a profile --- */
 
 /* Parts above both limits are reported: the distance of quartiles over the median, and over the stage's time. */
 static const double LARGE = 0.5, MATTERS = 0.05;
