@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* The bytes of a value that are compared, besides the memory that it owns. Every number has one form, since none is NaN
- * or -0. */
+/* The bytes of a value that are compared, in addition to the memory that the value owns. Every number has only one
+ * representation, because no number is NaN or -0. */
 static const struct {
   size_t begin, end;
 } compared[] = {

@@ -57,7 +57,7 @@ static const char *last_name(const char *path) {
   return dot ? dot + 1 : path;
 }
 
-/* Returns twice the number of mistakes. A wrong section counts as a little more than one spelling mistake. */
+/* Returns twice the number of spelling mistakes. A wrong section counts as slightly more than one mistake. */
 static int path_distance(const char *a, const char *b) {
   const int whole = 2 * petra_edit_distance(a, b), last = 2 * petra_edit_distance(last_name(a), last_name(b)) + 3;
   return whole < last ? whole : last;
@@ -114,8 +114,8 @@ static petra_status pair_path(const petra_config_loader *in, const char *section
   return PETRA_OK;
 }
 
-/* Loads a mapping of sections, or of the keys of `section` ("": the whole config), inside the document. `line` is where
- * it begins. */
+/* Loads a mapping of sections, or of the keys of `section` ("": the whole config), inside the document. `line` is the
+ * line in which it begins. */
 static petra_status apply_section(const petra_config_loader *in, const char *section, const yaml_node_t *node,
                                   int line) {
   char names[PETRA_CONFIG_TEXT];
@@ -170,7 +170,7 @@ static petra_status load_value(petra_config *config, const petra_config_origin *
   return apply_key(&in, index, root);
 }
 
-/* Copies the label of key `from` to key `to`, whose value comes from the same place. */
+/* Copies the label of key `from` to key `to`, whose value has the same origin. */
 static petra_status share_label(petra_config *config, int from, int to) {
   char *label = NULL;
   if (config->labels[from])
@@ -252,8 +252,8 @@ static petra_status end_layer_node_link(petra_config *config) {
 }
 
 /* Ends a layer of keys: a file or all of --set. If the layer sets a link preset, the keys of the preset that the layer
- * does not set take the values of the preset. If it sets another optimiser than before, the same applies to the
- * optimiser's keys (config/optimiser.h); without a learning rate this is PETRA_CONFIG. */
+ * does not set take the values of the preset. If it sets another optimiser than the previous layers, the same applies
+ * to the keys of the optimiser (config/optimiser.h); without a learning rate this is PETRA_CONFIG. */
 static petra_status end_layer(petra_config *config) {
   PETRA_TRY(apply_preset(config, petra_config_key_find("cluster.link.preset"),
                          petra_link_preset_of((int)config->cluster.link.preset), &config->cluster.link.latency_s,
@@ -285,7 +285,7 @@ petra_status petra_config_apply_text(petra_config *config, const petra_config_te
   size_t size = text->size;
   if (!text->text)
     PETRA_TRY(petra_config_read(text->path, &origin, &read, &size));
-  for (int i = 0; !from && i < petra_config_key_count; i++) /* line 0: keys that are in no file keep their defaults */
+  for (int i = 0; !from && i < petra_config_key_count; i++) /* line 0: keys that no file sets keep their defaults */
     if (!config->labels[i])
       PETRA_TRY(petra_config_remember(config, i, &origin, 0));
   PETRA_TRY(petra_config_document_load(&origin, read ? read : text->text, size, &document));
@@ -293,7 +293,8 @@ petra_status petra_config_apply_text(petra_config *config, const petra_config_te
   const yaml_node_t *root = yaml_document_get_root_node(&document);
   if (!is_empty(root))
     return apply_root(&in, &file, root);
-  if (config->takes || strcmp(origin.file, "standard input") == 0) /* petra COMMAND - </dev/null requests it */
+  /* petra COMMAND - </dev/null requests the defaults */
+  if (config->takes || strcmp(origin.file, "standard input") == 0)
     return PETRA_OK;
   return petra_fail(PETRA_CONFIG, "%s: contains no key; expected a config, or - with an empty input for the defaults",
                     origin.file);
@@ -309,7 +310,7 @@ static petra_status load_defaults(petra_config *config) {
   return end_layer(config);
 }
 
-/* Finds the index of the key with this dotted path. Errors: PETRA_CONFIG, with the names to choose from. */
+/* Finds the index of the key with this dotted path. Errors: PETRA_CONFIG, with the possible names. */
 static petra_status resolve(const petra_config_origin *origin, int line, const char *path, int *out) {
   char section[PATH_BYTES];
   int index = petra_config_key_find(path);
@@ -318,7 +319,7 @@ static petra_status resolve(const petra_config_origin *origin, int line, const c
     return petra_config_fail_at(origin, line, path, "a section; expected a key in it, one of %s",
                                 petra_config_children(path, names, sizeof names));
   }
-  if (index < 0) { /* the names to choose from are the names in the innermost section that exists */
+  if (index < 0) { /* the possible names are the names in the innermost section that exists */
     snprintf(section, sizeof section, "%s", path);
     do {
       char *dot = strrchr(section, '.');
@@ -381,7 +382,7 @@ static petra_status hand_on(petra_config **config, petra_config **out) {
   return PETRA_OK;
 }
 
-/* All zeros, which are never a config in use. */
+/* Creates a config of zeros, which is not yet a usable config. */
 static petra_status create_empty(petra_config **out) {
   PETRA_DESTROYED(petra_config_destroy) petra_config *config = NULL;
   PETRA_TRY(petra_allocate(&config, 1, sizeof *config));
@@ -443,7 +444,8 @@ const void *petra_config_memory(const petra_config_key *key, const petra_config 
   return NULL;
 }
 
-/* Gives a config, which has the addresses of another one, its own memory for a key; NULL after a failure. */
+/* Gives a config, which has the addresses of another config, its own memory for a key. The address is NULL after a
+ * failure. */
 static petra_status own_value(petra_config *config, const petra_config_key *key) {
   size_t bytes;
   void *own = NULL;
@@ -466,7 +468,8 @@ petra_status petra_config_copy(const petra_config *config, petra_config **out) {
   *copy = *config;
   copy->labels = labels;
   copy->fresh = fresh;
-  for (int i = 0; i < petra_config_key_count; i++) { /* also after a failure, so that no memory stays shared */
+  /* this also runs after a failure, so that no memory stays shared */
+  for (int i = 0; i < petra_config_key_count; i++) {
     const petra_status owned = own_value(copy, &petra_config_keys[i]);
     status = status == PETRA_OK ? owned : status;
     if (status == PETRA_OK && config->labels[i])
@@ -480,8 +483,8 @@ static bool takes_all(const char *key) {
   return true;
 }
 
-/* A key that a file does not set has the label of line 0, and a key that follows from another one has the label of that
- * one. */
+/* A key that no file sets has the label of line 0, and a key that follows from another key has the label of the other
+ * key. */
 bool petra_config_is_set(const petra_config *config, int key) {
   static const char ending[] = " (default)";
   const char *label = config->labels[key];
@@ -509,7 +512,7 @@ static petra_status check_part(const petra_config *alone, const char *path, bool
   return petra_fail(PETRA_CONFIG, "%s: sets no key that is read from it, such as %s", path, example);
 }
 
-/* Checks all keys of the file by loading it alone, too. */
+/* Also loads the file alone, to check all its keys. */
 petra_status petra_config_apply_part(petra_config *config, const char *path, bool (*takes)(const char *key)) {
   const petra_config_text text = {.path = path};
   PETRA_DESTROYED(petra_config_destroy) petra_config *alone = NULL;
@@ -536,9 +539,9 @@ void petra_config_destroy(petra_config *config) {
   PETRA_FREE_ALL(config->fresh, config);
 }
 
-/* Bandwidths are from the standard or the data sheet, in each direction, not what a program achieves. No vendor
- * states the latency from program to program, so that latencies without a source are assumptions, in round numbers. The
- * order is the order of the key's choices (keys.c). */
+/* Bandwidths are from the standard or the data sheet, in each direction; a program may achieve less. No vendor states
+ * the latency from program to program, so latencies without a source are assumptions, in round numbers. The order is
+ * the order of the key's choices (keys.c). */
 static const char assumed[] = "assumption";
 static const petra_link_preset presets[] = {
     {"none", 0, 0, "ideal", "ideal"},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The run's configuration: YAML over one table of keys (keys.c), strict. Every key has a default; an unknown
- * key, a wrong type or a value out of range is one error line with file, line and key. Reference: docs/config.md. */
+/* The configuration of a run: YAML, checked strictly against one table of keys (keys.c). Every key has a default; an
+ * unknown key, a wrong type or a value out of range is one error line with file, line and key. Reference:
+ * docs/config.md. */
 #pragma once
 
 #include "base/status.h"
@@ -9,8 +10,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Choices: a list gives, for each choice, its C constant and its value in a config file. The enum is generated from it
- * here, the key's texts in keys.c. */
+/* Choices: a list gives, for each choice, its C constant and its value in a config file. The enum is generated from the
+ * list here; the texts of the key are generated in keys.c. */
 #define PETRA_CHOICE_CONSTANT(constant, text) constant,
 #define PETRA_CHOICE_TEXT(constant, text) text,
 #define PETRA_CHOICE(type, LIST) typedef enum { LIST(PETRA_CHOICE_CONSTANT) } type
@@ -95,13 +96,15 @@ PETRA_CHOICE(petra_cost_arithmetic, PETRA_COST_ARITHMETIC_CHOICES);
 enum { PETRA_COST_ARITHMETICS = PETRA_COST_BF16 + 1 };
 #define PETRA_HEAD_CHOICES(X) X(PETRA_HEAD_PRESET, "preset") X(PETRA_HEAD_FUSED, "fused") X(PETRA_HEAD_SPLIT, "split")
 PETRA_CHOICE(petra_head_choice, PETRA_HEAD_CHOICES); /* method.head */
-/* The weights that a pass reads (explained in schedule/method.h). PRESET: the weights that method.name names. */
+/* The weights that a pass reads (explained in schedule/method.h). PRESET: the weights of the preset that method.name
+ * names. */
 #define PETRA_PASS_WEIGHTS(X) \
   X(PETRA_WEIGHTS_PRESET, "preset") X(PETRA_WEIGHTS_LATEST, "latest") X(PETRA_WEIGHTS_STASHED, "stashed") \
   X(PETRA_WEIGHTS_DOUBLE_BUFFER, "double_buffer")
 #define PETRA_INVERT_WEIGHTS(X) PETRA_PASS_WEIGHTS(X) X(PETRA_WEIGHTS_NONE, "none")
-PETRA_CHOICE(petra_weights, PETRA_INVERT_WEIGHTS); /* NONE, inversion only: nothing is inverted */
-/* What a stage stores of a microbatch between its forward and its backward. PRESET: as method.name says. */
+PETRA_CHOICE(petra_weights, PETRA_INVERT_WEIGHTS); /* NONE is for inversion only: nothing is inverted */
+/* The data that a stage keeps of a microbatch between its forward and its backward. PRESET: as in the preset that
+ * method.name names. */
 #define PETRA_KEEP_CHOICES(X) \
   X(PETRA_KEEP_PRESET, "preset") X(PETRA_KEEP_GRAPH, "graph") X(PETRA_KEEP_INPUT, "input") \
   X(PETRA_KEEP_NOTHING, "nothing")
@@ -129,10 +132,9 @@ PETRA_CHOICE(petra_prediction, PETRA_PREDICTION_CHOICES);
 /* clang-format on */
 typedef enum { PETRA_AUGMENT_CROP = 1, PETRA_AUGMENT_FLIP = 2 } petra_augment_flag; /* bits of data.augment */
 
-/* What augmentation does to an image before it is normalised. data/loader.h chooses and applies it, or a backend
- * applies it instead (backend/backend.h, petra_images).
- * Pixel (y, x) of the result is pixel (y + shift_y, x' + shift_x) of the image if that lies inside it, else 0; x' is
- * width - 1 - x if `flip` is set, else x. */
+/* The augmentation of an image before it is normalised. data/loader.h chooses and applies it, or a backend applies it
+ * instead (backend/backend.h, petra_images). Pixel (y, x) of the result is pixel (y + shift_y, x' + shift_x) of the
+ * image if that lies inside it, else 0; x' is width - 1 - x if `flip` is set, else x. */
 typedef struct petra_augment_choice {
   int32_t shift_y, shift_x; /* offset of the crop - PETRA_AUGMENT_PADDING; 0 without crop */
   bool flip;
@@ -142,7 +144,7 @@ typedef struct petra_augment_choice {
 typedef struct petra_int_list {
   int64_t *values;
   int64_t count;
-  int word; /* a word in place of the list, for keys that allow words: its index, plus 1; 0: a list */
+  int word; /* for keys that allow a word instead of a list: index of the word, plus 1; 0: a list */
 } petra_int_list;
 
 /* Mitigations of the delay of a delayed method. The rules are in stage/delay_mitigation.h. */
@@ -151,7 +153,7 @@ typedef struct petra_mitigation {
   double discrepancy_correction; /* decay of the average of updates; 0: none */
   bool spike_compensation;
   petra_prediction weight_prediction;
-  double prediction_horizon; /* in delays; SpecTrain counts it in version differences */
+  double prediction_horizon; /* unit: delays; for SpecTrain: version differences */
   double gradient_shrinking; /* factor per stage; 1: none */
   double stage_momentum;     /* limit that the first of many stages approaches; 0: none */
   int64_t sync_warmup_epochs;
@@ -166,7 +168,7 @@ typedef enum petra_period_unit {
   PETRA_PERIOD_UNITS
 } petra_period_unit;
 typedef struct petra_period {
-  double count; /* 0: never; whole unless these are minutes */
+  double count; /* 0: never; a whole number unless the unit is minutes */
   petra_period_unit unit;
 } petra_period;
 
@@ -183,9 +185,9 @@ typedef struct petra_config {
     petra_run_mode mode;
     char *output;                  /* parent folder of the run folder */
     int64_t epochs;                /* >= 1 */
-    int64_t max_microbatches;      /* 0: no limit; else the run ends after this many */
+    int64_t max_microbatches;      /* 0: no limit; else the run ends after this number of microbatches */
     int64_t eval_every;            /* epochs between evaluations; 0: never */
-    petra_period checkpoint_every; /* between checkpoints; 0: none is written */
+    petra_period checkpoint_every; /* period between checkpoints; 0: no checkpoints are written */
     bool keep_checkpoint;          /* keeps the checkpoint when the run is complete */
     petra_keep_weights keep;       /* the weights that weights.h5 holds at the end */
     petra_drain drain;
@@ -198,14 +200,15 @@ typedef struct petra_config {
     bool shuffle;
     unsigned augment;   /* bits of petra_augment_flag */
     int64_t limit;      /* 0: all; else only the first `limit` training samples */
-    int64_t eval_limit; /* the same for the evaluation set */
+    int64_t eval_limit; /* the same limit for the evaluation set */
     int64_t workers;    /* loader threads, 1 .. 256 */
     int64_t image_size; /* imagefolder: side of the network's input images, pixels */
     int64_t resize;     /* imagefolder, evaluation: shorter side before the centre is cut out, pixels */
-    /* Microbatches from which an evaluation estimates batch-norm statistics; 0: it does not. */
+    /* Number of microbatches from which an evaluation estimates batch-norm statistics; 0: it does not estimate them. */
     int64_t recalibrate;
-    char *eval_path;    /* text, tokens: file of the evaluation split, or "" */
-    double eval_share;  /* text, tokens of one file without eval_path: share of its end that is the evaluation split */
+    char *eval_path; /* text, tokens: file of the evaluation split, or "" */
+    /* text or tokens in one file without eval_path: the share at its end that is the evaluation split */
+    double eval_share;
     int64_t vocabulary; /* tokens without a vocabulary in their file: number of different tokens; 0: not given */
   } data;
   struct {
@@ -220,8 +223,8 @@ typedef struct petra_config {
     int64_t context;         /* token sets: positions of a window */
     int64_t heads;           /* transformers: attention heads */
     int64_t patch;           /* vit, revvit: side of a patch, pixels */
-    int64_t kv_heads;        /* llama, revllama: heads of keys and values; 0: `heads` */
-    int64_t hidden;          /* llama, revllama: features inside an MLP; 0: by the width */
+    int64_t kv_heads;        /* llama, revllama: heads of keys and values; 0: equal to `heads` */
+    int64_t hidden;          /* llama, revllama: features inside an MLP; 0: determined by the width */
     double rotary_base;      /* llama, revllama: base of the angles of rotary positions */
     petra_coupling coupling; /* reversible transformers */
     char *weights;           /* a weights.h5 to start from, or "" */
@@ -240,8 +243,9 @@ typedef struct petra_config {
     char *program;      /* "preset" or a program of schedule/program.h */
     petra_weights forward_weights, backward_weights, invert_weights;
     petra_keep keep;
-    petra_format keep_precision; /* of the activations that are kept between F and B */
-    int64_t sync_period;         /* F's copy of the weights is refreshed after this many microbatches; 0: always */
+    petra_format keep_precision; /* precision of the activations that are kept between F and B */
+    /* number of microbatches after which F's copy of the weights is refreshed; 0: F has no copy */
+    int64_t sync_period;
     petra_head_choice head;
     int64_t chunks;       /* stages per device, for programs that interleave stages */
     bool early_recompute; /* gpipe: graphs are recomputed before the gradient has arrived */
@@ -261,7 +265,7 @@ typedef struct petra_config {
     double momentum_decay; /* nadamw */
     petra_muon_scale muon_scale;
     double trust_coefficient; /* lars */
-    double adam_lr_share;     /* muon: share of the learning rate that applies to what AdamW updates */
+    double adam_lr_share;     /* muon: share of the learning rate that applies to parameters that AdamW updates */
     petra_rotation_sides rotation_sides;
     int64_t rotation_every; /* basis-rotation: updates from one basis to the next */
     double weight_decay;
@@ -274,7 +278,7 @@ typedef struct petra_config {
     petra_int_list milestones; /* epochs, rising */
     double factor;
     int64_t epochs;       /* length of the schedule; cosine, wsd */
-    int64_t decay_epochs; /* the last of these; wsd */
+    int64_t decay_epochs; /* number of epochs at the end in which the rate decays; wsd */
     double final;         /* share of the rate at the end of the schedule; cosine, wsd */
   } lr;
   struct {
@@ -293,7 +297,7 @@ typedef struct petra_config {
     petra_int_list placement; /* execute: stages of each process; none: balanced */
     double timeout_s;         /* execute: maximum time without a message from a process */
     petra_transport_choice transport;
-    petra_int_list gpus; /* execute: the GPU of each process; none: chosen by the process's place on its host */
+    petra_int_list gpus; /* execute: the GPU of each process; none: chosen by the rank of the process on its host */
     int64_t engines;     /* compute engines per device: 1 or 2 */
     double overlap;      /* share of the shorter part of an overlapped step that is hidden */
     int64_t stages;      /* cost-only runs: number of stages, without a model; 0: the stages of the model */
@@ -322,7 +326,7 @@ typedef struct petra_config {
     } host;
     petra_real_list speeds; /* speeds of the devices relative to the costs; none: all 1 */
     struct {
-      /* Source of the defaults of the two values below, which hold what is in effect. */
+      /* Source of the defaults of the two values below, which are the values in effect. */
       petra_link_preset_choice preset;
       double latency_s, bandwidth_Bps; /* bandwidth 0: infinite */
       petra_link_sharing sharing;
@@ -353,22 +357,23 @@ typedef struct petra_config {
     bool gradients;    /* log the gradients themselves */
   } probe;
   struct {
-    int64_t warmup, repetitions; /* microbatches before the measurement, and measured */
+    int64_t warmup, repetitions; /* number of microbatches before the measurement, and number of measured ones */
   } profile;
   int optimiser;                  /* optimiser of the layers before the current one (config/optimiser.h); private */
   bool of_tokens;                 /* after the last layer, data.set was a token set; private */
   bool (*takes)(const char *key); /* keys that the current file may set; NULL: all; private */
-  bool *fresh;                    /* for each key whether the current layer has set it (config/document.h); private */
-  char **labels; /* for each key the start of its error lines ("FILE:LINE: key"), NULL at its default; private */
+  bool *fresh;                    /* for each key: true if the current layer has set it (config/document.h); private */
+  /* for each key: the start of its error lines ("FILE:LINE: key"), NULL if it has its default; private */
+  char **labels;
 } petra_config;
 
-/* Reads `path` ("-": standard input; NULL: nothing, all defaults). A file may name another one as its `base` (relative
- * to its own folder), which is read before it and may name a base itself. Then applies `sets` in order, each
- * "key.path=VALUE" with VALUE as YAML. Errors: PETRA_IO (unreadable), PETRA_CONFIG (anything wrong in it, one line
- * "FILE:LINE: key: what is wrong, what was expected" or "--set key=...: ...") or PETRA_NO_MEMORY. */
+/* Reads `path` ("-": standard input; NULL: nothing, all defaults). A file may name another file as its `base` (relative
+ * to its own folder). The base is read first and may name a base itself. Then applies `sets` in order, each
+ * "key.path=VALUE" with VALUE as YAML. Errors: PETRA_IO (unreadable), PETRA_CONFIG (an error in the config; one line
+ * "FILE:LINE: key: error, expected value" or "--set key=...: ...") or PETRA_NO_MEMORY. */
 petra_status petra_config_load(const char *path, const char *const *sets, int set_count, petra_config **out);
 
-/* A config file whose bytes were read already, such as a pipe. If `text` is NULL, the file is read. */
+/* A config file whose bytes have been read already, such as a pipe. If `text` is NULL, the file is read. */
 typedef struct petra_config_text {
   const char *path;
   const char *text;
@@ -379,8 +384,9 @@ typedef struct petra_config_text {
 petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
                                     petra_config **out);
 
-/* Settings "key.path=value". `where` is their origin, with which messages begin; NULL: they are arguments of --set. With
- * `lines` they are values of keys in these lines of the file `where`, such as a grid; one without "=" is only a key. */
+/* Settings "key.path=value". Messages begin with `where`, the origin of the settings; NULL: they are arguments of
+ * --set. With `lines`, they are values of keys in these lines of the file `where`, such as a grid; a setting without
+ * "=" is only a key. */
 typedef struct petra_config_sets {
   const char *where;
   const char *const *sets;
@@ -388,13 +394,13 @@ typedef struct petra_config_sets {
   const int64_t *lines;
 } petra_config_sets;
 
-/* Copies a config; error lines about a value of the copy begin as those about the original do. */
+/* Copies a config; error lines about a value of the copy begin in the same way as error lines about the original. */
 petra_status petra_config_copy(const petra_config *config, petra_config **out);
 
 void petra_config_destroy(petra_config *config);
 PETRA_DESTROYS(petra_config_destroy, petra_config)
 
-/* Logs "FILE:LINE: key: message" for a value that is wrong only in combination. FILE:LINE is where the key was set
+/* Logs "FILE:LINE: key: message" for a value that is wrong only in combination. FILE:LINE is the line that sets the key
  * ("default" if it was not set). Returns PETRA_CONFIG. */
 petra_status petra_config_fail(const petra_config *config, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -414,13 +420,13 @@ petra_status petra_config_number(const petra_config *config, const char *key, do
 typedef enum petra_config_role {
   PETRA_ROLE_RESULT, /* the results and the log */
   PETRA_ROLE_LENGTH, /* the length of the run */
-  PETRA_ROLE_WAY,    /* the way to the same results: number of reading threads, location of inputs */
-  PETRA_ROLE_PLACE   /* the location of its own files */
+  PETRA_ROLE_WAY,    /* how the same results are computed: number of reading threads, location of inputs */
+  PETRA_ROLE_PLACE   /* the location of the files of the run */
 } petra_config_role;
 
 enum { PETRA_CONFIG_VALUE = 200 };
 
-/* The first key in which two configs differ, and the beginnings of its values as YAML. */
+/* The first key in which two configs differ, and the beginnings of its two values as YAML. */
 typedef struct petra_config_difference {
   const char *key;
   char a[PETRA_CONFIG_VALUE], b[PETRA_CONFIG_VALUE];
@@ -430,18 +436,18 @@ typedef struct petra_config_difference {
 bool petra_config_differs(const petra_config *a, const petra_config *b, petra_config_role last,
                           petra_config_difference *difference);
 
-/* Compares in the same way with the text of a config that was found in `path`. Keys that are newer than the text have
+/* Does the same comparison with the text of a config that was found in `path`. Keys that are newer than the text have
  * their defaults. Errors: as for petra_config_load. */
 petra_status petra_config_compare_text(const char *path, const char *text, const petra_config *b,
                                        petra_config_role last, bool *differs, petra_config_difference *difference);
 
-/* Calls `report` with a setting "key=value" for each key that makes the config `from` the config `to`, in the order of
- * the keys: strings as they are, all other values as YAML. Stops if `report` does not return PETRA_OK, and returns its
- * status. Errors: PETRA_NO_MEMORY. */
+/* Calls `report` with a setting "key=value" for each key that must be set to get from the config `from` to the config
+ * `to`, in the order of the keys. Strings are unchanged, all other values are YAML. Stops if `report` does not return
+ * PETRA_OK, and returns its status. Errors: PETRA_NO_MEMORY. */
 petra_status petra_config_report_settings(const petra_config *from, const petra_config *to,
                                           petra_status (*report)(void *context, const char *setting), void *context);
 
-/* Creates a config of defaults, with the optimiser of `config` and the defaults of this optimiser. */
+/* Creates a config of defaults, with the optimiser of `config` and the defaults of that optimiser. */
 petra_status petra_config_plain(const petra_config *config, petra_config **out);
 
 /* Prints "method.keep: graph, method.head: split": the keys that begin with `prefix` and do not have their default (the
@@ -458,7 +464,7 @@ void petra_config_help(FILE *out);
 void petra_config_help_markdown(FILE *out);
 
 /* Prints a line "key PATH VALUE..." for each key with the words that it accepts; strings without a list have "FILE",
- * other types nothing. For strings that name something from another table, `print_names` prints " VALUE..." and returns
+ * other types nothing. For strings that are names from another table, `print_names` prints " VALUE..." and returns
  * true. */
 void petra_config_help_words(FILE *out, bool (*print_names)(FILE *out, const char *path));
 
@@ -483,7 +489,8 @@ int petra_link_preset_count(void);
 
 typedef enum petra_sample_kind {
   PETRA_SAMPLE_IMAGE, /* labelled RGB images: one label per sample */
-  PETRA_SAMPLE_TOKENS /* windows of tokens: the token that follows each of model.context tokens is a label */
+  /* windows of tokens: for each of the model.context tokens, the token that follows it is a label */
+  PETRA_SAMPLE_TOKENS
 } petra_sample_kind;
 
 typedef struct petra_sample_words {

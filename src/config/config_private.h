@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the config share: the table of keys (keys.c), values of keys (value.c), and documents (document.c).
- * Private to the config, to the requests of petra inspect and to the fuzzer. */
+/* The declarations that the files of this folder share: the table of keys (keys.c), values of keys (value.c), and
+ * documents (document.c). Private to the config, to the requests of petra inspect and to the fuzzer. */
 #pragma once
 
-#include "config/config.h" /* circle: a key is a place in petra_config */
+#include "config/config.h" /* circle: a key is a member of petra_config */
 
 #include <stddef.h>
 
@@ -35,25 +35,25 @@ typedef enum petra_config_rule {
 } petra_config_rule;
 
 typedef struct petra_config_key {
-  const char *path; /* "section.key", the same as the member of petra_config */
+  const char *path; /* "section.key", the same as the path of the member in petra_config */
   petra_config_type type;
-  size_t offset;              /* in petra_config */
+  size_t offset;              /* offset of the member in petra_config */
   const char *default_value;  /* as YAML */
   const char *const *choices; /* NULL-terminated; also for strings that allow only a few values */
-  int64_t min, max;           /* integers and items of integer lists */
-  double real_min, real_max;  /* reals, items of real lists and the number of a period */
+  int64_t min, max;           /* limits of integers and of items of integer lists */
+  double real_min, real_max;  /* limits of reals, of items of real lists and of the number of a period */
   petra_config_rule rule;
   petra_config_role role;
   const char *help; /* one sentence without a full stop */
 } petra_config_key;
 
-/* All keys. Those of a section are adjacent, in the order in which they are printed. */
+/* All keys. The keys of a section are adjacent. The order is the order in which they are printed. */
 extern const petra_config_key petra_config_keys[];
 extern const int petra_config_key_count;
 
-/* The words of periods by petra_period_unit. They follow the number; epochs may omit theirs. */
+/* The words of periods, by petra_period_unit. A word follows the number; for epochs the word may be omitted. */
 extern const char *const petra_period_words[];
-/* Returns how many letters of `word` form its singular or plural, as `count` requires. */
+/* Returns the number of letters of `word` that form its singular or plural, as `count` requires. */
 int petra_period_letters(const char *word, double count);
 
 /* Returns the index of a key in the table, or -1. */
@@ -68,7 +68,7 @@ void petra_config_print_value(const petra_config_key *key, const petra_config *c
 /* Returns true if the key has the same value in two configs. */
 bool petra_config_same_value(const petra_config_key *key, const petra_config *left, const petra_config *right);
 
-/* Returns the memory that a config owns for the key, and its size; NULL: it owns none. */
+/* Returns the memory that a config owns for the key, and its size; NULL if it owns none. */
 const void *petra_config_memory(const petra_config_key *key, const petra_config *config, size_t *bytes);
 
 /* Returns true if the config's file (or its base) or a --set sets the key with this index. */
@@ -82,18 +82,18 @@ char *petra_config_children(const char *section, char *out, size_t size);
 
 /* --- values --- */
 
-/* Converts the text of a value to the member of petra_config, with all checks. Knows no YAML. */
+/* Conversion of the text of a value to the member of petra_config, with all checks. It does not depend on YAML. */
 
 /* The origin of values: a file (`set` is NULL), one --set argument, or the table of defaults (both are NULL). */
 typedef struct petra_config_origin {
-  const char *file; /* name in messages; with `set`: origin of the setting, NULL: --set */
+  const char *file; /* name of the file in messages; with `set`: origin of the setting (NULL: --set) */
   const char *set;  /* the setting, "key.path=value" */
-  int before;       /* number of lines of the file before the text that is read */
+  int before;       /* number of lines of the file that precede the text */
 } petra_config_origin;
 
-/* One scalar as it was written. */
+/* A scalar, as it is written in the text. */
 typedef struct petra_config_scalar {
-  const char *text; /* terminated, but may hold further NUL bytes */
+  const char *text; /* terminated, but may contain further NUL bytes */
   size_t length;
   bool quoted; /* quoted, or a block scalar: certainly a string */
   int line;    /* from 1 */
@@ -104,7 +104,7 @@ enum {
   PETRA_CONFIG_QUOTED = 128,
   PETRA_CONFIG_LABEL = 512,
   PETRA_CONFIG_TEXT = 512
-}; /* bytes of buffers */
+}; /* sizes of buffers, in bytes */
 
 /* Logs "FILE:LINE: path: message", or "--set key=value: message"; `path` may be "". Returns PETRA_CONFIG. */
 petra_status petra_config_fail_at(const petra_config_origin *origin, int line, const char *path, const char *format,
@@ -114,7 +114,7 @@ petra_status petra_config_fail_at(const petra_config_origin *origin, int line, c
  * file. Returns `out`. */
 const char *petra_config_quoted(const petra_config_origin *origin, char *out, size_t size);
 
-/* Like petra_config_fail_at, for a value that the key does not accept: "...: WHAT; expected EXPECTED". */
+/* Does the same as petra_config_fail_at for a value that the key does not accept: "...: WHAT; expected EXPECTED". */
 petra_status petra_config_fail_value(const petra_config_origin *origin, int line, const petra_config_key *key,
                                      const char *what);
 
@@ -126,14 +126,14 @@ petra_status petra_config_store(petra_config *config, const petra_config_key *ke
 petra_status petra_config_store_list(petra_config *config, const petra_config_key *key,
                                      const petra_config_origin *origin, const petra_config_scalar *items, size_t count);
 
-/* Records where a key was set. */
+/* Records the file and the line in which a key was set. */
 petra_status petra_config_remember(petra_config *config, int key, const petra_config_origin *origin, int line);
 
 /* --- documents --- */
 
-/* Loads the file of a config as a YAML document within the limits that petra sets (one document in UTF-8, of
- * bounded length and depth, without anchors, aliases and tags), and turns it into a config step by step. libyaml's
- * types stay incomplete here. */
+/* Loading of a config file as a YAML document within the limits that petra sets (one document in UTF-8, of bounded
+ * length and depth, without anchors, aliases and tags), and conversion to a config step by step. The types of libyaml
+ * are incomplete in this header. */
 
 struct yaml_document_s;
 struct yaml_node_pair_s;
@@ -156,7 +156,8 @@ petra_status petra_config_check_duplicate(const petra_config_origin *origin, str
                                           const struct yaml_node_s *mapping, const struct yaml_node_pair_s *pair,
                                           const char *path);
 
-/* --- a config assembled step by step, each step overriding those before; errors: as for petra_config_load --- */
+/* --- a config that is assembled step by step; each step overrides the previous steps; errors: as for petra_config_load
+ * --- */
 
 /* Sets all defaults. */
 petra_status petra_config_create(petra_config **out);
@@ -167,19 +168,19 @@ typedef struct petra_config_file {
   const struct petra_config_file *from; /* NULL: no file names it */
 } petra_config_file;
 
-/* Load a file ("-": standard input) or its text, after its base if it names one; settings in order; the keys that
- * `takes` accepts among the keys that a file or its bases set. */
+/* The first function loads a file ("-": standard input) or its text, after its base if it names one. The second
+ * function loads settings in order. The third function loads the keys of a file and its bases that `takes` accepts. */
 petra_status petra_config_apply_text(petra_config *config, const petra_config_text *text,
                                      const petra_config_file *from);
 petra_status petra_config_apply_sets(petra_config *config, const petra_config_sets *sets);
 petra_status petra_config_apply_part(petra_config *config, const char *path, bool (*takes)(const char *key));
 
-/* Check settings alone, one after the other, so that a key may have several values; the YAML of a text that is no
- * config, such as a grid. */
+/* The first function checks settings without a config, one after the other, so that a key may have several values. The
+ * second function checks the YAML of a text that is not a config, such as a grid. */
 petra_status petra_config_check_sets(const petra_config_sets *sets);
 petra_status petra_config_check_yaml(const petra_config_text *text);
 
-/* The YAML document that a config is loaded from. */
+/* The YAML document from which a config is loaded. */
 typedef struct petra_config_loader {
   petra_config *config;
   const petra_config_origin *origin;
@@ -187,7 +188,7 @@ typedef struct petra_config_loader {
 } petra_config_loader;
 
 /* Sets *out to the path of the file that `root` names as its base, to be freed (also after an error), or to NULL if it
- * names none. Errors: PETRA_IO if that file cannot be read, PETRA_CONFIG if it is `file` or one of the files that led to
- * it. */
+ * names none. Errors: PETRA_IO if that file cannot be read, PETRA_CONFIG if it is `file` or one of the files through
+ * which `file` was found. */
 petra_status petra_config_find_base(const petra_config_loader *in, const petra_config_file *file,
                                     const struct yaml_node_s *root, char **out);

@@ -12,7 +12,7 @@
 #include <yaml.h>
 
 /* MAX_DEPTH exceeds the depth of any key; the walk over the document is recursive, so that depth must be bounded. No
- * config comes near MAX_BYTES; the limit keeps an endless pipe from filling the memory. */
+ * config is nearly as long as MAX_BYTES; the limit prevents an endless pipe from filling the memory. */
 enum { MAX_DEPTH = 8, MAX_BYTES = 1 << 20 };
 
 static petra_status fail_read(const petra_config_origin *origin, int error) {
@@ -38,7 +38,8 @@ petra_status petra_config_read(const char *path, const petra_config_origin *orig
   return PETRA_OK;
 }
 
-/* Fails for something in a text that is no plain value; for a setting with how to quote it. */
+/* Fails because a text contains something that is not a plain value. For a setting, the message explains how to quote
+ * the value. */
 static petra_status fail_unquoted(const petra_config_origin *origin, int line, const char *what) {
   char quoted[PETRA_CONFIG_QUOTED];
   return petra_config_fail_at(origin, line, "", "%s%s", what, petra_config_quoted(origin, quoted, sizeof quoted));
@@ -67,7 +68,7 @@ static int line_of_problem(const yaml_parser_t *parser, const char *text, size_t
 
 static petra_status fail_syntax(const petra_config_origin *origin, const yaml_parser_t *parser, const char *text,
                                 size_t length) {
-  if (parser->error == YAML_MEMORY_ERROR || parser->error == YAML_NO_ERROR) /* a string's copy that failed */
+  if (parser->error == YAML_MEMORY_ERROR || parser->error == YAML_NO_ERROR) /* the copy of a string failed */
     return petra_fail(PETRA_NO_MEMORY, "out of memory: the YAML parser has none");
   char quoted[PETRA_CONFIG_QUOTED];
   return petra_config_fail_at(origin, line_of_problem(parser, text, length), "", "not YAML: %s%s%s; expected %s%s",
@@ -76,7 +77,8 @@ static petra_status fail_syntax(const petra_config_origin *origin, const yaml_pa
                               petra_config_quoted(origin, quoted, sizeof quoted));
 }
 
-/* Refuses what valid YAML may hold and a config may not: it would be lost, or expanded, in the document. */
+/* Refuses elements that are valid in YAML but not in a config, because they would be lost, or expanded, in the
+ * document. */
 static petra_status check_event(const petra_config_origin *origin, const yaml_event_t *event, int *documents,
                                 int *depth) {
   const yaml_char_t *anchor = NULL, *tag = NULL;
@@ -209,7 +211,7 @@ static petra_status check_setting(const petra_config_origin *origin, const char 
     const bool found = yaml_parser_scan(&parser, &token);
     if (!found && (parser.error == YAML_MEMORY_ERROR || parser.error == YAML_NO_ERROR))
       return petra_fail(PETRA_NO_MEMORY, "out of memory while reading --set %s", origin->set);
-    if (!found) /* check_events says what is wrong */
+    if (!found) /* check_events reports the error */
       return PETRA_OK;
     const size_t end = at.byte;
     move_to(&at, text, length, token.start_mark.index);
@@ -328,7 +330,7 @@ static petra_status check_file(const petra_config_loader *in, const petra_config
   if (!there || S_ISDIR(info.st_mode)) {
     petra_config_fail_at(in->origin, line, key, "%s cannot be read: %s; expected the file of a config",
                          petra_utf8_show(shown, sizeof shown, path, strlen(path)), strerror(there ? EISDIR : errno));
-    return PETRA_IO; /* as for the config itself */
+    return PETRA_IO; /* the same status as for a config that cannot be read */
   }
   return check_chain(in, file, line, path, &info);
 }

@@ -56,7 +56,7 @@ _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == s
 #define FLAGS(member, default_text, names, help)                                                                       \
   KEY(FLAG_LIST, unsigned, member, default_text, help, .choices = (names))
 
-/* Upper bounds that no run comes near. They keep sums and products of such numbers far below 2^63. */
+/* Upper bounds far above the values of any run. They keep sums and products of such numbers far below 2^63. */
 #define MANY INT64_C(1000000)
 #define MANY_IMAGES INT64_C(1000000000)
 #define MANY_MICROBATCHES INT64_C(1000000000000)
@@ -268,7 +268,7 @@ int petra_period_letters(const char *word, double count) {
   return (int)(count != 1 ? length : strcmp(word, "microbatches") == 0 ? length - strlen("es") : length - strlen("s"));
 }
 
-/* Appends to a string in a buffer; cuts what does not fit. */
+/* Appends to a string in a buffer; truncates the text if it does not fit. */
 __attribute__((format(printf, 3, 4))) static void append(char *out, size_t size, const char *format, ...) {
   size_t used = strlen(out);
   va_list arguments;
@@ -358,8 +358,8 @@ char *petra_config_children(const char *section, char *out, size_t size) {
 
 /* --- keys that have no effect because of the value of another key --- */
 
-/* `key` has an effect only if the choice `others[0]` is one of `values` or, without values, if any of `others` does not
- * have its default. A message names the first two. */
+/* `key` has an effect only if the choice `others[0]` is one of `values` or, if there are no values, if any of `others`
+ * does not have its default. A message names the first two of them. */
 typedef struct need {
   const char *key, *others[3], *values[2];
 } need;
@@ -405,7 +405,7 @@ static petra_status is_met(const petra_config *config, const need *n, bool *out)
   return PETRA_OK;
 }
 
-/* Returns true if the command line replaces the value of the file that the key belongs to. */
+/* Returns true if the command line replaces the value in the file to which the key belongs. */
 static bool is_overridden(const petra_config *config, const need *n) {
   const char *label = config->labels[petra_config_key_find(n->key)];
   const char *other = config->labels[petra_config_key_find(n->others[0])];

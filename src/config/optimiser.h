@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimisers by name (optim.name): the one table of the state that each keeps and the config keys that it uses.
- * nn/optim.h describes what each computes; see also docs/semantics/optimiser.md. */
+/* The optimisers by name (optim.name). One table contains the state that each optimiser keeps and the config keys that
+ * it uses. nn/optim.h describes the computations; see also docs/semantics/optimiser.md. */
 #pragma once
 
 #include <stdbool.h>
@@ -29,8 +29,9 @@ typedef struct petra_optimiser_key {
 
 typedef struct petra_optimiser {
   const char *name;
-  int states;        /* number of tensors that are kept per parameter */
-  int matrix_states; /* the same for a weight that the optimiser treats as a matrix (petra_optim_takes_matrix) */
+  int states; /* number of tensors that are kept per parameter */
+  /* number of tensors for a weight that the optimiser treats as a matrix (petra_optim_takes_matrix) */
+  int matrix_states;
   /* The keys of the optimiser in addition to the keys that every optimiser has; ended by NULL. */
   petra_optimiser_key keys[PETRA_OPTIMISER_KEYS];
 } petra_optimiser;
@@ -44,8 +45,8 @@ petra_optimiser_kind petra_optimiser_find(const char *name);
 /* The names, ended by NULL: the choices of optim.name. */
 extern const char *const petra_optimiser_names[];
 
-/* Returns the default of the key with optimiser `kind`; NULL if that optimiser has no such key. Sets *known to
- * whether any optimiser has it. */
+/* Returns the default of the key with optimiser `kind`; NULL if that optimiser has no such key. Sets *known to true if
+ * any optimiser has the key. */
 const char *petra_optimiser_default(petra_optimiser_kind kind, const char *path, bool *known);
 
 /* Lists the optimisers that have the key: "sgd, muon". Returns `out`. */

@@ -16,7 +16,7 @@ static void print_string(FILE *out, const char *text) {
   putc('"', out);
   for (size_t at = 0; at < length;) {
     uint32_t c = 0;
-    int bytes = petra_utf8_decode(text + at, length - at, &c); /* the loader lets nothing but UTF-8 in */
+    int bytes = petra_utf8_decode(text + at, length - at, &c); /* the loader accepts only UTF-8 */
     if (bytes == 0)
       bytes = 1, c = 0xfffd;
     if (c == '"' || c == '\\')
@@ -24,7 +24,7 @@ static void print_string(FILE *out, const char *text) {
     else if (c == '\n' || c == '\t')
       fputs(c == '\n' ? "\\n" : "\\t", out);
     else if (!petra_utf8_is_shown(c))
-      fprintf(out, "\\u%04" PRIX32, c); /* none of them is above U+FFFF */
+      fprintf(out, "\\u%04" PRIX32, c); /* no character that is escaped is above U+FFFF */
     else
       fwrite(text + at, 1, (size_t)bytes, out);
     at += (size_t)bytes;
@@ -165,7 +165,7 @@ static const char *const type_names[] = {[PETRA_KEY_STRING] = "string",
                                          [PETRA_KEY_REAL_LIST] = "list of numbers",
                                          [PETRA_KEY_FLAG_LIST] = "list of choices"};
 
-/* Prints "`run.name`, `run.output`": the keys of the roles from `first` to `last`. */
+/* Prints the keys of the roles from `first` to `last`: "`run.name`, `run.output`". */
 static void print_keys(FILE *out, petra_config_role first, petra_config_role last) {
   int printed = 0;
   for (int i = 0; i < petra_config_key_count; i++)

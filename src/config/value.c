@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The config in a log has lines that nobody can look up. */
+/* Returns true if the file is binary. A user cannot look up the lines of a config in a log. */
 static bool is_binary(const char *file) {
   const size_t length = strlen(file);
   return length > 3 && strcmp(file + length - 3, ".h5") == 0;
@@ -164,7 +164,7 @@ static petra_status parse_integer(const petra_config_key *key, const petra_confi
   return PETRA_OK;
 }
 
-/* Returns true if no digit other than 0 stands before the exponent. */
+/* Returns true if all digits before the exponent are 0. */
 static bool is_written_as_zero(const char *text) {
   return text[strcspn(text, "123456789eE")] < '1' || text[strcspn(text, "123456789eE")] > '9';
 }
@@ -200,8 +200,8 @@ static bool is_file_name(const petra_config_scalar *value) {
          strcmp(value->text, "..") != 0;
 }
 
-/* If a string is expected, a plain scalar such as 2024 or true is taken as it is written: the type of the key leaves no
- * doubt. */
+/* If a string is expected, a plain scalar such as 2024 or true is taken as it is written: the type of the key makes its
+ * meaning clear. */
 static petra_status check_string(const petra_config_key *key, const petra_config_origin *origin,
                                  const petra_config_scalar *value) {
   if (is_null(value))
@@ -248,7 +248,7 @@ static petra_period_unit find_unit(const char *word) {
   return (petra_period_unit)unit;
 }
 
-/* "2", "2 epochs", "500 microbatches", "1 minute", "0.5 minutes" */
+/* Stores a period: "2", "2 epochs", "500 microbatches", "1 minute", "0.5 minutes". */
 static petra_status store_period(const petra_config_key *key, const petra_config_origin *origin,
                                  const petra_config_scalar *value, petra_period *member) {
   char digits[32];
