@@ -22,10 +22,11 @@ enum { SPLITS = 2, ROOM_MAX = 1024 };
 
 static const int64_t room_bytes = 32000000;
 
-/* Printed for images whose petra_stored_image is turned. */
+/* The note about images whose petra_stored_image is turned. */
 #define TURNED "images with an EXIF orientation, which petra ignores, as torchvision does: %lld"
 
-/* Some records of a set: pixels (count, 3, H, W), labels, and the status of each, which its reader has logged. */
+/* A portion of the records of a set: pixels (count, 3, H, W), labels, and the status of each record, which its reader
+ * has logged. */
 typedef struct data_records {
   int64_t first, count;
   uint8_t *pixels;
@@ -33,8 +34,8 @@ typedef struct data_records {
   petra_status *statuses;
 } data_records;
 
-/* Reads all records of the set in order, on `threads` threads, and passes them to `take`, at most 32 MB or one at a
- * time. Its failure, PETRA_NO_MEMORY and PETRA_INTERNAL end the walk. */
+/* Reads all records of the set in order, on `threads` threads, and passes them to `take`, in portions of at most 32 MB
+ * or of one record. A failure of `take`, PETRA_NO_MEMORY and PETRA_INTERNAL end the walk. */
 static petra_status read_all(const petra_dataset *set, int threads,
                              petra_status (*take)(void *context, const data_records *records), void *context) {
   const int64_t size = (int64_t)3 * set->height * set->width, fit = room_bytes / size;
@@ -60,18 +61,18 @@ done:
   return status;
 }
 
-/* --- petra data verify: reads all of a data set and reports what is wrong with it --- */
+/* --- petra data verify: reads a whole data set and reports its problems --- */
 
 /* Sums are whole numbers, so that they do not depend on the order of reading. */
 typedef struct image_findings {
-  int32_t height_min, height_max, width_min, width_max; /* as stored; 0 without images */
+  int32_t height_min, height_max, width_min, width_max; /* sizes as stored; 0 without images */
   int64_t turned;                                       /* number of images that are stored turned */
-  uint64_t sum[3], squares[3];                          /* of the pixels */
+  uint64_t sum[3], squares[3];                          /* sums of the pixels and of their squares */
 } image_findings;
 
 typedef struct token_findings {
   int32_t occurring;
-  double entropy; /* of single tokens, nats */
+  double entropy; /* entropy of single tokens, in nats */
 } token_findings;
 
 /* The findings about a split. */
@@ -79,7 +80,7 @@ typedef struct split_report {
   petra_dataset *set; /* NULL: it could not be opened */
   bool there;         /* the set has the split */
   int64_t problems;
-  int64_t labels;       /* images, or tokens, that could be read */
+  int64_t labels;       /* number of images, or tokens, that could be read */
   int64_t *class_count; /* number of records with each label, or occurrences of each token */
   image_findings image;
   token_findings token;
@@ -87,7 +88,7 @@ typedef struct split_report {
 
 /* The differences between the kinds of samples. */
 typedef struct kind_ops {
-  /* Reads all of the open split; each problem is logged and counted. */
+  /* Reads the whole open split; logs and counts each problem. */
   petra_status (*examine)(split_report *report, const petra_config *config);
   /* Prints the lines of an open split after its name. */
   void (*print)(const split_report *report);
@@ -223,7 +224,7 @@ static void add_images_json(const split_report *report, json_t **object) {
 
 static const kind_ops image_ops = {examine_images, print_images, add_images_json};
 
-/* --- tokens: which ones occur, and how evenly --- */
+/* --- tokens: their numbers of occurrences and their entropy --- */
 
 enum { AT_ONCE = 4096 }; /* tokens; a problem is reported once per chunk */
 
@@ -286,7 +287,7 @@ typedef struct verification {
   const kind_ops *kind;
   const petra_sample_words *words;
   split_report reports[SPLITS];
-  double best_loss; /* petra_dataset_shape */
+  double best_loss; /* best_loss of petra_dataset_shape */
 } verification;
 
 /* Checks what `petra train` requires of an open split: the network takes samples like the samples of the training
@@ -306,12 +307,13 @@ static petra_status check_for_training(verification *v, petra_split split) {
     return PETRA_OK;
   if (!tokens)
     PETRA_TRY(petra_dataset_problem(&report->problems, petra_plan_check_network(v->config, &input, train->classes)));
-  return report->problems > 0 /* without the wrong records there may be too few */
+  return report->problems > 0 /* there may be too few records without the wrong ones */
              ? PETRA_OK
              : petra_dataset_problem(&report->problems, petra_plan_check_batch(v->config, train));
 }
 
-/* A run that evaluates needs the split: opening it reports that. */
+/* Checks a split that the set does not have. A run that evaluates needs the split; opening the split reports that it is
+ * missing. */
 static petra_status check_absent(verification *v) {
   split_report *report = &v->reports[PETRA_SPLIT_EVAL];
   if (report->there || v->config->run.eval_every == 0 || !v->reports[PETRA_SPLIT_TRAIN].set)
@@ -319,7 +321,7 @@ static petra_status check_absent(verification *v) {
   return petra_dataset_problem(&report->problems, petra_dataset_open(v->config, PETRA_SPLIT_EVAL, &report->set));
 }
 
-/* Gets the line with which opening a split fails; "" if it can be opened. */
+/* Gets the error line that opening a split logs; "" if the split can be opened. */
 static void take_line(const verification *v, petra_split split, petra_log_kept *kept) {
   petra_dataset *set = NULL;
   petra_log_keep(kept);
@@ -340,7 +342,7 @@ static bool fails_alike(const verification *v) {
   return evaluation.line[0] && strcmp(train.line, evaluation.line) == 0;
 }
 
-/* An invalid config is an error; a set that cannot be opened is one of its problems. */
+/* Examines a split. An invalid config is an error; a set that cannot be opened counts as a problem of the set. */
 static petra_status examine(verification *v, petra_split split) {
   split_report *report = &v->reports[split];
   if (!report->there || (split == PETRA_SPLIT_EVAL && fails_alike(v)))
@@ -415,7 +417,7 @@ static petra_status examine_all(verification *v) {
   int64_t *problems = &reports[0].problems;
   reports[PETRA_SPLIT_TRAIN].there = reports[PETRA_SPLIT_EVAL].there = true;
   petra_status status = petra_dataset_has_eval(v->config, &reports[PETRA_SPLIT_EVAL].there);
-  if (status == PETRA_IO || status == PETRA_DATA) /* the line has been written */
+  if (status == PETRA_IO || status == PETRA_DATA) /* the error line has been written already */
     return petra_dataset_problem(problems, status);
   PETRA_TRY(status);
   PETRA_TRY(petra_dataset_problem(problems, check_seal(v->config)));
@@ -424,8 +426,8 @@ static petra_status examine_all(verification *v) {
   return check_absent(v);
 }
 
-/* Reads every record of the split and reports. Errors: PETRA_DATA if anything is wrong; each problem is logged with a
- * line. */
+/* Reads every record of the splits and prints a report. Errors: PETRA_DATA if there is any problem; each problem is
+ * logged in one line. */
 static petra_status verify(const petra_arguments *arguments, const petra_config *config) {
   static const kind_ops *const kinds[] = {[PETRA_SAMPLE_IMAGE] = &image_ops, [PETRA_SAMPLE_TOKENS] = &token_ops};
   const petra_sample_kind samples = petra_sample_kind_of(config);
@@ -439,7 +441,7 @@ static petra_status verify(const petra_arguments *arguments, const petra_config 
   else if (!arguments->quiet)
     print_findings(&v);
   if (v.reports[0].problems + v.reports[1].problems > 0)
-    status = PETRA_DATA; /* each has its line */
+    status = PETRA_DATA; /* each problem has its line */
 done:
   for (int i = 0; i < SPLITS; i++) {
     petra_free(v.reports[i].class_count);
@@ -453,15 +455,15 @@ done:
 enum { TOKENS_AT_ONCE = 65536 };
 
 typedef struct conversion {
-  bool tokens; /* else images */
+  bool tokens; /* true: tokens; false: images */
   const petra_arguments *arguments;
   const petra_config *config;
-  petra_dataset *sets[SPLITS]; /* the second one NULL: no evaluation split */
+  petra_dataset *sets[SPLITS]; /* the second set is NULL if there is no evaluation split */
   const char **class_names;
   char source[512];
   petra_data_file *file;
   int64_t turned;    /* number of images whose orientation is ignored */
-  petra_split split; /* the current one; the file numbers them in the same way */
+  petra_split split; /* the current split; the file numbers splits in the same way */
 } conversion;
 
 static petra_status open_sets(conversion *c) {

@@ -16,7 +16,7 @@
 static const petra_backend_kind backends[] = {PETRA_BACKEND_REF, PETRA_BACKEND_CPU, PETRA_BACKEND_CUDA};
 enum { BACKENDS = sizeof backends / sizeof *backends };
 
-/* Lists those that can compute here: the last one needs a device. */
+/* Returns the number of backends that can compute here: the last one needs a device. */
 static int backends_here(void) {
   char text[320];
   return petra_cuda_devices(text, sizeof text) > 0 ? BACKENDS : BACKENDS - 1;
@@ -49,7 +49,8 @@ static void describe_version(char *text, size_t size) {
     snprintf(text, size, "%s (%s)", petra_version(), commit);
 }
 
-/* ref as the oracle that it is. */
+/* Describes a backend, in fp64 if the backend supports it: ref computes in fp64 as the reference for the other
+ * backends. */
 static petra_status describe_backend(petra_backend_kind kind, int threads, char *text, size_t size) {
   const bool wide = petra_precision_find(kind, PETRA_PRECISION_FP64);
   petra_backend *backend;

@@ -28,10 +28,10 @@ typedef struct memory_row {
   petra_ledger_rule rule;
   petra_ledger_bytes *stage; /* one per stage */
   int64_t total_bytes;
-  double saving; /* against the first row, 0 .. 1 */
+  double saving; /* relative to the first row, 0 .. 1 */
 } memory_row;
 
-/* The order of table 3: inputs and weights kept, inputs, weights, neither. */
+/* The rows are in the order of table 3: inputs and weights are kept; only inputs; only weights; neither. */
 enum { ROWS = 4 };
 
 typedef struct memory_table {
@@ -74,7 +74,7 @@ static void free_rows(memory_table *table) {
     petra_free(table->row[i].stage);
 }
 
-/* Returns NULL without memory. */
+/* Returns NULL if memory runs out. */
 static json_t *stages_json(const memory_row *row, int stages) {
   json_t *list = json_array();
   for (int j = 0; j < stages; j++) {
@@ -119,7 +119,8 @@ static petra_status memory_json(const petra_plan *plan, petra_accounting account
   return PETRA_OK;
 }
 
-/* Row 4 is the memory that is needed in any case; inputs and weights add the excess of row 1. */
+/* Adds the memory of a stage. Row 4 is the memory that is needed in any case; inputs and weights add the difference
+ * between row 1 and row 4. */
 static void add_stage_memory(petra_rows *table, const memory_row *rows, int stage, const char *name) {
   const petra_ledger_bytes *maximum = &rows[0].stage[stage], *least = &rows[ROWS - 1].stage[stage];
   const struct {
@@ -164,7 +165,7 @@ static petra_status memory_print(const petra_plan *plan, petra_accounting accoun
   printf("\n");
   PETRA_TRY(make_memory_rows(plan, &memory, false, &table));
   PETRA_TRY(petra_rows_print(table));
-  if (has_sequences(plan)) /* no convolutions */
+  if (has_sequences(plan)) /* such a network has no convolutions */
     puts("\nMB: 10^6 bytes, GB: 10^9; input buffer: inputs that wait for their backward, even if the method stores no "
          "inputs");
   else
@@ -175,7 +176,7 @@ static petra_status memory_print(const petra_plan *plan, petra_accounting accoun
 
 static const long largest_image = 4096; /* pixels per side: far above any data set, and counts stay within 63 bits */
 
-/* Adds channels, height, width; for a sequence positions, features. */
+/* Adds channels, height and width; for a sequence: positions and features. */
 static void add_shape(petra_rows *rows, const char *heading, const char *key, const petra_stream_shape *shape,
                       int streams) {
   const char *both = streams == 2 ? "2 x " : "";
@@ -195,7 +196,7 @@ static void add_shape(petra_rows *rows, const char *heading, const char *key, co
 }
 
 static petra_status make_stages(const petra_plan *plan, bool json, petra_rows **out) {
-  static char flops[32]; /* outlives the rows */
+  static char flops[32]; /* static, because it must outlive the rows */
   snprintf(flops, sizeof flops, "MFLOP/%s", petra_sample_words_of(petra_sample_kind_of(plan->config))->sample);
   PETRA_TRY(petra_rows_create(json, out));
   petra_rows *rows = *out;
@@ -218,7 +219,7 @@ static petra_status make_stages(const petra_plan *plan, bool json, petra_rows **
   return PETRA_OK;
 }
 
-/* `accounting`: how the member `memory` counts; NULL: there is no such member. */
+/* Prints the JSON. `accounting` is the accounting of the member `memory`; NULL: there is no such member. */
 static petra_status print_json(const petra_plan *plan, int64_t parameters, int64_t flops,
                                const petra_accounting *accounting) {
   const petra_config *config = plan->config;
@@ -281,7 +282,8 @@ static petra_status print_table(const petra_plan *plan, int64_t parameters, int6
   return PETRA_OK;
 }
 
-/* Prints the resources of a run. Only the data set knows the number of microbatches, and it is not read. */
+/* Prints the resources of a run. The number of microbatches is not known, because it depends on the data set, which is
+ * not read. */
 static petra_status print_estimate(petra_plan *plan) {
   petra_estimate estimate;
   PETRA_TRY(petra_plan_load_profile(plan));
@@ -291,7 +293,7 @@ static petra_status print_estimate(petra_plan *plan) {
   return PETRA_OK;
 }
 
-/* Makes the network of the plan again for images of --image-size. */
+/* Creates the network of the plan anew for images of --image-size. */
 static petra_status resize(petra_plan *plan, const char *text) {
   char *end;
   long size = strtol(text, &end, 10);
@@ -309,7 +311,7 @@ static petra_status resize(petra_plan *plan, const char *text) {
                                      : PETRA_OK;
 }
 
-/* Returns true if its memory can be counted. */
+/* Checks that the memory of the plan can be counted. */
 static petra_status check_memory(const petra_plan *plan) {
   if (*plan->config->method.schedule)
     return petra_config_fail(plan->config, "method.schedule",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra methods: the table of methods and what each expands to; with a config, what each would cost. */
+/* petra methods: the table of methods and the choices of each; with a config, the cost of each method. */
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -42,9 +42,9 @@ static petra_status print_methods(bool json) {
               : petra_rows_print(rows);
 }
 
-/* --- with a config: what every method would cost --- */
+/* --- with a config: the cost of every method --- */
 
-/* Adds what was found and what was expected, without the explanation between them. */
+/* Adds the found and the expected value of a reason, without the explanation between them. */
 static void add_reason(petra_rows *rows, const petra_method_figures *f) {
   const char *reason = f->found.reason, *end = strchr(reason, ';'), *expected = strstr(reason, "expected");
   if (end && expected && expected > end)

@@ -47,7 +47,8 @@ static petra_status read_bytes(const char *text, int64_t *out) {
   char *end;
   errno = 0;
   const double number = strtod(text, &end);
-  const bool digits = ((*text >= '0' && *text <= '9') || *text == '.') && !strpbrk(text, "xX"); /* no hexadecimals */
+  /* hexadecimal numbers are refused */
+  const bool digits = ((*text >= '0' && *text <= '9') || *text == '.') && !strpbrk(text, "xX");
   for (size_t i = 0; digits && end > text && i < sizeof units / sizeof *units; i++) {
     const double bytes = number * units[i].bytes;
     if (strcmp(end, units[i].unit) != 0 || !(bytes >= 1) || bytes > 1e18)
@@ -99,7 +100,7 @@ static petra_status check(const planning *p) {
   return PETRA_OK;
 }
 
-/* --- what a row says --- */
+/* --- the content of a row --- */
 
 static int64_t accumulate_of(const planning *p, const petra_point *point) {
   return point->candidate.accumulate > 0 ? point->candidate.accumulate : p->config->method.accumulate;
@@ -157,7 +158,7 @@ static petra_status add_point(petra_rows *rows, const planning *p, int number) {
   return PETRA_OK;
 }
 
-/* `shown`: the rows to add; NULL: all. */
+/* Creates the rows. `shown` selects the points to add; NULL: all points. */
 static petra_status make_rows(const planning *p, const bool *shown, petra_rows **out) {
   PETRA_TRY(petra_rows_create(p->arguments->json, out));
   for (int i = 1; i <= p->result.points.count; i++)
@@ -178,8 +179,8 @@ static petra_status print_json(const planning *p) {
       (json_int_t)p->result.simulated, "excluded", (json_int_t)p->result.excluded, "points", petra_rows_list(rows)));
 }
 
-/* Chooses the rows to print: not those for which a printed row of the same method is faster, has no larger lag and needs
- * at most a tenth more memory. Sets shown[i] if row i is printed; returns the number of other rows. */
+/* Chooses the rows to print. A row is omitted if a printed row of the same method is faster, has no larger lag and
+ * needs at most a tenth more memory. Sets shown[i] if row i is printed; returns the number of other rows. */
 static int64_t choose_rows(const planning *p, bool *shown) {
   const petra_point *point = p->result.points.point;
   int64_t others = 0;
@@ -242,7 +243,8 @@ static petra_status print_table(const planning *p) {
 
 /* --- the search --- */
 
-/* Reports that nothing is within the limits, with the least memory of all candidates that are within the others. */
+/* Reports that no candidate is within the limits, with the smallest memory of the candidates that are within the other
+ * limits. */
 static petra_status fail_limits(planning *p) {
   petra_search_options options = p->options;
   const petra_point *least = NULL;
@@ -264,7 +266,7 @@ static petra_status fail_limits(planning *p) {
                     least->candidate.stages, (long long)accumulate_of(p, least), petra_keep_name(least->found.keep));
 }
 
-/* In a short run the first microbatches, which read the first weights, hide the lag. */
+/* Warns of short runs, in which the first microbatches, which read the first weights, hide the lag. */
 static void warn_of_short_runs(const planning *p) {
   for (int64_t i = 0; i < p->result.points.count; i++) {
     const petra_point *point = &p->result.points.point[i];

@@ -28,7 +28,7 @@ typedef struct profiling {
   petra_plan plan;
   petra_backend *backend;
   petra_ranks *ranks; /* NULL: only this process */
-  char *path;         /* of rank 0 */
+  char *path;         /* path of the profile; used on rank 0 */
   petra_profile profile;
   petra_kernel_fit fit;
 } profiling;
@@ -37,7 +37,7 @@ static bool writes(const profiling *p) {
   return !p->ranks || p->ranks->rank == 0;
 }
 
-/* Determines the path of the profile and checks that it can be written, before minutes are spent on it. */
+/* Determines the path of the profile and checks that it can be written, before minutes are spent on the measurement. */
 static petra_status find_path(profiling *p) {
   PETRA_FREED char *directory = NULL, *parent = NULL;
   struct stat info;
@@ -87,7 +87,7 @@ static petra_status prepare(profiling *p) {
   return petra_network_backend(&p->plan, NULL, &p->backend);
 }
 
-/* Adds the members of a spread after its mean. */
+/* Adds the members of a spread that follow its mean. */
 static void add_spread(petra_rows *rows, const petra_spread *spread) {
   petra_row_real(rows, NULL, "median_s", spread->median, 1, 0);
   petra_row_real(rows, NULL, "min_s", spread->min, 1, 0);
@@ -190,7 +190,8 @@ static petra_status print_json(const profiling *p, const petra_profile_about *ab
                 petra_rows_list(link), "kernels", fit_json(&p->fit), "stages", petra_rows_list(stages)));
 }
 
-/* Returns F and B of all stages alone, divided by the same while all ranks compute; NaN: nothing was measured. */
+/* Returns the time of F and B of all stages while the other ranks wait, divided by their time while all ranks compute;
+ * NaN if nothing was measured. */
 static double alone_ratio(const petra_profile *profile) {
   double alone_s = 0, together_s = 0;
   for (int j = 0; j < profile->stages; j++)
@@ -284,7 +285,7 @@ static petra_status write_and_report(profiling *p) {
   return p->arguments->quiet ? PETRA_OK : print_table(p, &about);
 }
 
-/* The values that the ranks compare. */
+/* Prints the values that the ranks compare. */
 static petra_status print_all(const void *context, FILE *out) {
   const profiling *p = context;
   char text[256];
@@ -293,7 +294,7 @@ static petra_status print_all(const void *context, FILE *out) {
   return petra_config_print(p->config, out);
 }
 
-/* Before anything is measured: checks that all ranks have come this far, with the same config. */
+/* Checks, before anything is measured, that all ranks have reached this point with the same config. */
 static petra_status agree(profiling *p, petra_status status) {
   PETRA_FREED char *text = NULL;
   size_t size;
@@ -330,7 +331,7 @@ static petra_status run(const petra_arguments *arguments) {
   if (status == PETRA_OK && writes(&p))
     status = write_and_report(&p);
   if (status == PETRA_OK && p.ranks)
-    status = petra_ranks_agree(p.ranks, status, NULL); /* all wait for rank 0 */
+    status = petra_ranks_agree(p.ranks, status, NULL); /* all ranks wait for rank 0 */
 done:
   petra_ranks_close(p.ranks, status); /* a failure ends the program there, on every rank */
   PETRA_FREE_ALL(p.profile.stage, p.path);

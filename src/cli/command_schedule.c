@@ -18,14 +18,14 @@
 
 /* --- a chart of a schedule under unit costs: a row per device (two with two engines), a column per unit of time --- */
 
-/* The maximum number of characters in a line is the width of the terminal, within these limits. */
+/* Limits of a chart. The maximum number of characters in a line is the width of the terminal, within these limits. */
 enum { LINE = 120 /* if there is no terminal */, SHORTEST_LINE = 40, LONGEST_LINE = 1000, MAX_CELLS = 100000 };
 
 /* The action in a unit of time of one row. */
 typedef struct cell {
   petra_action action;
   bool busy, begins, update; /* update: an update ends at the beginning of this unit */
-  bool joined;               /* the action is in one step with the one before it */
+  bool joined;               /* the action is in one step with the action before it */
 } cell;
 
 typedef struct chart {
@@ -34,7 +34,7 @@ typedef struct chart {
   petra_program_options options;
   int engines;
   int32_t rows;
-  int64_t units; /* of time; one more for updates at the very end */
+  int64_t units; /* units of time, including one more for updates at the very end */
   int width;     /* width of a cell */
   int line;      /* maximum number of characters in a line */
   cell *cells;   /* NULL while only the time is measured */
@@ -133,7 +133,7 @@ static petra_status draw(chart *c, FILE *out) {
   return ferror(out) ? petra_fail(PETRA_IO, "the chart could not be written") : PETRA_OK;
 }
 
-/* Returns PETRA_USAGE, logged, for a chart that no screen holds: more than 100,000 cells. */
+/* Returns PETRA_USAGE, logged, for a chart that is too large for a screen: more than 100,000 cells. */
 static petra_status gantt_check(int64_t rows, int64_t units) {
   if (units <= MAX_CELLS / rows)
     return PETRA_OK;
@@ -143,7 +143,7 @@ static petra_status gantt_check(int64_t rows, int64_t units) {
                     (long long)rows, (long long)units, MAX_CELLS);
 }
 
-/* Returns units that the chart surely has: a device is busy for at least a unit in each F, B and W. */
+/* Returns a lower bound of the units of the chart: a device is busy for at least one unit in each F, B and W. */
 static int64_t least_units(const petra_schedule *s, int engines) {
   int64_t maximum = 0;
   for (int32_t d = 0; d < s->devices; d++) {
@@ -160,8 +160,8 @@ static int line_width(FILE *out) {
   return width < SHORTEST_LINE ? SHORTEST_LINE : width > LONGEST_LINE ? LONGEST_LINE : width;
 }
 
-/* Runs the schedule on the virtual executor and draws it, in pieces as wide as the terminal. Refuses charts like
- * gantt_check, before it runs if the number of actions suffices to decide. */
+/* Runs the schedule on the virtual executor and draws it, in pieces as wide as the terminal. Refuses charts as
+ * gantt_check does; it does so before the run if the number of actions is sufficient to decide. */
 static petra_status gantt_print(const petra_schedule *schedule, bool recomputes, int engines, FILE *out) {
   chart c = {.schedule = schedule,
              .options = petra_schedule_options(schedule),
@@ -224,7 +224,7 @@ static petra_status put_rows_by_device(const petra_replay *replay, FILE *out) {
   for (int64_t i = 0; i < replay->count; i++)
     place[petra_program_device(program, replay->rows[i].action.stage)]++;
   for (int32_t d = 1; d <= devices; d++)
-    place[d] += place[d - 1]; /* place[d - 1]: the next place of device d */
+    place[d] += place[d - 1]; /* place[d - 1]: the next position of device d */
   for (int64_t i = 0; i < replay->count; i++)
     rows[place[petra_program_device(program, replay->rows[i].action.stage) - 1]++] = i;
   fputs("\"devices\": [\n", out);
@@ -240,7 +240,7 @@ static petra_status put_rows_by_device(const petra_replay *replay, FILE *out) {
   return PETRA_OK;
 }
 
-/* Prints the members of a plan that a schedule without a config has. */
+/* Prints the members of a plan that also exist for a schedule without a config. */
 static petra_status print_schedule_json(const petra_schedule *schedule, FILE *out) {
   fputs("{\n", out);
   PETRA_TRY(put_integer("stages", schedule->stages, out));
@@ -379,8 +379,9 @@ static petra_status print_plan_json(const petra_replay *replay, const petra_sche
 
 /* --- the command --- */
 
-/* How often a pipeline is filled if the config does not say how many microbatches there are: a chart shows the first
- * microbatches coming back; an order in text is long enough for `petra simulate` to find a steady state in it. */
+/* The number of times that the pipeline is filled if the config does not give the number of microbatches. A chart shows
+ * the first microbatches that come back; an order in text is long enough for `petra simulate` to find a steady state in
+ * it. */
 enum { CHART_FILLINGS = 1, TEXT_FILLINGS = 2 };
 
 static bool writes_csv(const petra_arguments *arguments) {
@@ -389,7 +390,7 @@ static bool writes_csv(const petra_arguments *arguments) {
 
 /* The schedule to print. */
 typedef struct printed {
-  petra_schedule_text text; /* of the file */
+  petra_schedule_text text; /* text of the file */
   petra_schedule *schedule;
   bool recomputes;
   int engines;
@@ -400,7 +401,7 @@ static void printed_fini(printed *p) {
   petra_schedule_destroy(p->schedule);
 }
 
-/* The CSV of PyTorch has the order of one flush. */
+/* Limits the run to one flush, because the CSV of PyTorch has the order of one flush. */
 static petra_status one_flush(const petra_config *config, petra_plan *plan) {
   const bool local = plan->method.program->local;
   if (local || plan->method.program->moment != PETRA_MOMENT_WINDOW)
@@ -423,7 +424,7 @@ static petra_status from_config(const petra_arguments *arguments, printed *p) {
     PETRA_TRY(one_flush(config, &plan));
   p->recomputes = plan.method.recomputes;
   p->engines = (int)config->cluster.engines;
-  if (arguments->gantt) /* a unit of time for every microbatch, at least */
+  if (arguments->gantt) /* every microbatch takes at least one unit of time */
     PETRA_TRY(gantt_check((int64_t)petra_program_devices(&plan.program) * p->engines, plan.program.microbatches));
   return petra_schedule_record(plan.method.program, &plan.program, &p->schedule);
 }
@@ -443,7 +444,7 @@ static petra_status from_schedule(const petra_arguments *arguments, printed *p) 
   return petra_schedule_record(&flush.schedule->program, &options, &p->schedule);
 }
 
-/* Refuses an order that ends too early: every figure would be wrong. */
+/* Warns of an order that ends before any microbatch returns to stage 1, because every figure would be wrong. */
 static void warn_without_backward(const petra_schedule *schedule) {
   int64_t microbatches = 0;
   const int64_t *first = &schedule->first[schedule->device_of[0] - 1];
@@ -459,7 +460,7 @@ static void warn_without_backward(const petra_schedule *schedule) {
             (long long)microbatches);
 }
 
-/* Prints the plan of a training. A program without orders has none for its devices. */
+/* Prints the plan of a training. If the program has no orders, the plan has no order for its devices. */
 static petra_status print_plan(const petra_arguments *arguments, printed *p) {
   const petra_config_text source = {arguments->input, p->text.text, p->text.size};
   PETRA_DESTROYED(petra_config_destroy) petra_config *config = NULL;

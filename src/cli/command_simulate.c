@@ -24,7 +24,7 @@ static json_t *critical_json(const petra_simulated *result) {
                    (json_int_t)result->path.messages);
 }
 
-/* Returns the peaks of a stage: one per category, and all together. */
+/* Returns the memory peaks of a stage: one per category, and the total. */
 static json_t *peaks_json(const int64_t bytes[PETRA_MEMORY_CATEGORIES], int64_t total) {
   json_t *object = json_object();
   for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
@@ -60,7 +60,7 @@ static void add_stage(petra_rows *rows, const petra_simulated *result, int32_t j
                    account ? peaks_json(account->peak_bytes, account->total_peak_bytes) : json_object());
 }
 
-/* Returns where the times of messages between ranks come from; NULL: there are no ranks. */
+/* Returns the source of the times of messages between ranks; NULL if there are no ranks. */
 static const char *link_of(const petra_simulated *result) {
   if (result->figures.ranks == 0)
     return NULL;
@@ -99,8 +99,8 @@ static const petra_sample_words *words_of(const petra_simulated *result) {
   return petra_sample_words_of(petra_sample_kind_of(result->plan->config));
 }
 
-/* Returns images or tokens per second; NaN if there is no such figure: without a model there is neither, and at unit
- * costs there are no seconds. */
+/* Returns images or tokens per second; NaN if there is no such figure: without a model there are no images or tokens,
+ * and at unit costs there are no seconds. */
 static double labels_per_s(const petra_simulated *result) {
   const petra_config *config = result->plan->config;
   const bool none = config->cluster.stages > 0 || config->cluster.cost.model == PETRA_COST_UNIT;
@@ -150,7 +150,7 @@ static petra_status print_stages(const petra_simulated *result) {
   return petra_rows_print(rows);
 }
 
-/* Prints the parts that are not 0. */
+/* Prints the parts of the critical path that are not 0. */
 static void print_critical(const petra_simulated *result) {
   const char *between = "";
   printf("critical path: ");
@@ -175,7 +175,7 @@ static void print_ranks(const petra_simulated *result) {
   putchar('\n');
 }
 
-/* Prints the figures of replicas, which are alike. */
+/* Prints the figures of replicas, which are all equal. */
 static void print_replicas(const petra_simulated *result) {
   const petra_run_h5_simulation *f = &result->figures;
   const petra_config *config = result->plan->config;
@@ -277,7 +277,8 @@ static petra_status fit(const petra_arguments *arguments) {
   return petra_python_start(arguments->words);
 }
 
-/* The arguments of the writer of --chakra, which is written in Python: its name, --output DIR, --overwrite or NULL. */
+/* The arguments of the writer of --chakra, which is written in Python: its name, --output DIR, and --overwrite or
+ * NULL. */
 static char *chakra_words[5] = {(char[]){"chakra"}, (char[]){"--output"}};
 
 static petra_status start_chakra(FILE **out) {

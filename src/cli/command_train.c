@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns a row of /epoch; `recalibrated`: with the columns of a recalibration. */
+/* Returns a row of /epoch. If `recalibrated` is true, it includes the columns of a recalibration. */
 static json_t *epoch_json(const petra_run_h5_epoch *row, petra_sample_kind samples, bool recalibrated) {
   const petra_column_group *group = petra_run_h5_epoch_group(samples, recalibrated);
   json_t *object = json_object();
@@ -73,7 +73,7 @@ static petra_status report_complete(const petra_arguments *arguments, const petr
   return PETRA_OK;
 }
 
-/* Checks what can be wrong before processes find each other. */
+/* Finds errors that can be found before the processes are connected. */
 static petra_status read_config(const petra_arguments *arguments, petra_config **out) {
   const int launched = petra_launcher_size(NULL);
   if (arguments->resume && arguments->overwrite)
@@ -130,9 +130,9 @@ done:
     petra_run_destroy(run);
     run = NULL;
   }
-  petra_run_restore(run); /* before the program ends there */
+  petra_run_restore(run); /* this must come before petra_ranks_close, which may end the program */
   const bool tells = !ranks || ranks->rank == 0;
-  petra_ranks_close(ranks, status); /* another failure ends the program there, on every rank */
+  petra_ranks_close(ranks, status); /* on another failure this ends the program, on every rank */
   if (status == PETRA_COMPLETE)
     status = tells ? report_complete(arguments, config) : PETRA_OK;
   petra_run_destroy(run);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The help of a subcommand and its completion from the same table; and the named devices, links and optimisers. */
+/* Prints the help of a subcommand and its completion from the same table, and the named devices, links and
+ * optimisers. */
 #include "cli/command.h"
 
 #include "config/optimiser.h"
@@ -9,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Prints a text from a column on, in lines of at most WIDTH columns. */
+/* Prints a text that begins at a column, in lines of at most WIDTH columns. */
 static void print_wrapped(const char *text, int column) {
   enum { WIDTH = 108, INDENT = 18 };
   while (*text) {
@@ -35,7 +36,7 @@ void petra_help_print(const petra_command *command, const petra_option *const *o
 }
 
 /* --- the words that the completion of shells offers (scripts/completion) --- */
-/* Prints the actions of "verify, convert or generate". */
+/* Prints the single actions of a list such as "verify, convert or generate". */
 static void print_actions(const petra_command *command) {
   for (const char *text = command->actions; *text;) {
     const size_t word = strcspn(text, ", ");

@@ -34,7 +34,7 @@ static void print_usage(void) {
          "Exit status: 0 success, 1 failure (also: a file is missing or damaged), 2 wrong command line or config.\n");
 }
 
-/* Options of every subcommand, and of those that take a config. */
+/* Options of every subcommand, and options of the subcommands that take a config. */
 static const petra_option set_option = PETRA_OPTION(
     "set", "KEY=VALUE", sets,
     "overrides a key of the config, such as --set optim.lr=0.05; may be repeated; VALUE is YAML: quote a list "
@@ -48,8 +48,8 @@ static const petra_option quiet_writer_option =
                  "prints only errors, the object of --json and, of petra simulate without --output, the result");
 static const petra_option help_config_option = {
     .name = "help-config", .help = "prints every key of a config with its type, default, range and meaning"};
-static const petra_option help_markdown_option = {.name = "help-config-markdown"}; /* for docs/config.md */
-static const petra_option help_log_option = {.name = "help-log-markdown"};         /* for docs/hdf5-schema.md */
+static const petra_option help_markdown_option = {.name = "help-config-markdown"}; /* prints text for docs/config.md */
+static const petra_option help_log_option = {.name = "help-log-markdown"}; /* prints text for docs/hdf5-schema.md */
 static const petra_option help_option = {.name = "help", .help = "prints this text"};
 
 enum { SHARED = 8, FIRST = 256 }; /* FIRST: getopt's number of the first option, above any character */
@@ -88,7 +88,7 @@ static void print_completion(void) {
   petra_completion_print_keys();
   fflush(stdout);
   petra_log_keep(&unsaid);
-  petra_python_start(words); /* prints the words of its subcommands; these are missing if there is no Python */
+  petra_python_start(words); /* prints the words of the subcommands in Python; they are missing if there is no Python */
   petra_log_keep_end(&unsaid);
 }
 
@@ -97,7 +97,8 @@ static bool is_option(const char *argument, const char *option, size_t least) {
   return strlen(argument) >= least && strncmp(argument, option, strlen(argument)) == 0;
 }
 
-/* Formats "petra train a.yaml --set 'x=[1, 2]'"; with `resume` the command that resumes the run. */
+/* Formats the command line, such as "petra train a.yaml --set 'x=[1, 2]'". With `resume`, it formats the command that
+ * resumes the run. */
 static petra_status join_command_line(int argc, char **argv, bool resume, char **out) {
   size_t size = sizeof " --resume";
   for (int i = 0; i < argc; i++)
@@ -169,7 +170,8 @@ static petra_status fail_unknown_option(const petra_command *command, const char
                     petra_nearest_hint(near, sizeof near, "--", option_word(text, word), names));
 }
 
-/* Reports an option that the subcommand has without a value, that another one has, or that does not exist. */
+/* Reports a wrong option: the subcommand has it but it takes no value, only another subcommand has it, or it does not
+ * exist. */
 static petra_status fail_option(const petra_command *command, const char *text) {
   const petra_option *option;
   if (find_option(command, text, &option))
@@ -204,7 +206,7 @@ static void print_keys(bool markdown) {
   petra_presets_print(markdown, stdout);
 }
 
-/* Reads the options of a subcommand. *stop: nothing is left to do (help was printed). */
+/* Reads the options of a subcommand. *stop is true if nothing is left to do (help was printed). */
 static petra_status read_options(const petra_command *command, int argc, char **argv, petra_arguments *arguments,
                                  bool *stop) {
   const petra_option *options[PETRA_OPTIONS_MAX];
@@ -286,7 +288,7 @@ static petra_status run_command(const petra_command *command, int argc, char **a
   PETRA_TRY(join_command_line(argc, argv, false, &command_line));
   PETRA_TRY(join_command_line(argc, argv, true, &resume_command));
   petra_arguments arguments = {.words = argv + 1, .command_line = command_line, .resume_command = resume_command};
-  /* getopt starts after the subcommand, and moves arguments */
+  /* getopt starts after the subcommand, and reorders the arguments */
   PETRA_TRY(read_options(command, argc - 1, argv + 1, &arguments, &stop));
   if (stop)
     return PETRA_OK;
@@ -297,7 +299,7 @@ static petra_status run_command(const petra_command *command, int argc, char **a
   return command->run(&arguments);
 }
 
-/* Reports a missing subcommand; `name`: what was found instead; NULL: nothing. */
+/* Reports a missing subcommand. `name` is the word that was found instead; NULL: there was no word. */
 static petra_status fail_command(const char *name) {
   static const char *const options[] = {"help", "version", NULL};
   const char *list[COMMANDS + 2] = {[COMMANDS] = "help"};
@@ -326,7 +328,7 @@ static const petra_command *find_command(const char *name) {
   return NULL;
 }
 
-/* Runs `petra help`, which prints for a subcommand what its --help prints. */
+/* Runs `petra help`. For a subcommand it prints the same text as --help. */
 static petra_status print_help(const char *name) {
   const petra_command *command = name ? find_command(name) : NULL;
   const petra_option *options[PETRA_OPTIONS_MAX];
@@ -363,9 +365,9 @@ static petra_status close_stdout(petra_status status, bool lasting) {
   return status == PETRA_OK ? petra_fail(PETRA_IO, "standard output could not be written") : status;
 }
 
-/* Opens stand-ins for closed standard streams: a file that is opened while one of 0, 1, 2 is free would become standard
- * input, output or error. The stand-ins cannot be written, so that a result for a closed standard output is an error as
- * well. */
+/* Opens substitutes for closed standard streams: a file that is opened while one of the descriptors 0, 1, 2 is free
+ * would become standard input, output or error. The substitutes cannot be written to, so a result for a closed standard
+ * output is still an error. */
 static void occupy_standard_streams(void) {
   int descriptor;
   do
@@ -377,12 +379,12 @@ static void occupy_standard_streams(void) {
 
 int main(int argc, char **argv) {
   occupy_standard_streams();
-  /* Makes a write beyond RLIMIT_FSIZE an error to report instead of a fatal signal. */
+  /* A write beyond RLIMIT_FSIZE is then an error that petra reports, instead of a fatal signal. */
   signal(SIGXFSZ, SIG_IGN);
   gsl_set_error_handler_off();
   petra_last_words(argv);
-  /* Before HDF5 starts: the variable overrides the program's choice for each file, and a lock on the log of a running
-   * run would exclude its readers. */
+  /* This must come before HDF5 starts. The variable overrides the program's choice for each file, and a lock on the log
+   * of a run in progress would exclude its readers. */
   setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
   if (argc < 2)
     return petra_status_exit_code(fail_command(NULL));
@@ -401,7 +403,7 @@ int main(int argc, char **argv) {
     return petra_status_exit_code(fail_command(argv[1]));
   if (!command->run)
     return petra_status_exit_code(petra_python_start(argv + 1));
-  if (command->lasting) /* so that writing into a closed pipe is not fatal */
+  if (command->lasting) /* a write into a closed pipe must not be fatal */
     signal(SIGPIPE, SIG_IGN);
   return petra_status_exit_code(close_stdout(run_command(command, argc, argv), command->lasting));
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The subcommands that are written in Python (analysis/petrapipe/commands/): their names, and how they are started. */
+/* The subcommands that are written in Python (analysis/petrapipe/commands/): their names, and the code that starts
+ * them. */
 #define _GNU_SOURCE /* pipe2 */
 #include "base/log.h"
 #include "base/mem.h"
@@ -15,7 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Only the name and the summary, for petra --help: the module of the subcommand has its options and its help. */
+/* These entries have only the name and the summary, for petra --help; the Python module of the subcommand has its
+ * options and its help. */
 const petra_command petra_command_list = {
     .name = "list",
     .summary = "lists the runs below a folder: method, stages, state, optimiser, data, evaluation, date"};
@@ -32,7 +34,7 @@ const petra_command petra_command_report = {.name = "report",
 
 enum { PATH_BYTES = 4096 };
 
-/* Gets the path of this program. Returns false if the system does not tell. */
+/* Gets the path of this program. Returns false if the system does not provide it. */
 static bool own_path(char out[PATH_BYTES]) {
   const ssize_t length = readlink("/proc/self/exe", out, PATH_BYTES - 1);
   out[length > 0 ? length : 0] = 0;
@@ -48,7 +50,8 @@ static petra_status find_script(char **out) {
   if (slash)
     *slash = 0;
   for (size_t i = 0; slash && !found && i < sizeof beside / sizeof *beside; i++) {
-    snprintf(path, sizeof path, "%s/%s/%s", own, beside[i], script); /* built, installed or moved, bundled */
+    /* the path in a build, in an installation (even if it was moved), or in a bundle */
+    snprintf(path, sizeof path, "%s/%s/%s", own, beside[i], script);
     found = access(path, R_OK) == 0;
   }
   if (!found)
@@ -89,7 +92,7 @@ static petra_status start(const char **line) {
                       "PETRA_PYTHON",
                       python, strerror(errno));
   }
-  /* configure may have found the first one on another machine. */
+  /* configure may have found PETRA_PYTHON on another machine. */
   static const char *const found[] = {PETRA_PYTHON, "python3"};
   for (size_t i = 0; i < sizeof found / sizeof *found; i++) {
     line[0] = found[i];
@@ -102,7 +105,7 @@ static petra_status start(const char **line) {
 }
 
 petra_status petra_python_start(char *const *arguments) {
-  /* -B: leaves no compiled modules where petra is installed; file names are UTF-8 in every locale */
+  /* -B: writes no compiled modules into the installation of petra; -X utf8: file names are UTF-8 in every locale */
   static const char *const options[] = {"-B", "-X", "utf8"};
   enum { OPTIONS = sizeof options / sizeof *options };
   PETRA_FREED const char **line = NULL;
@@ -119,7 +122,7 @@ petra_status petra_python_start(char *const *arguments) {
   return start(line);
 }
 
-/* The one child. */
+/* The stream to the child; there is at most one child. */
 static FILE *to_child;
 static pid_t child;
 
@@ -128,7 +131,7 @@ petra_status petra_python_open(char *const *arguments, FILE **out) {
   if (pipe2(ends, O_CLOEXEC) != 0)
     return petra_fail(PETRA_IO, "Python cannot be started: %s", strerror(errno));
   fflush(stdout);
-  signal(SIGPIPE, SIG_IGN); /* a child that has failed reads no more */
+  signal(SIGPIPE, SIG_IGN); /* a child that has failed no longer reads the pipe */
   child = fork();
   if (child == 0) {
     signal(SIGPIPE, SIG_DFL);

@@ -23,7 +23,7 @@ static petra_status fail_member(const char *name, const char *expected) {
   return petra_fail(PETRA_USAGE, "a request: '%s' is not what it should be; expected %s", name, expected);
 }
 
-/* Misspelled members would be lost. */
+/* Checks that all members are known, because misspelled members would be ignored. */
 static petra_status check_members(const json_t *object, const char *const *known) {
   const char *name;
   json_t *value;
@@ -54,8 +54,8 @@ static petra_status get_flag(const json_t *object, const char *name, bool *out) 
   return !value || json_is_boolean(value) ? PETRA_OK : fail_member(name, "true or false");
 }
 
-/* Gets a list of texts, which are the request's; *out is to be freed, even after a failure. Its count is 0 without the
- * member. */
+/* Gets a list of texts, which belong to the request. Free *out, even after a failure. *count is 0 if the object does
+ * not have the member. */
 static petra_status get_texts(const json_t *object, const char *name, const char ***out, int *count) {
   const json_t *list = json_object_get(object, name);
   *count = (int)json_array_size(list);
@@ -72,7 +72,8 @@ static petra_status get_texts(const json_t *object, const char *name, const char
 
 /* --- the config of a request --- */
 
-/* The formats of messages decide what a run computes, so they do not belong to the cluster. */
+/* Returns true if a key belongs to the cluster. The formats of messages affect the results of a run, so they do not
+ * belong to the cluster. */
 static bool is_of_cluster(const char *key) {
   static const char *const others[] = {"cluster.message.up", "cluster.message.down", "cluster.replicas",
                                        "cluster.stages",     "cluster.placement",    "cluster.gpus",
@@ -89,7 +90,8 @@ static bool is_of_model(const char *key) {
          petra_text_is_in(more, key);
 }
 
-/* Gets the lines of settings that are part of a file; *out, to be freed, is NULL without the member. */
+/* Gets the line numbers of settings that are part of a file. Free *out, which is NULL if the object does not have the
+ * member. */
 static petra_status get_lines(const json_t *layer, int count, int64_t **out) {
   const json_t *list = json_object_get(layer, "lines");
   *out = NULL;
@@ -122,8 +124,8 @@ static petra_status apply_part(petra_config *config, const char *path, const cha
   return petra_config_apply_part(config, path, model ? is_of_model : is_of_cluster);
 }
 
-/* A layer is the text of a file, a file, the keys of a file that belong to the cluster or to the model, or settings.
- * With "check" a text or settings are checked and have no effect. */
+/* Applies a layer: the text of a file, a file, the keys of a file that belong to the cluster or to the model, or
+ * settings. With "check", a text or settings are checked and have no other effect. */
 static petra_status apply_layer(petra_config *config, const json_t *layer) {
   static const char *const known[] = {"name", "text", "path", "keys", "set", "lines", "check", NULL};
   const json_t *text = json_object_get(layer, "text");
@@ -146,7 +148,7 @@ static petra_status apply_layer(petra_config *config, const json_t *layer) {
   return check ? petra_config_check_yaml(&whole) : petra_config_apply_text(config, &whole, NULL);
 }
 
-/* Reads "config": a list of layers, each of which overrides the ones before it. Destroy the config even after a
+/* Reads "config": a list of layers, each of which overrides the previous layers. Destroy the config even after a
  * failure. */
 static petra_status read_config(const json_t *request, petra_config **out) {
   const json_t *layers = json_object_get(request, "config"), *layer;
@@ -169,7 +171,7 @@ static json_t *key_json(const petra_config *config, const petra_config *plain, i
                    label ? petra_json_string(label) : json_null());
 }
 
-/* Prints all values into one text, so that one stream serves them all. */
+/* Returns the values of keys. Prints all values into one text, so that one stream is enough. */
 static petra_status keys_json(const petra_config *config, const petra_config *plain, const bool *wanted,
                               json_t **answer) {
   char *text = NULL;
@@ -192,7 +194,7 @@ static petra_status keys_json(const petra_config *config, const petra_config *pl
   return PETRA_OK;
 }
 
-/* Marks the keys of a list, or else all keys. */
+/* Marks the keys of a list, or all keys if there is no list. */
 static petra_status read_keys(const json_t *names, bool *wanted) {
   const json_t *name;
   size_t i;
@@ -284,7 +286,7 @@ static void answer_size(const petra_config *config, json_t **answer) {
                            "labels", words->labels, "rate", words->rate));
 }
 
-/* A schedule from a file may have any delay. */
+/* Answers about the method. A schedule from a file may have any delay. */
 static petra_status answer_method(const petra_config *config, json_t **answer) {
   petra_method method;
   PETRA_TRY(petra_method_from_config(config, &method));
@@ -307,7 +309,7 @@ static petra_status answer_plan(const petra_config *config, const json_t *reques
   return PETRA_OK;
 }
 
-/* Checks what a run of petra train or petra simulate would check before it touches data. */
+/* Does the checks that petra train or petra simulate does before it reads data. */
 static petra_status check_run(const petra_config *config, const char *command) {
   const bool trains = strcmp(command, "train") == 0;
   PETRA_FINISHED(petra_plan_fini) petra_plan plan = {.config = config};
@@ -369,7 +371,7 @@ static json_t *times_json(const int64_t *values, int64_t index) {
   return values[index] < 0 ? json_null() : json_integer(values[index]);
 }
 
-/* Adds the times of the losses of all microbatches, or of those of the list `of`. */
+/* Adds the times of the losses of all microbatches, or of the microbatches in the list `of`. */
 static petra_status losses_json(const petra_loss_times *times, const json_t *of, json_t **answer) {
   const int64_t count = of ? (int64_t)json_array_size(of) : times->count;
   json_auto_t *start_ns = json_array(), *bytes = json_array();
@@ -419,11 +421,11 @@ static petra_status simulate(const petra_config *config, const json_t *request, 
 
 /* The questions of a command. */
 typedef struct questions {
-  const char *const *members; /* of a request */
+  const char *const *members; /* the members of a request */
   petra_status (*answer)(const petra_config *config, const json_t *request, json_t **answer);
 } questions;
 
-/* What a request makes the program say, instead of a line on stderr. */
+/* The lines that the program logs for a request. They go into the answer instead of stderr. */
 typedef struct said {
   char error[8192];
   json_t *warnings;
@@ -470,7 +472,8 @@ static petra_status answer_line(const questions *q, const char *line, size_t len
   return petra_json_end(stdout);
 }
 
-/* A request that fails has an answer; only what cannot be read or written ends the program with an error. */
+/* Answers requests. A request that fails gets an answer as well; only a failure to read or write ends the program with
+ * an error. */
 static petra_status serve(const petra_arguments *arguments, const questions *q) {
   const char *path = arguments->requests;
   char *line = NULL;
@@ -487,7 +490,7 @@ static petra_status serve(const petra_arguments *arguments, const questions *q) 
       status = answer_line(q, line, (size_t)length);
   if (status == PETRA_OK && ferror(in))
     status = petra_fail(PETRA_IO, "%s: cannot read: %s", path, strerror(errno));
-  free(line); /* owned by getline */
+  free(line); /* getline has allocated the line */
   if (in != stdin)
     fclose(in);
   return status;

@@ -10,9 +10,9 @@
 #include <stdio.h>
 
 struct petra_rows {
-  petra_table *table;  /* NULL: a list is made */
-  json_t *list, *last; /* last: the row that was begun last, which belongs to the list */
-  int64_t count;       /* rows that were begun */
+  petra_table *table;  /* NULL: a list is created */
+  json_t *list, *last; /* last: the row that was begun last; the list owns it */
+  int64_t count;       /* number of rows that were begun */
   int columns;
 };
 

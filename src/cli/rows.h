@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rows that a command prints: as a table or, with --json, as a list of objects. A command states each column once,
  * with its heading, its JSON key and its value. Every row has the same columns. A column without a heading is only in
- * the objects, one without a key is only in the table. */
+ * the objects; a column without a key is only in the table. */
 #pragma once
 
 #include "base/text.h"
@@ -9,14 +9,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct json_t; /* jansson's */
+struct json_t; /* declared by jansson */
 
 typedef struct petra_rows petra_rows;
 
-/* An integer without a value: "-" in the table, null in an object. For a real number: NaN. */
+/* Stands for an integer without a value: "-" in the table, null in an object. For a real number use NaN. */
 #define PETRA_ROW_NONE INT64_MIN
 
-/* Creates rows for a table, or with `json` for a list. */
+/* Creates rows for a table or, with `json`, for a list. */
 petra_status petra_rows_create(bool json, petra_rows **out);
 
 /* Begins the next row. */
@@ -28,22 +28,23 @@ void petra_row_choice(petra_rows *rows, const char *heading, const char *key, bo
                       const char *no);
 void petra_row_integer(petra_rows *rows, const char *heading, const char *key, int64_t value);
 
-/* A real number, in the table with `decimals` decimals or with `digits` significant digits. The table shows `scale`
- * times the value. */
+/* Add a real number. The table shows `scale` times the value, with `decimals` decimals or with `digits` significant
+ * digits. */
 void petra_row_real(petra_rows *rows, const char *heading, const char *key, double value, double scale, int decimals);
 void petra_row_significant(petra_rows *rows, const char *heading, const char *key, double value, int digits);
 
-/* A number of bytes, in the table in 10^6 bytes with three decimals. A negative number is none. */
+/* Adds a number of bytes. The table shows it in 10^6 bytes with three decimals. A negative number means that there is
+ * no value. */
 void petra_row_megabytes(petra_rows *rows, const char *heading, const char *key, int64_t bytes);
 
-/* Returns true if the rows are a list, whose objects get a member `key`, which may be NULL: none. */
+/* Returns true if the rows are a list and `key` is not NULL, so that the objects get a member `key`. */
 bool petra_rows_have(const petra_rows *rows, const char *key);
 
-/* A member of the object that is not a column. It takes over the reference. Ask petra_rows_have before the value is
- * made: a table needs no memory for it. */
+/* Adds a member of the object that is not a column. It takes over the reference to the value. Call petra_rows_have
+ * before you create the value, because a table needs no memory for it. */
 void petra_row_member(petra_rows *rows, const char *key, struct json_t *value);
 
-/* A column of the table only. */
+/* Adds a column that only the table has. */
 void petra_row_cell(petra_rows *rows, const char *heading, petra_table_align align, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -53,5 +54,5 @@ void petra_rows_omit(petra_rows *rows);
 /* Prints the table to standard output and destroys the rows. Errors: as for petra_table_print. */
 petra_status petra_rows_print(petra_rows *rows);
 
-/* Returns the list, which is NULL without memory, and destroys the rows. */
+/* Returns the list, which is NULL if memory ran out, and destroys the rows. */
 struct json_t *petra_rows_list(petra_rows *rows);
