@@ -49,7 +49,7 @@ petra_status petra_cost_all_durations(const petra_stage_cost *costs, int32_t cou
 #define A100_80 "NVIDIA A100 80GB SXM, data sheet of June 2021"
 #define SPARSE "half of the figures with sparsity"
 
-/* FLOP/s, B/s and bytes; in the order of the choices of cluster.cost.device. */
+/* Units: FLOP/s, B/s and bytes. The order is the order of the choices of cluster.cost.device. */
 /* clang-format off */
 static const petra_device_peaks devices[] = {
     {"a100", {19.5e12, 156e12, 312e12}, 19.5e12, 2.039e12, 80e9, A100_80},
@@ -116,7 +116,7 @@ static petra_status kernel_seconds(const petra_device_peaks *device, petra_cost_
   return PETRA_OK;
 }
 
-/* Adds one kernel of `seconds` to its part. The time of the weight gradient is not yet a part of the backward's. */
+/* Adds one kernel of `seconds` to its part. The backward does not yet include the time of the weight gradient. */
 static void add_part(const petra_kernel *kernel, double seconds, petra_roofline_seconds *sum) {
   double *const parts[] = {[PETRA_KERNEL_FORWARD] = &sum->forward,
                            [PETRA_KERNEL_BACKWARD] = &sum->backward,

@@ -20,18 +20,18 @@ typedef struct petra_stage_cost {
       int64_t weight_gradient_ns; /* the part of backward_ns that W does if the program splits it off */
       int64_t update_ns;          /* U */
     };
-    int64_t ns[PETRA_COST_PARTS]; /* all of them */
+    int64_t ns[PETRA_COST_PARTS]; /* all parts, as an array */
   };
   int64_t forward_bytes;  /* message to the stage above */
   int64_t backward_bytes; /* message to the stage below */
-  int64_t gradient_bytes; /* bytes that its replicas average before an update */
+  int64_t gradient_bytes; /* bytes that the replicas of the stage average before an update */
 } petra_stage_cost;
 
 /* Determines how a method combines the parts. */
 typedef struct petra_cost_rule {
   bool recomputes;     /* B reconstructs or recomputes first */
   bool split_backward; /* W is an action of its own */
-  bool fused_head;     /* the last stage does F, loss and B in one action, with nothing recomputed */
+  bool fused_head;     /* the last stage does F, loss and B in one action and recomputes nothing */
   /* Recomputation need not wait for the gradient: time for which the engine was idle before B counts as already spent
    * on the recomputation. The first microbatch of each accumulation is not recomputed at all, since its graph is kept
    * (torchgpipe). */
@@ -39,14 +39,15 @@ typedef struct petra_cost_rule {
 } petra_cost_rule;
 
 /* Scales the costs to a device of `speed` > 0: divides every duration by it and rounds to a nanosecond. Message sizes
- * stay. Errors: PETRA_CONFIG if a duration reaches 9e9 s. */
+ * stay the same. Errors: PETRA_CONFIG if a duration reaches 9e9 s. */
 petra_status petra_cost_scale(petra_stage_cost *cost, double speed);
 
 /* Computes the duration of each kind of action of a stage. Evaluations take no virtual time. */
 void petra_cost_durations(const petra_stage_cost *cost, const petra_cost_rule *rule, bool last,
                           int64_t duration_ns[PETRA_ACTION_KINDS]);
 
-/* Does the same for `stages` stages, with one cost for each or (`count` 1) one for all. Free *out with petra_free. */
+/* Does the same for `stages` stages, with one cost per stage or (`count` 1) one cost for all. Free *out with
+ * petra_free. */
 petra_status petra_cost_all_durations(const petra_stage_cost *costs, int32_t count, const petra_cost_rule *rule,
                                       int32_t stages, int64_t (**out)[PETRA_ACTION_KINDS]);
 
@@ -66,10 +67,10 @@ int64_t petra_nanoseconds(double seconds);
  * A kernel takes max(FLOPs / peak, bytes / bandwidth); kernels follow one another, so that a stage's time is the sum.
  * This is a lower bound: no launch overhead, no cache, perfect overlap of memory and arithmetic. With
  * petra_kernel_rates it is a model that can be calibrated. Its inputs are plain numbers: petra_block_kernels (src/nn)
- * counts the kernels of a block. Elementwise kernels run on the vector units; their few FLOPs never decide on the
- * devices here. */
+ * counts the kernels of a block. Elementwise kernels run on the vector units; their few FLOPs never determine the time
+ * on the devices here. */
 
-/* Peaks as data sheets state them, dense (without structured sparsity). */
+/* Peaks from data sheets; they are dense peaks (without structured sparsity). */
 typedef struct petra_device_peaks {
   const char *name;
   /* FLOP/s of convolutions and products; 0: the device has no such units. */
@@ -83,12 +84,12 @@ typedef struct petra_device_peaks {
 /* Returns a device of cluster.cost.device (petra_cost_device); NULL if there is none with that number. */
 const petra_device_peaks *petra_device_peaks_at(int index);
 
-/* The shares of a device's peaks that kernels reach, and their launch time. */
+/* The shares of a device's peaks that kernels reach, and the launch time of a kernel. */
 typedef struct petra_kernel_rates {
-  double launch_s;          /* time of every kernel before it does anything */
+  double launch_s;          /* time that every kernel takes before it does anything */
   double matrix_flops;      /* share of the FLOP peak that convolutions and products reach; > 0 */
-  double matrix_bytes;      /* share of the memory bandwidth that they reach; > 0 */
-  double elementwise_bytes; /* share of the memory bandwidth that all others reach; > 0 */
+  double matrix_bytes;      /* share of the memory bandwidth that convolutions and products reach; > 0 */
+  double elementwise_bytes; /* share of the memory bandwidth that all other kernels reach; > 0 */
 } petra_kernel_rates;
 
 /* The rates of the lower bound: no launch time, the peaks themselves. */
@@ -109,5 +110,5 @@ petra_status petra_roofline_add(const petra_device_peaks *device, petra_cost_ari
                                 const petra_kernel_rates *rates, const petra_kernel *kernels, int count,
                                 petra_roofline_seconds *sum);
 
-/* Sets the durations of `cost` from the seconds; its message sizes stay. */
+/* Sets the durations of `cost` from the seconds; its message sizes stay the same. */
 void petra_roofline_cost(const petra_roofline_seconds *seconds, petra_stage_cost *cost);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Detects that a simulation repeats itself. Two moments are alike if the state at both is the same, relative to the
- * clock and to a microbatch. From the second one on everything then happens as from the first one on, later by the same
- * time and for later microbatches. Whole periods can therefore be skipped, and totals grow by a multiple of their
- * growth in one period.
+ * clock and to a microbatch. Everything that happens after the first moment then happens after the second moment too,
+ * later by the same time and for later microbatches. Whole periods can therefore be skipped, and totals grow by a
+ * multiple of their growth in one period.
  *
- * Every part of a simulation has a function that gives its state to the functions below, always in the same order. They
- * record it, compare it with the recorded one, or add the skipped periods to the totals. */
+ * Every part of a simulation has a function that gives its state to the functions below, always in the same order.
+ * These functions record the state, compare it with the recorded state, or add the skipped periods to the totals. */
 #pragma once
 
 #include "schedule/action.h"
@@ -23,13 +23,13 @@ typedef struct petra_cycle_numbers {
 
 typedef struct petra_cycle {
   petra_cycle_pass pass;
-  int64_t now_ns, microbatch; /* what the numbers are relative to */
-  bool alike;                 /* COMPARE: so far */
+  int64_t now_ns, microbatch; /* the numbers are relative to these */
+  bool alike;                 /* COMPARE: all numbers so far are the same */
   petra_status status;        /* out of memory */
-  int64_t place, total_place; /* COMPARE, SKIP: the next number */
+  int64_t place, total_place; /* COMPARE, SKIP: index of the next number */
   petra_cycle_numbers state, totals;
   int64_t periods; /* COMPARE: the number that may be skipped, so far. SKIP: the number that is skipped */
-  int64_t skipped_ns, skipped_microbatches; /* SKIP: what these last and contain */
+  int64_t skipped_ns, skipped_microbatches; /* SKIP: duration of the skipped periods; microbatches in them */
   petra_event *events;                      /* scratch space of petra_cycle_queue */
   int64_t events_capacity;
 } petra_cycle;
@@ -49,7 +49,7 @@ static inline void petra_cycle_value(petra_cycle *cycle, int64_t value) {
     cycle->alike = cycle->place < cycle->state.count && cycle->state.number[cycle->place++] == value;
 }
 
-/* Gives a real number, all of whose bits must be the same. */
+/* Gives a real number; all of its bits must be the same. */
 static inline void petra_cycle_real(petra_cycle *cycle, double value) {
   int64_t bits;
   memcpy(&bits, &value, sizeof bits);
@@ -77,15 +77,15 @@ static inline int64_t petra_cycle_growth(petra_cycle *cycle, int64_t number) {
   return 0;
 }
 
-/* Gives a number that grows by the same in every period. *total gets what the skipped periods add; it may be the number
- * itself. */
+/* Gives a number that grows by the same amount in every period. The growth in the skipped periods is added to *total,
+ * which may be the number itself. */
 static inline void petra_cycle_total(petra_cycle *cycle, int64_t number, int64_t *total) {
   const int64_t growth = petra_cycle_growth(cycle, number);
   if (cycle->pass == PETRA_CYCLE_SKIP)
     *total += cycle->periods * growth;
 }
 
-/* Gives a number that grows by the same in every period and must not pass `limit` within the skipped ones. */
+/* Gives a number that grows by the same amount in every period and must not pass `limit` within skipped periods. */
 static inline void petra_cycle_limit(petra_cycle *cycle, int64_t number, int64_t limit) {
   petra_cycle_restrict(cycle, petra_cycle_growth(cycle, number), limit - number);
 }

@@ -23,8 +23,8 @@ typedef struct entry {
   int32_t first;
 } entry;
 
-/* The last node of a list to which a push of the same time and priority appends: many actions start and end together. It
- * is the newest list of its time and priority. */
+/* The last node of the newest list of a time and priority. A push of the same time and priority appends to this list,
+ * because many actions start and end together. */
 typedef struct open_list {
   petra_event_order key;
   int32_t last; /* -1: none */
@@ -34,13 +34,13 @@ enum { OPEN_LISTS = 4 };
 
 struct petra_event_queue {
   entry *storage;
-  entry *heap; /* within storage, such that the four children of an entry lie in two cache lines */
+  entry *heap; /* within storage, aligned so that the four children of an entry lie in two cache lines */
   int64_t count, capacity, sequence;
   node *nodes;
   int64_t events, nodes_used, nodes_capacity;
   int32_t free; /* a list of nodes; -1: none */
   open_list open[OPEN_LISTS];
-  int oldest; /* of open[] */
+  int oldest; /* index in open[] */
 };
 
 enum { CHILDREN = 4, SEQUENCE_BITS = 59 };
@@ -75,7 +75,7 @@ static petra_status grow(petra_event_queue *queue) {
   return PETRA_OK;
 }
 
-/* Puts an entry into the hole `at`, or as far above it as it belongs. */
+/* Moves the hole `at` up to the position where the entry belongs, and puts the entry there. */
 static inline void rise(petra_event_queue *queue, int64_t at, const entry *new) {
   for (int64_t parent; at > 0 && new->order < queue->heap[parent = (at - 1) / CHILDREN].order; at = parent)
     queue->heap[at] = queue->heap[parent];

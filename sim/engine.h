@@ -37,9 +37,9 @@ int64_t petra_event_queue_time(const petra_event_queue *queue);
 petra_status petra_event_queue_copy(const petra_event_queue *queue, petra_event **events, int64_t *capacity,
                                     int64_t *count);
 
-/* A set of microbatches. They usually arrive in order; a count then suffices. */
+/* A set of microbatches. Microbatches usually arrive in order; a count then suffices. */
 
-/* Holds the microbatches 0 .. next - 1 and those in the bitmap. All zeros: empty. */
+/* Contains the microbatches 0 .. next - 1 and the microbatches in the bitmap. All zeros: empty. */
 typedef struct petra_microbatch_set {
   int64_t next;
   int64_t words;

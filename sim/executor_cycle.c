@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Skips whole periods of a run. If every duration is constant, a pipeline soon repeats itself: the state of all its
- * parts at one moment is the state at an earlier moment, later by a number of microbatches. The run then has as many
- * microbatches less as the skipped periods contain, and its totals and its clock grow by what these would have added.
- * Evaluations, and the end of the run, are not skipped. This is exact (docs/semantics/time.md). */
+ * parts at one moment is the state at an earlier moment, later by a number of microbatches. Skipped periods reduce the
+ * number of microbatches that the run executes, and what they would have added is added to its totals and its clock.
+ * Evaluations, and the end of the run, are not skipped. The result is exact (docs/semantics/time.md). */
 #include "sim/executor_virtual_private.h"
 
 #include "base/mem.h"
 
 struct petra_cycle_search {
-  petra_program_options options; /* the options of the run, less the skipped microbatches */
+  petra_program_options options; /* the options of the run, without the skipped microbatches */
   petra_cycle cycle;
   int64_t looked, next_look; /* value of executor->returned at the last look, and at the next one */
   bool recorded;
   int64_t recorded_ns, recorded_microbatch;
-  int64_t looks, looks_max; /* since the recorded moment, which is replaced after looks_max of them */
-  int64_t failures;         /* looks since the last like moment */
-  int64_t growth, front;    /* COMPARE: growth of the cursors' rounds, -1: unknown yet; the largest round */
-  int64_t evaluation; /* COMPARE: the microbatch whose evaluation prevents that a period is skipped; -1: none does */
-  int64_t room;       /* the number of microbatches before an evaluation in which no period can be skipped */
-  bool longer;        /* the next look is for a period of whole epochs between evaluations */
-  bool no_longer;     /* such a look has failed */
+  int64_t looks, looks_max; /* looks since the recorded moment; after looks_max looks the moment is replaced */
+  int64_t failures;         /* looks since a moment was last like the recorded one */
+  int64_t growth, front;    /* COMPARE: growth of the cursors' rounds, -1: not known yet; the largest round */
+  int64_t evaluation;       /* COMPARE: the microbatch whose evaluation prevents skipping a period; -1: none */
+  int64_t room;             /* the number of microbatches before an evaluation in which no period can be skipped */
+  bool longer;              /* the next look is for a period of whole epochs between evaluations */
+  bool no_longer;           /* such a look has failed */
 };
 
 petra_status petra_cycle_search_create(petra_executor_virtual *executor, const petra_worker *worker) {
@@ -46,7 +46,7 @@ void petra_cycle_search_destroy(petra_cycle_search *search) {
 
 /* --- the state --- */
 
-/* The rounds of all cursors grow by the same. */
+/* The rounds of all cursors grow by the same amount. */
 static void give_round(petra_cycle_search *search, int64_t round) {
   const int64_t growth = petra_cycle_growth(&search->cycle, round);
   if (search->cycle.pass != PETRA_CYCLE_COMPARE)
@@ -206,7 +206,7 @@ static void skip(petra_executor_virtual *executor, petra_worker *worker, int64_t
   search->options.skipped += cycle->skipped_microbatches;
 }
 
-/* Compares with the recorded moment. *alike: the state is the same. */
+/* Compares the state with the recorded moment. *alike: the state is the same. */
 static petra_status compare(petra_executor_virtual *executor, petra_worker *worker, bool *alike) {
   petra_cycle_search *search = executor->cycle_search;
   petra_cycle *cycle = &search->cycle;
@@ -236,9 +236,9 @@ static int64_t common_divisor(int64_t a, int64_t b) {
   return a;
 }
 
-/* Chooses the next look if an evaluation prevents that a period is skipped. The least multiple of the period that is
- * also one of the interval between evaluations is a longer period, which contains the same evaluations each time. If it
- * pays to perform it, the recorded moment stays for it. Otherwise the search starts again after the evaluation. */
+/* Chooses the next look if an evaluation prevents skipping a period. The least common multiple of the period and the
+ * interval between evaluations is a longer period, which contains the same evaluations each time. If simulating this
+ * period pays, the recorded moment is kept for it. Otherwise the search restarts after the evaluation. */
 static void pass_evaluation(petra_executor_virtual *executor) {
   petra_cycle_search *search = executor->cycle_search;
   const int64_t growth = executor->returned - search->recorded_microbatch;

@@ -37,8 +37,8 @@ void petra_device_read(const petra_executor_virtual *executor, int32_t device, i
   }
 }
 
-/* Returns true if the messages of the action have arrived. A stage's own passes are in the order of its device and need
- * no check. */
+/* Returns true if the messages of the action have arrived. A stage's own passes come in the order of its device and
+ * need no check. */
 static bool fed(const petra_executor_virtual *executor, const petra_action *action) {
   int32_t stage = action->stage;
   if (action->kind == PETRA_ACTION_FORWARD ||
@@ -103,14 +103,14 @@ petra_status petra_exchange_count(petra_executor_virtual *executor, const petra_
 
 /* Hosts issue the actions of devices, one at a time. An action of an ordered program starts when it has been issued and
  * nothing else delays it; E is not issued. Hosts serve requests in their order, and requests of one moment in the
- * order of devices and engines: start_ready hands them over each time that nothing else of the moment remains to be
- * done. The end of an action of length zero remains then, and requests after it come later. */
+ * order of devices and engines: start_ready passes them on whenever everything else at this moment is done, except the
+ * ends of actions of length zero; requests after such an end come later. */
 
 typedef struct lane {
   petra_engine reader;     /* positioned at the next action to be issued */
   int64_t issued, started; /* actions of the engine in their order, including E */
-  int64_t evaluations;     /* E among the actions that are issued and not started, which take no room */
-  bool requested;          /* in the queue of its host, or being issued */
+  int64_t evaluations;     /* E among the actions that are issued and not started; an E takes no room */
+  bool requested;          /* the lane is in the queue of its host, or its action is being issued */
 } lane;
 
 typedef struct host {
@@ -122,10 +122,10 @@ typedef struct host {
 
 struct petra_hosts {
   int engines;
-  int32_t count, host_lanes; /* number of hosts; lanes per host */
-  lane *lanes;               /* lanes device by device */
+  int32_t count, host_lanes; /* number of hosts; number of lanes per host */
+  lane *lanes;               /* the lanes, device by device */
   host *hosts;
-  int32_t *lines;                    /* over all hosts */
+  int32_t *lines;                    /* the lines of all hosts */
   int64_t (*ns)[PETRA_ACTION_KINDS]; /* per stage: time for the kernels of an action; NULL: 0 */
   int32_t *asking, asking_count;     /* lanes with requests of this moment */
 };
@@ -153,7 +153,7 @@ static void ask(petra_hosts *hosts, int32_t index) {
   hosts->asking[hosts->asking_count++] = index;
 }
 
-/* With cluster.host.ahead: requests an action as soon as there is room. */
+/* If cluster.host.ahead is set: requests an action as soon as there is room. */
 static void request_ahead(petra_executor_virtual *executor, int32_t index) {
   const lane *l = &executor->hosts->lanes[index];
   if (l->issued - l->started - l->evaluations < executor->settings.host.ahead)

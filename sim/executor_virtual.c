@@ -15,7 +15,7 @@ static void mark_dirty(petra_executor_virtual *executor, int32_t device) {
   executor->dirty[executor->dirty_count++] = device;
 }
 
-/* Returns the part of a B's recomputation that was done, or is not needed, before the B starts (rule.early). */
+/* Returns how much of a B's recomputation was done, or is not needed, before the B starts (rule.early). */
 static int64_t done_early_ns(const petra_executor_virtual *executor, const petra_engine *engine,
                              const petra_action *action) {
   const petra_cost_rule *rule = &executor->settings.rule;
@@ -28,7 +28,7 @@ static int64_t done_early_ns(const petra_executor_virtual *executor, const petra
   return kept || idle_ns > recompute_ns ? recompute_ns : idle_ns;
 }
 
-/* Locked programs: the engine, if its order has more actions, waits for the round of its next one. */
+/* Locked programs: makes the engine wait for the round of its next action, if its order has more actions. */
 static petra_status park(petra_executor_virtual *executor, int32_t device, int index) {
   petra_engine *engine = &executor->device[device].engines[index];
   const petra_event event = {.time_ns = engine->round, .stage = device, .detail = index};
@@ -36,7 +36,7 @@ static petra_status park(petra_executor_virtual *executor, int32_t device, int i
   return engine->waiting ? petra_event_queue_push(executor->parked, &event) : PETRA_OK;
 }
 
-/* Locked programs: nothing of the current round is left, so the next round begins in which an engine has an action. */
+/* Locked programs: the current round is finished, so the next round in which an engine has an action begins. */
 static void begin_round(petra_executor_virtual *executor) {
   petra_event event;
   executor->round = petra_event_queue_time(executor->parked);
@@ -59,7 +59,7 @@ static petra_status count_round(petra_executor_virtual *executor, int32_t device
   return PETRA_OK;
 }
 
-/* Returns how long an action lasts that starts now, unless its worker measures it. */
+/* Gets the duration of an action that starts now, unless its worker measures it. */
 static petra_status price(const petra_executor_virtual *executor, const petra_engine *engine,
                           const petra_action *action, int64_t *out) {
   const int64_t cost = executor->duration_ns[action->stage - 1][action->kind] - done_early_ns(executor, engine, action);
@@ -70,8 +70,8 @@ static petra_status price(const petra_executor_virtual *executor, const petra_en
   return PETRA_OK;
 }
 
-/* Returns how long a step lasts; part_ns[] are the durations of its actions. Takes the time that overlaps from the
- * duration of the shorter part, so that the parts sum to the step. */
+/* Returns how long a step lasts; part_ns[] are the durations of its actions. The time that overlaps is subtracted from
+ * the duration of the shorter part, so that the sum of the parts is the duration of the step. */
 static int64_t step_ns(const petra_executor_virtual *executor, const petra_action *actions, int count,
                        int64_t *part_ns) {
   int64_t sum_ns[2] = {0, 0}, whole_ns; /* of B and W; of F */
@@ -96,7 +96,7 @@ static int64_t step_ns(const petra_executor_virtual *executor, const petra_actio
   return whole_ns;
 }
 
-/* Tells the worker the parts of a step. */
+/* Notifies the worker of the parts of a step. */
 static void price_parts(petra_executor_virtual *executor, int first, int count) {
   int64_t part_ns[PETRA_STEP_ACTIONS];
   memcpy(part_ns, &executor->prices_ns[first], (size_t)count * sizeof *part_ns);
@@ -278,7 +278,8 @@ static petra_status end_step(petra_executor_virtual *executor, const petra_event
   return PETRA_OK;
 }
 
-/* Nothing runs any more. This is fine if every order is at its end; otherwise names the first action that waits. */
+/* Called when nothing runs any more. This is fine if every order is at its end; otherwise the error names the first
+ * action that waits. */
 static petra_status check_finished(const petra_executor_virtual *executor) {
   for (int32_t d = 0; d < executor->devices; d++)
     for (int e = 0; e < executor->settings.engines; e++) {
@@ -328,7 +329,7 @@ static petra_status run_events(petra_executor_virtual *executor, petra_worker *w
     }
   }
   PETRA_TRY(petra_worker_finish(worker));
-  executor->now_ns = executor->last_end_ns; /* messages that nobody waits for may have arrived later */
+  executor->now_ns = executor->last_end_ns; /* messages for which nothing waits may have arrived later */
   return check_finished(executor);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The virtual executor: a discrete-event loop over devices with one or two engines and the network between them. With
  * two engines, F runs on the first; B (including the B of a fused head), W, U and E run on the second. All actions that
- * start at one moment reach the worker as one group. schedule/program.h has the rules by which an action waits. */
+ * start at one moment reach the worker as one group. schedule/program.h states the rules by which an action waits. */
 #pragma once
 
 #include "config/config.h"
@@ -14,10 +14,10 @@
 /* Variations of the durations of actions: random durations, slow stages, pauses, failures. Every draw comes from a
  * counter-based stream named by (seed, stage, kind, microbatch), so that it does not depend on the order of events: two
  * methods, or two numbers of engines, see the same random draws. run.seed, cluster.jitter, cluster.stragglers,
- * cluster.pauses and cluster.failures of the config say what varies. All laws have mean 1. normal is cut off at 0 and
- * scaled so that the mean stays 1; exponential is 1 - scale + scale * Exp(1). Pauses and failures come after
- * exponentially distributed times of work; a mean of 0: never. A failure repeats the action from its beginning after
- * restart_s. */
+ * cluster.pauses and cluster.failures of the config determine the variations. All laws have mean 1. normal is cut off
+ * at 0 and scaled so that the mean stays 1; exponential is 1 - scale + scale * Exp(1). Pauses and failures come after
+ * exponentially distributed times of work; with a mean of 0 they never come. A failure repeats the action from its
+ * beginning after restart_s. */
 
 /* Returns true if the config changes no duration. */
 bool petra_jitter_is_none(const petra_config *config);
@@ -41,7 +41,7 @@ petra_status petra_jitter_duration(const petra_config *config, petra_jitter_quan
 typedef struct petra_host_options {
   int32_t devices;   /* number of neighbouring devices that share a host; INT32_MAX: all; 0: there are no hosts */
   int64_t action_ns; /* time to issue an action */
-  /* One entry per stage. Its members hold not durations but the additional time to issue the kernels of each part;
+  /* One entry per stage. Its members are not durations but the additional time to issue the kernels of each part;
    * NULL: none. Borrowed. */
   const petra_stage_cost *costs;
   /* Maximum number of actions of an engine that may be issued before they start; 0: an action is issued only when it is
@@ -50,11 +50,11 @@ typedef struct petra_host_options {
 } petra_host_options;
 
 typedef struct petra_executor_virtual_options {
-  int engines; /* of each device: 1 or 2. With 2, joined actions are separate ones */
+  int engines; /* of each device: 1 or 2. With 2, joined actions are separate */
   /* A step with an F of f ns and a backward (B, W) of b ns takes f + b - overlap * min(f, b); 0 .. 1. */
   double overlap;
   petra_cost_rule rule;
-  const petra_stage_cost *costs; /* `cost_count` costs, one per stage; 1: the same for all */
+  const petra_stage_cost *costs; /* `cost_count` costs, one per stage; with 1, all stages have the same cost */
   int32_t cost_count;
   /* Number of identical pipelines that run at the same time. Before an update a stage waits until its gradients have
    * been exchanged with its replicas. 0, 1: there are no replicas. */
@@ -86,7 +86,7 @@ typedef struct petra_virtual_totals {
   int64_t actions;
   /* The first microbatch of an `arrival` run whose forward raised the number in flight above 2 (2 J - 1); -1: none. */
   int64_t runaway;
-  int64_t skipped_microbatches; /* in the periods that the run skipped (executor_cycle.c) */
+  int64_t skipped_microbatches; /* microbatches in the periods that the run skipped (executor_cycle.c) */
   int64_t host_ns;              /* how long the busiest host issued actions; 0 without hosts */
   petra_device_counts *counts;  /* per device */
 } petra_virtual_totals;

@@ -18,14 +18,14 @@ typedef struct petra_cycle_search petra_cycle_search; /* executor_cycle.c */
 
 enum { PETRA_ENGINES = 2 };
 
-/* The counts of the actions before one. */
+/* Counts of the actions before an action. */
 typedef struct petra_counters {
   int64_t order;                         /* its position in the device's order */
   int64_t updates_before, passes_before; /* number of U; number of F, B and W before it */
   int64_t round_start;                   /* position of the first action of its round */
 } petra_counters;
 
-/* An action, or joined ones. */
+/* An action, or several joined actions. */
 typedef struct petra_step {
   petra_counters before;
   int count;
@@ -47,7 +47,7 @@ typedef struct petra_engine {
 
 typedef struct petra_device {
   petra_engine engines[PETRA_ENGINES];
-  int64_t updates, passes, done; /* number that have ended: U; F, B and W; all */
+  int64_t updates, passes, done; /* numbers of actions that have ended: U; F, B and W; all */
   int64_t in_flight, kept;
   bool dirty; /* in the list of devices to examine */
   petra_trace_row joined[PETRA_STEP_ACTIONS - 1];
@@ -67,8 +67,8 @@ typedef struct petra_exchange {
 typedef struct petra_executor_virtual {
   petra_executor base;
   petra_executor_virtual_options settings;
-  int64_t now_ns, last_end_ns; /* without the time of skipped periods; last_end_ns: the last end of an action */
-  int64_t skipped_ns;          /* in periods */
+  int64_t now_ns, last_end_ns; /* both without the time of skipped periods; last_end_ns: the last end of an action */
+  int64_t skipped_ns;          /* time in skipped periods */
   int64_t returned;            /* B of stage 1 that have ended, without those in skipped periods */
   petra_virtual_totals totals;
   /* The members below belong to the current run. */
@@ -79,7 +79,7 @@ typedef struct petra_executor_virtual {
   petra_device *device;                       /* per device, from 0 */
   petra_microbatch_set *forward, *backward;   /* per stage, from 0: microbatches whose message has arrived */
   petra_exchange *exchanges;                  /* per stage, from 0; NULL: there are no replicas */
-  petra_jitter_quantiles *quantiles;          /* NULL: none are kept */
+  petra_jitter_quantiles *quantiles;          /* NULL: no quantiles are kept */
   int64_t (*duration_ns)[PETRA_ACTION_KINDS]; /* per stage */
   petra_event_queue *events;
   petra_fabric *fabric;
@@ -113,8 +113,8 @@ static inline bool petra_exchange_done(const petra_executor_virtual *executor, i
   return !executor->exchanges || executor->exchanges[stage - 1].done;
 }
 
-/* Hosts. petra_host_may_start: whether an action that nothing else delays has been issued; if not, requests it from the
- * host. petra_host_started: the action has started. petra_hosts_serve: accepts the requests of this moment.
+/* Hosts. petra_host_may_start: returns whether an action that nothing else delays has been issued; if not, requests it
+ * from the host. petra_host_started: the action has started. petra_hosts_serve: accepts the requests of this moment.
  * petra_host_issued: call it for an event that reports that the next action of `lane` has been issued. */
 petra_status petra_hosts_create(petra_executor_virtual *executor);
 void petra_hosts_destroy(petra_hosts *hosts);

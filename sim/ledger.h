@@ -4,12 +4,12 @@
  *
  * A block of a stage with delay tau (microbatches between a forward and its backward) holds
  *     parameters + statistics + one input                        always,
- *     tau inputs                                                 where inputs are kept, and at a block that cannot
- *                                                                rebuild its input in any case,
- *     ceil(tau / k) times its parameters                         where weights are kept (k microbatches an update).
+ *     tau inputs                                                 if inputs are kept, and always at a block that cannot
+ *                                                                rebuild its input,
+ *     ceil(tau / k) times its parameters                         if weights are kept (k microbatches per update).
  * The accountings differ in what they count as one input, and in whether they count the first block's tau inputs:
  *     paper   one stream, but both at a downsampling block (two streams, not reversible, not the head: the head counts
- *             one); the stem's tau images count where inputs are kept and not where they are not
+ *             one); the stem's tau images count if inputs are kept, and otherwise do not
  *     strict  every stream; the stem's tau images never count, since they can be read from the data set again
  * In both the stem counts the one image batch that it works on. Only this reading reproduces the eight totals of the
  * paper's table 3: without that image all of them are 0.04e9 bytes too small; if both streams of the head counted,
@@ -33,7 +33,7 @@ petra_status petra_accounting_parse(const char *what, const char *text, petra_ac
 typedef struct petra_ledger_block {
   int64_t parameters, statistics; /* scalars */
   int64_t stream_elements;        /* of one stream of the input of one image */
-  int64_t waiting_stream_bytes;   /* of one such stream while it waits for its backward; 0: as in use */
+  int64_t waiting_stream_bytes;   /* bytes of one such stream while it waits for its backward; 0: the same as in use */
   int32_t streams;                /* streams of the input: 1 or 2 */
   bool reversible;                /* rebuilds its input from its output */
   bool reads_data;                /* its input comes from the data set */
@@ -55,7 +55,7 @@ typedef struct petra_ledger_bytes {
   int64_t parameters, statistics;
   int64_t input;         /* the input that is being processed */
   int64_t input_buffer;  /* inputs that wait for their backward */
-  int64_t weight_buffer; /* weight versions that wait for theirs */
+  int64_t weight_buffer; /* weight versions that wait for their backward */
 } petra_ledger_bytes;
 
 /* Computes the bytes. Errors: PETRA_CONFIG if a count is out of its range or the bytes do not fit into 63 bits. */

@@ -10,12 +10,13 @@
 
 /* --- pairs of devices whose two directions slow each other ---
  *
- * Such are half duplex cards, or protocols that wait in the queue of the other direction. Each direction is a queue,
- * first come first served. The first message goes at full rate while nothing goes in the other direction. While
- * something does, it goes at the rate at which messages of its size go if as much goes in the other direction. This is a
- * fluid model: rates change whenever a message begins or ends. Times are int64 nanoseconds. */
+ * Causes are half duplex cards, or protocols that wait in the queue of the other direction. Each direction is a queue,
+ * first come first served. The first message is sent at full rate while the other direction is idle. Otherwise its rate
+ * is the rate of messages of its size while messages of the same size go in the other direction. This is a fluid model:
+ * rates change whenever a message begins or ends. Times are int64 nanoseconds. */
 
-/* It takes alone_ns with nothing in the other direction, and shared_ns >= alone_ns with a message of its size. */
+/* A message takes alone_ns if the other direction is idle, and shared_ns >= alone_ns with a message of its size there.
+ * */
 typedef struct message {
   int64_t alone_ns, shared_ns;
   petra_packet packet;
@@ -25,7 +26,7 @@ typedef struct message {
 typedef struct line {
   message *messages;
   int64_t count, capacity;
-  double left_ns; /* rest of the first message, at full rate */
+  double left_ns; /* time that the rest of the first message takes at full rate */
 } line;
 
 /* `number` changes whenever a message begins or ends. */
@@ -60,7 +61,7 @@ static void advance(duplex_pair *p, int64_t now_ns) {
   p->number++;
 }
 
-/* Takes a message that has ended at `now_ns`, direction 0 first; returns false if there is none (left). */
+/* Takes a message that has ended at `now_ns`, direction 0 first; returns false if there is none. */
 static bool duplex_take_ended(duplex_pair *p, int64_t now_ns, petra_packet *out) {
   for (int d = 0; d < 2; d++) {
     line *l = &p->line[d];
@@ -78,12 +79,12 @@ static bool duplex_take_ended(duplex_pair *p, int64_t now_ns, petra_packet *out)
 /* --- fair sharing: max-min fair sharing of links and cards by concurrent transmissions ---
  *
  * A fluid model (progressive filling, Bertsekas and Gallager, "Data networks", section 6.5.2). The remainder of a
- * transmission is a double of bytes. */
+ * transmission is a number of bytes, as a double. */
 
 /* The resources of a transmission: its link, and the cards at both ends (-1: no finite card). */
 typedef struct route {
   int32_t link, cards[2];
-  double link_Bps; /* the same for all transmissions on a link; 0: infinite */
+  double link_Bps; /* bandwidth of the link, the same for all its transmissions; 0: infinite */
   int64_t latency_ns;
 } route;
 
@@ -115,7 +116,7 @@ typedef struct fair_share {
 
 #define LONGEST_NS (INT64_C(1) << 60)
 
-/* Returns the time of `bytes` at `Bps` > 0 in nanoseconds, rounded; at most LONGEST_NS. */
+/* Returns the time of `bytes` at `Bps` > 0 in nanoseconds, rounded; the maximum is LONGEST_NS. */
 static int64_t transmission_ns(double bytes, double Bps) {
   double ns = 1e9 * bytes / Bps;
   return ns < (double)LONGEST_NS ? llround(ns) : LONGEST_NS;
@@ -155,7 +156,7 @@ static void fix_tightest(fair_share *fair, int32_t tightest, double share, int32
   }
 }
 
-/* Progressive filling over the resources in use. */
+/* Sets all rates by progressive filling over the resources in use. */
 static void set_rates(fair_share *fair) {
   for (int32_t i = 0; i < fair->count; i++)
     for (int r = 0; r < 3; r++)
@@ -220,8 +221,7 @@ static bool next_end(const fair_share *fair, int64_t *time_ns, int64_t *number) 
   return true;
 }
 
-/* Takes the transmission that started first among those that have ended at `now_ns`; returns false if there is none, or
- * none left. */
+/* Takes the transmission that started first among those that have ended at `now_ns`; returns false if there is none. */
 static bool take_ended(fair_share *fair, int64_t now_ns, int64_t *latency_ns, petra_packet *out) {
   for (int32_t i = 0; i < fair->count; i++) {
     if (fair->flows[i].end_ns > now_ns)
@@ -264,7 +264,8 @@ static int compare_keys(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Lists the pairs of devices that exchange messages and are not neighbours: in a loop the first device and the last. */
+/* Lists the pairs of devices that exchange messages and are not neighbours: in a loop, the first and the last device.
+ * */
 static petra_status find_far_pairs(petra_fabric *fabric) {
   const petra_fabric_options *options = &fabric->options;
   const size_t boundaries = options->device_of ? (size_t)options->stages : 1;
@@ -284,7 +285,7 @@ static petra_status find_far_pairs(petra_fabric *fabric) {
   return PETRA_OK;
 }
 
-/* Numbers the pairs of devices: neighbours by the lower one, then the others. */
+/* Numbers the pairs of devices: neighbours by their lower device, then the other pairs. */
 static int32_t pair_of(const petra_fabric *fabric, int32_t from, int32_t to) {
   if (to == from + 1 || to == from - 1)
     return from < to ? from : to;
@@ -293,8 +294,8 @@ static int32_t pair_of(const petra_fabric *fabric, int32_t from, int32_t to) {
   return fabric->options.devices + (int32_t)(found - fabric->far);
 }
 
-/* Links: two per device, up and down to its neighbours; then two for each other pair of devices; then, with replicas,
- * one per device to its replicas. */
+/* Numbers the links: two per device, up and down to its neighbours; then two for each other pair of devices; then, with
+ * replicas, one per device to its replicas. */
 static int32_t link_of(const petra_fabric *fabric, int32_t from, int32_t to) {
   if (to == from + 1 || to == from - 1)
     return 2 * from + (to < from);
@@ -377,7 +378,7 @@ static bool uses_cards(const petra_fabric_options *options, int32_t from, int32_
   return options->card_Bps > 0 && node_of(options, from) != node_of(options, to);
 }
 
-/* Returns true if the link between two devices is that inside a node. */
+/* Returns true if the link between two devices is the link inside a node. */
 static bool uses_node_link(const petra_fabric_options *options, int32_t from, int32_t to) {
   return options->has_node_link && !options->times && node_of(options, from) == node_of(options, to);
 }
@@ -405,7 +406,7 @@ static route route_between(const petra_fabric *fabric, int32_t from, int32_t to)
   return way;
 }
 
-/* The nodes of the replicas do the same as this one: as much leaves here as arrives there, and the reverse. */
+/* The nodes of the replicas do the same as this node: as much leaves this node as arrives there, and the reverse. */
 static route route_to_replicas(const petra_fabric *fabric, int32_t device) {
   const petra_fabric_options *options = &fabric->options;
   route way = {link_of_replicas(fabric, device), {-1, -1}, options->bandwidth_Bps, 2 * options->latency_ns};
@@ -443,7 +444,8 @@ int64_t petra_fabric_alone_ns(const petra_fabric_options *options, int32_t from,
                     : alone_ns(options, link_bandwidth_Bps(options, from, to), uses_cards(options, from, to), bytes);
 }
 
-/* Returns the time of a message, which takes alone_ns alone, while one of the same size goes in the other direction. */
+/* Returns the time of a message while a message of the same size goes in the other direction. Alone it takes alone_ns.
+ * */
 static int64_t shared_ns(const petra_fabric_options *options, int64_t bytes, int64_t alone_ns) {
   return options->shared ? later(petra_link_time_ns(options->shared, bytes) - options->latency_ns, alone_ns) : alone_ns;
 }

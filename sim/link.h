@@ -12,7 +12,7 @@
  *
  * Replicas (cluster.replicas): every device has one more link in each direction, to the same device of the other
  * replicas. The other replicas do the same at the same time, on their own nodes, so the same number of bytes goes each
- * way. If times were measured, those with a message in the other direction apply. */
+ * way. If times were measured, the times with a message in the other direction apply. */
 #pragma once
 
 #include "config/config.h"
@@ -20,8 +20,8 @@
 #include "sim/engine.h"
 #include "sim/cycle.h"
 
-/* Measured times of messages from one end to the other by size: linear between the sizes and beyond the largest;
- * constant below the smallest, whose time is the latency. */
+/* Measured times of messages from one end to the other, by size: linear between the sizes and beyond the largest size;
+ * constant below the smallest size, whose time is the latency. */
 typedef struct petra_link_times {
   int32_t count;        /* >= 1 */
   const int64_t *bytes; /* rising */
@@ -30,8 +30,8 @@ typedef struct petra_link_times {
 
 typedef struct petra_fabric_options {
   int32_t devices; /* counted from 0 here */
-  /* Per stage its device, from 1 (petra_program_options), for the pairs of devices that exchange messages; NULL: a
-   * loop. Borrowed. */
+  /* The device of each stage, from 1 (petra_program_options), which determines the pairs of devices that exchange
+   * messages; NULL: a loop. Borrowed. */
   const int32_t *device_of;
   int32_t stages;
   petra_link_sharing sharing;
@@ -44,7 +44,7 @@ typedef struct petra_fabric_options {
   /* Measured times of links between devices, which replace latency, bandwidth and cards; fifo. NULL: not measured.
    * Borrowed. */
   const petra_link_times *times;
-  /* Times with a message of the same size in the other direction at the same time; NULL: as `times`. */
+  /* Times with a message of the same size in the other direction at the same time; NULL: the same as `times`. */
   const petra_link_times *shared;
   const int32_t *node; /* per device, from 0; NULL: every device is a node of its own */
   double card_Bps;     /* of a node's card, in each direction; 0: infinite. Links within a node do not use it */

@@ -22,8 +22,8 @@ typedef struct record {
 
 typedef struct message {
   int64_t microbatch, arrival_ns; /* -1: in transit */
-  int64_t sender;                 /* record of the action that sent it */
-  /* In transit: the message sent after it to the same stage; then the one that arrived before it. */
+  int64_t sender;                 /* record of the action that sent the message */
+  /* In transit: the next message sent to the same stage. After the arrival: the message that arrived before it. */
   struct message *link;
 } message;
 
@@ -44,7 +44,7 @@ typedef struct critical_observer {
   const petra_program_options *program;
   bool locked; /* the program of the run is locked */
   blocks records, messages;
-  int64_t *last; /* per device: record that ended last; -1: none */
+  int64_t *last; /* per device: the record that ended last; -1: none */
   line lines[];  /* per stage: LINES of them; then `last` */
 } critical_observer;
 
@@ -123,7 +123,7 @@ static petra_status sent(petra_observer *base, int32_t from, const petra_packet 
 static petra_status arrived(petra_observer *base, const petra_packet *packet, int64_t now_ns) {
   critical_observer *critical = (critical_observer *)base;
   line *way = line_of(critical, packet);
-  /* Usually this is the first message; with fair sharing one may overtake. */
+  /* Usually this is the first message; with fair sharing a later message may overtake it. */
   message *before = NULL, *one = way->first;
   while (one && one->microbatch != packet->microbatch) {
     before = one;
@@ -176,11 +176,11 @@ void petra_critical_destroy(petra_observer *base) {
 
 /* --- the way back --- */
 
-/* The position of the walk back. On the path records and times only decrease, and so do these. */
+/* The position of the walk back. On the path records and times only decrease, and so do these members. */
 typedef struct way_back {
   const critical_observer *critical;
   int64_t *record;         /* per device: no record after this one is before the current one */
-  int64_t any;             /* the same over all devices */
+  int64_t any;             /* the same for all devices together */
   const message **arrived; /* per line: no message after this one has arrived by now */
 } way_back;
 
@@ -233,7 +233,8 @@ static int64_t sender_of(way_back *back, int64_t index, const record *action, in
   return -1;
 }
 
-/* Returns what ended on the action's device at its start: on its engine, else on the other one; -1: nothing did. */
+/* Returns the action that ended on the action's device at its start: on its engine, else on the other engine; -1: none.
+ * */
 static int64_t neighbour_of(way_back *back, int64_t index, const record *action) {
   bool two = back->critical->options->engines == 2;
   int64_t i = ended_by(back, device_of(back->critical, action->stage), index, action->start_ns);
@@ -241,7 +242,7 @@ static int64_t neighbour_of(way_back *back, int64_t index, const record *action)
   for (const record *r; (r = record_at(back->critical, i)) && r->end_ns == action->start_ns; i = r->before) {
     if (!two || (r->kind == PETRA_ACTION_FORWARD) == (action->kind == PETRA_ACTION_FORWARD))
       return i;
-    /* An action of length zero may have started together with this one: it is the last choice. */
+    /* An action of length zero may have started together with this action: it is the last choice. */
     if (longer < 0 && r->start_ns < r->end_ns)
       longer = i;
     if (any < 0)
@@ -250,8 +251,8 @@ static int64_t neighbour_of(way_back *back, int64_t index, const record *action)
   return longer >= 0 ? longer : any;
 }
 
-/* Locked programs: returns what ended anywhere at the action's start, and with it the previous round; -1: nothing
- * did. */
+/* Locked programs: returns an action on any device that ended at the action's start, and with it the previous round;
+ * -1: none. */
 static int64_t round_before(way_back *back, int64_t index, const record *action) {
   int64_t any = -1;
   while (back->any >= 0 && (back->any >= index || record_at(back->critical, back->any)->end_ns > action->start_ns))
@@ -279,7 +280,7 @@ static void add_message(const critical_observer *critical, const record *sender,
       exchange ? petra_fabric_exchange_alone_ns(&options->fabric,
                                                 petra_cost_exchange_bytes(options->replicas, cost->gradient_bytes))
                : petra_fabric_alone_ns(&options->fabric, from, to, bytes);
-  if (alone_ns > left_ns) /* by a nanosecond of rounding, with fair rates */
+  if (alone_ns > left_ns) /* possible by a nanosecond of rounding, with fair rates */
     alone_ns = left_ns;
   path->ns[PETRA_CRITICAL_LATENCY] += latency_ns;
   path->ns[PETRA_CRITICAL_TRANSMISSION] += alone_ns;
@@ -287,8 +288,8 @@ static void add_message(const critical_observer *critical, const record *sender,
   path->messages++;
 }
 
-/* Returns the action that produced the input, and adds its message to the path, if the input arrived at the start of
- * `action`; else returns -1. */
+/* If the input arrived at the start of `action`: returns the action that produced the input, and adds its message to
+ * the path; else returns -1. */
 static int64_t input_before(way_back *back, int64_t index, const record *action, petra_critical_path *path) {
   int32_t from;
   int which;
@@ -301,7 +302,7 @@ static int64_t input_before(way_back *back, int64_t index, const record *action,
   return one->sender;
 }
 
-/* Returns action `i` if it is in the step of record `index` and another one; else NULL. Their records are neighbours. */
+/* Returns action `i` if it is another action of the step of record `index`; else NULL. Their records are neighbours. */
 static const record *companion(const critical_observer *critical, int64_t index, int64_t i) {
   const record *action = record_at(critical, index),
                *other = i < critical->records.count ? record_at(critical, i) : NULL;
@@ -359,7 +360,7 @@ static void add_action(const record *action, petra_critical_path *path, int64_t 
     stage_ns[action->stage - 1] += ns;
 }
 
-/* Adds the step of a record to the path: each action its own part. */
+/* Adds the step of a record to the path: each action adds its own part. */
 static void add_step(const critical_observer *critical, int64_t index, petra_critical_path *path, int64_t *stage_ns) {
   const record *action = record_at(critical, index);
   path->actions++;

@@ -6,8 +6,9 @@
  * The path goes back from the action that ended last. An action has waited for the event at the moment of its start:
  *  1. its message, if it arrived at that moment (its sender ended then, if a message takes no time);
  *  2. else the action that ended on its engine then;
- *  3. else one that ended on the device's other engine then (the last U, the end of the round);
- *  4. in a locked program (schedule/program.h), else one that ended then on any device: the end of the network's round.
+ *  3. else the action that ended on the device's other engine then (the last U, the end of the round);
+ *  4. else, in a locked program (schedule/program.h), an action that ended then on any device: the end of the network's
+ *     round.
  * If two events happen at once there are several critical paths, and one of them is returned. */
 #pragma once
 
@@ -15,8 +16,8 @@
 
 /* X(NAME, name in files). The time of a message consists of its transmission (as if it had its link and cards for
  * itself), the latency, and the rest: queueing behind other messages, or sharing with them. WAIT is the time before an
- * action that nothing explains; the programs of this version have none, since every wait of theirs ends with an action
- * or a message. */
+ * action that nothing explains; the programs of this version have no such time, because each of their waits ends with
+ * an action or a message. */
 #define PETRA_CRITICAL_LIST(X)                                                                                         \
   X(FORWARD, "F")                                                                                                      \
   X(BACKWARD, "B")                                                                                                     \
@@ -38,7 +39,7 @@ const char *petra_critical_name(petra_critical_kind kind);
 
 typedef struct petra_critical_path {
   int64_t ns[PETRA_CRITICAL_KINDS]; /* their sum is exactly the end of the last action: the makespan */
-  int64_t actions, messages;        /* numbers on the path; messages: those that take time */
+  int64_t actions, messages;        /* numbers on the path; only messages that take time count */
 } petra_critical_path;
 
 /* The maximum number of actions: about 3 GB. */

@@ -20,7 +20,7 @@ typedef struct memory_observer {
   struct {
     unsigned touched[PETRA_MEMORY_WHENS][PETRA_ACTION_KINDS][PETRA_MEMORY_NEIGHBOURS]; /* categories, as bits */
     petra_microbatch_set done[PETRA_MEMORY_UNTILS];                                    /* B and W so far */
-    int64_t skipped_updates;                                                           /* not in its counts */
+    int64_t skipped_updates;                                                           /* not included in its counts */
   } stage[];                                                                           /* per stage */
 } memory_observer;
 
@@ -97,7 +97,7 @@ static void count(memory_observer *observer, int32_t stage, int64_t now_ns) {
     sample(observer, stage, now_ns, account);
 }
 
-/* Returns true if the stage `place`, of those that may keep it, no longer does after this action. */
+/* Returns true if stage `place` of the stages that may keep the shared bytes does not keep them after this action. */
 static bool lets_go(const memory_observer *observer, const petra_memory_shared *shared, int32_t owner, int place,
                     const petra_action *action, petra_memory_until now) {
   const petra_memory_until until = shared->until[place];
@@ -106,8 +106,8 @@ static bool lets_go(const memory_observer *observer, const petra_memory_shared *
          petra_microbatch_set_has(&observer->stage[stage - 1].done[until], action->microbatch);
 }
 
-/* Returns the bytes of stage `owner` that this action is the last to keep. The action's stage is number `acting` of
- * those that may. */
+/* Releases the shared bytes in the account of stage `owner` that this action is the last to keep. The action's stage is
+ * number `acting` of the stages that may keep them. */
 static void release_of(memory_observer *observer, int32_t owner, int acting, int64_t now_ns, const petra_action *action,
                        petra_memory_until now) {
   const petra_memory_stage *about = &observer->about[owner - 1];
@@ -153,7 +153,7 @@ static bool forwards(const memory_observer *observer, const petra_action *action
          (action->kind == PETRA_ACTION_BACKWARD && petra_program_fused(observer->program, action->stage));
 }
 
-/* Adds the samples of stage 1 while an older copy of the weights is still there. */
+/* Adds the samples of stage 1 while an older copy of the weights still exists. */
 static void take(memory_observer *observer, int32_t stage, int64_t now_ns) {
   const int64_t bytes = observer->about[stage - 1].taken_bytes;
   petra_memory_change change = {.total_peak = bytes};
@@ -170,8 +170,8 @@ static petra_status count_action(memory_observer *observer, int64_t now_ns, cons
   const petra_memory_when w = when(observer, action, observer->counts[stage - 1].lag_sum - lags);
   const petra_memory_change *change = observer->about[stage - 1].change[w][action->kind];
   const unsigned *touched = observer->stage[stage - 1].touched[w][action->kind];
-  /* The copy that F releases goes, and the copy that U makes comes, before everything else that they do; what B and W
-   * release goes after it. */
+  /* The copies that F releases and that U makes are counted before everything else that F and U do. The copies that B
+   * and W release are counted after everything else. */
   const bool takes = forwards(observer, action), first = takes || action->kind == PETRA_ACTION_UPDATE;
   if (takes)
     take(observer, stage, now_ns);
@@ -238,7 +238,7 @@ static unsigned touched_by(const petra_memory_change *change) {
 petra_status petra_memory_observer_create(const petra_memory_stage *stage, const petra_method *method,
                                           const petra_program_options *program, petra_time_bins *samples,
                                           petra_observer **out) {
-  /* Levels over time need every action. */
+  /* The levels over time need every action. */
   static const petra_observer_ops ops = {.started = started, .state = state}, ops_over_time = {.started = started};
   memory_observer *observer;
   const size_t stages = (size_t)program->stages, devices = (size_t)petra_program_devices(program);
@@ -316,7 +316,7 @@ static void raise_to(int64_t *value, const int64_t *level, int columns) {
       value[c] = level[c];
 }
 
-/* Joins bins 2 b and 2 b + 1; those that no row has reached yet are left for later. */
+/* Joins bins 2 b and 2 b + 1; bins that no row has reached yet are left for later. */
 static void join(petra_time_bins *samples) {
   for (int32_t row = 0; row < samples->rows; row++) {
     for (int32_t bin = 0; bin <= samples->last[row]; bin += 2) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory over time: an observer that keeps, for every stage, the account that the stages of an emulation
- * would keep. Its inputs are plain numbers, what an action of each kind adds and removes; it knows no network. A
+/* The memory over time: an observer that keeps, for every stage, the account that the stages of an emulation would
+ * keep. Its inputs are plain numbers, the bytes that an action of each kind adds and removes; it knows no network. A
  * worker_cost of its own counts microbatches in flight and versions, action by action.
  *
- * An action's memory is counted when it starts, as in the emulation: from then on, what it sends counts at the
- * receiver, and what it no longer needs is gone. */
+ * An action's memory is counted when it starts, as in the emulation: from then on, the messages that it sends count at
+ * the receiver, and the memory that it no longer needs is released. */
 #pragma once
 
 #include "base/mem.h"
@@ -14,7 +14,7 @@
 
 #include <stdint.h>
 
-/* Levels over time in bounded memory: for each of `rows` things, `columns` levels that change now and then. Time is cut
+/* Levels over time in bounded memory: for each of `rows` rows, `columns` levels that change now and then. Time is cut
  * into equal bins, each of which keeps the highest level within it. When time passes the last bin, bins are joined in
  * pairs. */
 
@@ -30,15 +30,15 @@ void petra_time_bins_put(petra_time_bins *samples, int32_t row, int64_t now_ns, 
                          const int64_t *level);
 
 /* Ends the samples at `end_ns`: the current levels last until then. Bin b begins at b times the width. *values: (bins,
- * rows, columns), the highest level in each; it remains owned by the samples. */
+ * rows, columns), the highest level in each bin; the samples still own this array. */
 void petra_time_bins_finish(petra_time_bins *samples, int64_t end_ns, int32_t *bins, int64_t *width_ns,
                             const int64_t **values);
 
 /* The change that an action makes to one account. */
 typedef struct petra_memory_change {
   int64_t bytes[PETRA_MEMORY_CATEGORIES]; /* bytes afterwards minus bytes before */
-  int64_t peak[PETRA_MEMORY_CATEGORIES];  /* the maximum in between minus bytes before: at least 0 and `bytes` */
-  int64_t total_peak;                     /* of the sum over the categories */
+  int64_t peak[PETRA_MEMORY_CATEGORIES];  /* the maximum in between minus bytes before; >= 0, >= `bytes` */
+  int64_t total_peak;                     /* peak of the sum over the categories */
 } petra_memory_change;
 
 typedef enum petra_memory_of {
@@ -48,7 +48,7 @@ typedef enum petra_memory_of {
   PETRA_MEMORY_NEIGHBOURS
 } petra_memory_of;
 
-/* Until when an action of a stage keeps a tensor of its microbatch. */
+/* The time until which an action of a stage keeps a tensor of its microbatch. */
 typedef enum petra_memory_until {
   PETRA_MEMORY_NOT_KEPT,
   PETRA_MEMORY_UNTIL_BACKWARD,
@@ -57,8 +57,8 @@ typedef enum petra_memory_until {
 } petra_memory_until;
 
 /* Bytes in one stage's account that several actions of the stage and its neighbours keep together until the last of
- * these ends, because streams pass through reversible blocks unchanged. Their release is not part of any of the
- * changes. */
+ * these actions ends, because streams pass through reversible blocks unchanged. The release of these bytes is not part
+ * of any of the changes. */
 enum { PETRA_MEMORY_KEPT_FROM = -1, PETRA_MEMORY_KEPT_STAGES = 4, PETRA_MEMORY_SHARED_MAX = 16 };
 typedef struct petra_memory_shared {
   int64_t bytes;
@@ -77,10 +77,10 @@ typedef petra_memory_change petra_memory_changes[PETRA_MEMORY_NEIGHBOURS];
 typedef struct petra_memory_stage {
   int64_t base[PETRA_MEMORY_CATEGORIES]; /* in use from before the first action until the end */
   petra_memory_changes change[PETRA_MEMORY_WHENS][PETRA_ACTION_KINDS];
-  /* after more updates than this, B is LATER: it reads extrapolated weights (so is any B with a lag above 0) */
+  /* after more updates than this, B is LATER: it reads extrapolated weights (a B with a lag above 0 is also LATER) */
   int64_t extrapolates_after;
-  int64_t mitigates_after; /* after more updates than this U is LATER */
-  /* bytes of messages: the samples that stage 1 reads first of all in its F; they are included in `change` too */
+  int64_t mitigates_after; /* after more updates than this, U is LATER */
+  /* bytes of messages: the samples that stage 1 reads at the very beginning of its F; `change` includes them too */
   int64_t taken_bytes;
   /* Used if W is split from B. */
   petra_memory_shared shared[PETRA_MEMORY_SHARED_MAX];

@@ -6,16 +6,16 @@
 #include "schedule/program.h"
 
 typedef struct petra_rank_times {
-  petra_observer base; /* of an executor on the virtual clock: adds every action that ends */
+  petra_observer base; /* for an executor on the virtual clock: adds every action that ends */
   int32_t stages;
   int64_t quarter, half;                    /* the steady state lies between their B's at stage 1 */
-  int64_t quarter_ns, half_ns;              /* the ends of these, less the pauses until then; -1: not (here) */
+  int64_t quarter_ns, half_ns;              /* the ends of these B's minus earlier pauses; -1: not (here) */
   int64_t paused_ns;                        /* evaluations and checkpoints since the first action */
   int64_t first_ns, last_ns;                /* the first start, the last end; INT64_MAX, INT64_MIN: none */
   int64_t paused_within_ns;                 /* the part of paused_ns before the last action */
   int64_t skipped_ns, skipped_microbatches; /* periods that a simulation has skipped */
-  int64_t *forward_ns, *forwards;           /* per stage: time in F's; F's done */
-  int64_t *backward_ns, *passes;            /* per stage: time in all others but E; B's done */
+  int64_t *forward_ns, *forwards;           /* per stage: time in F's; number of F's done */
+  int64_t *backward_ns, *passes;            /* per stage: time in all other actions except E; number of B's done */
 } petra_rank_times;
 
 /* Call petra_rank_times_fini after PETRA_OK. */
@@ -30,7 +30,7 @@ void petra_rank_times_add(petra_rank_times *times, const petra_action *action, i
 /* Adds the duration of a checkpoint or an evaluation. */
 void petra_rank_times_pause(petra_rank_times *times, int64_t ns);
 
-/* Resets all sums: in a rank of a replica whose times are not reported. */
+/* Resets all sums. Called in a rank of a replica whose times are not reported. */
 void petra_rank_times_forget(petra_rank_times *times);
 
 /* For the sum over all ranks: the numbers of this rank as `petra_rank_times_numbers` values. Adds the numbers of

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program `arrival`: a device takes whatever message came first, and B wins ties. The source offers a microbatch
+/* The program `arrival`: a device takes the message that came first, and B wins ties. The source offers a microbatch
  * whenever the first stage's F engine is free, with a maximum of `credit` in flight. An update follows every k backward
  * passes of a stage. */
 #include "base/mem.h"
@@ -14,7 +14,7 @@ typedef struct stage_state {
 struct petra_arrival {
   int32_t stages;
   petra_arrival_source source;
-  int64_t free_since_ns; /* F engine of stage 1 */
+  int64_t free_since_ns; /* since when the F engine of stage 1 is free */
   stage_state state[];
 };
 

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "sim/cycle.h"
 
-/* Numbers with a rising index, of which only a window is kept: a ring. */
+/* Numbers with a rising index. Only a window of them is kept, in a ring. */
 typedef struct window {
   int64_t *ring;
   int64_t capacity;   /* 0 or a power of two */
@@ -16,8 +16,8 @@ typedef struct in_flight {
   window versions; /* by microbatch: version that its forward read; -1: it is not in flight */
   window users;    /* by version: number of microbatches in flight whose forward read it */
   int64_t copy;    /* the version of F's copy, with a sync period */
-  /* The additions of skipped periods to the totals, made at the end of the run: until then the versions of the stage go
-   * on as if nothing had been skipped. */
+  /* What skipped periods add to the totals. It is added at the end of the run: until then the versions of the stage
+   * continue as if nothing had been skipped. */
   int64_t skipped[PETRA_STAGE_TOTALS];
 } in_flight;
 
@@ -26,7 +26,7 @@ typedef struct worker_cost {
   int32_t stages;
   bool split_head;             /* the last stage has an F of its own */
   bool split_backward;         /* W releases what is kept */
-  petra_version_rule versions; /* those that F and B read */
+  petra_version_rule versions; /* versions that F and B read */
   petra_stage_counts *counts;  /* per stage; behind `kept` */
   in_flight kept[];            /* per stage */
 } worker_cost;
@@ -59,7 +59,7 @@ static petra_status widen(window *w, int64_t index, int64_t empty) {
   return PETRA_OK;
 }
 
-/* Like widen; the index is usually in the window, or the one after it. */
+/* Does the same as widen. The index is usually in the window or directly after it. */
 static inline petra_status hold(window *w, int64_t index, int64_t empty) {
   if (index == w->end && w->first < index && index - w->first < w->capacity) {
     *at(w, w->end++) = empty;
@@ -89,7 +89,7 @@ static petra_status forward(petra_stage_counts *c, in_flight *kept, const petra_
   PETRA_TRY(hold(&kept->versions, action->microbatch, -1));
   PETRA_TRY(hold(&kept->users, version, 0));
   *at(&kept->versions, action->microbatch) = version;
-  /* An old version that no microbatch has comes back into use. */
+  /* An old version that no microbatch used is used again. */
   if (++*at(&kept->users, version) == 1 && version != c->updates)
     count_up(&c->stash, &c->stash_max);
   c->forwards++;
@@ -130,7 +130,7 @@ static void note_copy(const petra_version_rule *rule, petra_stage_counts *c, con
   c->copy_stashed = c->copy && value_at(&kept->users, version, 0) > 0;
 }
 
-/* The latest version becomes an old one; it is stashed if a microbatch in flight was forwarded with it. */
+/* Makes the latest version an old one; it is stashed if a microbatch in flight was forwarded with it. */
 static void update(petra_stage_counts *c, const window *users) {
   bool used = value_at(users, c->updates, 0) > 0;
   c->updates++;
@@ -209,8 +209,8 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   return PETRA_OK;
 }
 
-/* Gives the values of a window, in a stage with thousands of microbatches in flight: only where their steps change. `base`
- * is subtracted from indices, `latest` from values >= 0. */
+/* Gives the values of a window. Because a stage may have thousands of microbatches in flight, it gives a value only if
+ * the step to it differs from the step before. `base` is subtracted from indices, `latest` from values >= 0. */
 static void give_window(const window *w, int64_t base, int64_t latest, petra_cycle *cycle) {
   int64_t previous = 0, step = 0;
   petra_cycle_value(cycle, w->end - w->first);

@@ -18,14 +18,14 @@ typedef struct petra_stage_counts {
       int64_t forwards, backwards, updates;
       int64_t lag_sum; /* updates between the weights that a microbatch's F read and the latest at its backward */
     };
-    int64_t totals[PETRA_STAGE_TOTALS]; /* all of them */
+    int64_t totals[PETRA_STAGE_TOTALS]; /* all totals, as an array */
   };
   int64_t lag_max;
   int64_t in_flight, in_flight_max; /* microbatches with a forward but no backward yet */
-  /* Microbatches whose graph or input is still kept: those in flight and, with a split backward, those whose W is not
-   * done yet. */
+  /* Microbatches whose graph or input is still kept: microbatches in flight and, with a split backward, microbatches
+   * whose W is not done yet. */
   int64_t kept, kept_max;
-  int64_t stash, stash_max; /* older versions of the weights with which some of these were forwarded */
+  int64_t stash, stash_max; /* older versions of the weights with which some of these microbatches were forwarded */
   /* An older version is kept regardless of microbatches in flight: the version of a double buffer, or of F's copy. */
   bool copy;
   bool copy_stashed; /* that version is one of `stash` as well */
@@ -38,7 +38,7 @@ void petra_worker_cost_destroy(petra_worker *worker);
 const petra_stage_counts *petra_worker_cost_counts(const petra_worker *worker);
 
 /* Runs the program of a method to its end on the virtual clock with a worker of its own, and notifies `observers`.
- * *makespan_ns, which may be NULL, is the end of the last action, also on failure. */
+ * *makespan_ns, which may be NULL, gets the end of the last action, also on failure. */
 petra_status petra_worker_cost_run(const petra_executor_virtual_options *clock, const petra_method *method,
                                    const petra_program_options *options, petra_observer *observers,
                                    int64_t *makespan_ns);
