@@ -15,8 +15,7 @@
  * is the rate of messages of its size while messages of the same size go in the other direction. This is a fluid model:
  * rates change whenever a message begins or ends. Times are int64 nanoseconds. */
 
-/* A message takes alone_ns if the other direction is idle, and shared_ns >= alone_ns with a message of its size there.
- * */
+/* It takes alone_ns if the other direction is idle, and shared_ns >= alone_ns with a message of its size there. */
 typedef struct message {
   int64_t alone_ns, shared_ns;
   petra_packet packet;
@@ -264,8 +263,7 @@ static int compare_keys(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Lists the pairs of devices that exchange messages and are not neighbours: in a loop, the first and the last device.
- * */
+/* Lists the pairs of devices that exchange messages and are not neighbours. In a loop: the first and the last. */
 static petra_status find_far_pairs(petra_fabric *fabric) {
   const petra_fabric_options *options = &fabric->options;
   const size_t boundaries = options->device_of ? (size_t)options->stages : 1;
@@ -444,8 +442,7 @@ int64_t petra_fabric_alone_ns(const petra_fabric_options *options, int32_t from,
                     : alone_ns(options, link_bandwidth_Bps(options, from, to), uses_cards(options, from, to), bytes);
 }
 
-/* Returns the time of a message while a message of the same size goes in the other direction. Alone it takes alone_ns.
- * */
+/* Returns the time of a message while one of the same size goes in the other direction. Alone it takes alone_ns. */
 static int64_t shared_ns(const petra_fabric_options *options, int64_t bytes, int64_t alone_ns) {
   return options->shared ? later(petra_link_time_ns(options->shared, bytes) - options->latency_ns, alone_ns) : alone_ns;
 }

@@ -233,8 +233,7 @@ static int64_t sender_of(way_back *back, int64_t index, const record *action, in
   return -1;
 }
 
-/* Returns the action that ended on the action's device at its start: on its engine, else on the other engine; -1: none.
- * */
+/* Returns the action that ended at this action's start on its engine, else on its device's other engine; -1: none. */
 static int64_t neighbour_of(way_back *back, int64_t index, const record *action) {
   bool two = back->critical->options->engines == 2;
   int64_t i = ended_by(back, device_of(back->critical, action->stage), index, action->start_ns);

@@ -12,7 +12,7 @@ typedef struct petra_compute {
   bool losses_later;      /* the head need not wait for its loss (petra_loss.ticket) */
 } petra_compute;
 
-/* Create a new tensor of the computation, one of the kind and shape of another, and a copy of another. */
+/* Create a new tensor of the computation; a tensor of the kind and shape of another; a copy of another. */
 petra_status petra_compute_tensor(const petra_compute *compute, petra_tensor_kind kind, const int32_t shape[4],
                                   petra_memory_category category, petra_tensor **out);
 petra_status petra_compute_like(const petra_compute *compute, const petra_tensor *like, petra_memory_category category,
@@ -27,7 +27,7 @@ typedef struct petra_streams {
 
 void petra_streams_release(petra_streams *streams);
 petra_streams petra_streams_retain(const petra_streams *streams);
-/* Moves both to another account and category. */
+/* Moves both tensors to another account and category. */
 void petra_streams_charge(const petra_streams *streams, petra_account *account, petra_memory_category category);
 
 /* --- the graph of a block: what a forward pass or an inversion keeps for its backward pass. All tensors are references
@@ -37,7 +37,7 @@ void petra_streams_charge(const petra_streams *streams, petra_account *account, 
 typedef struct petra_unit_graph {
   petra_tensor *x;    /* input of the convolution or the linear map */
   petra_tensor *conv; /* input of the norm: the convolution's output; the input of a layer */
-  /* Statistics of the norm; in a layer norm `variance` is the deviation (layer_norm_forward). */
+  /* Statistics of the norm; for a layer norm `variance` is the deviation (layer_norm_forward). */
   petra_tensor *mean, *variance;
   /* After a backward that omitted the weight's gradient: the gradient of the convolution's or the linear map's
    * output. */
@@ -56,7 +56,7 @@ typedef struct petra_block_graph {
 void petra_block_graph_tensors(petra_block_graph *graph, petra_tensor **places[PETRA_GRAPH_TENSORS]);
 
 /* Releases the tensors that the omitted gradients do not need: all except `x` and `dconv` of units and layers that have
- * one. */
+ * a `dconv`. */
 void petra_block_graph_keep_deferred(petra_block_graph *graph);
 
 /* Releases every tensor; the structure is empty afterwards. */
@@ -77,7 +77,7 @@ petra_status petra_tensor_set_create(const petra_compute *compute, const petra_m
 petra_status petra_tensor_set_clone(const petra_compute *compute, const petra_tensor_set *set,
                                     petra_memory_category category, petra_tensor_set *out);
 
-/* Leaves count = 0. A set with count = 0 has nothing to release. */
+/* Sets count = 0. A set with count = 0 has nothing to release. */
 void petra_tensor_set_release(petra_tensor_set *set);
 
 /* --- the passes: forward, inversion, backward, evaluation. `parameters` are the block's tensors in the order
@@ -88,7 +88,7 @@ void petra_tensor_set_release(petra_tensor_set *set);
 /* The result that a block with a loss reports for one microbatch. */
 typedef struct petra_loss {
   double loss;        /* mean over the labels */
-  int32_t top1, top5; /* labels that are the first, or one of the first five predictions */
+  int32_t top1, top5; /* labels that are the first prediction, or among the first five predictions */
   int32_t images;     /* number of labels */
   int64_t ticket;     /* 0: complete; otherwise petra_backend_collect gets the numbers */
 } petra_loss;
@@ -101,20 +101,20 @@ typedef struct petra_target {
 } petra_target;
 
 /* Computes out = block(in) with the statistics of the batch. Fills `graph`, which is empty, or NULL if no backward will
- * follow. A block with a loss leaves `out` empty, an auxiliary head makes it `in`; for others `target` may be NULL. If
- * `out` is NULL, only the graph is filled, with the same numbers; what is needed for the output alone is not
+ * follow. A block with a loss leaves `out` empty, and an auxiliary head sets it to `in`; for other blocks `target` may
+ * be NULL. If `out` is NULL, only the graph is filled, with the same numbers; values that only the output needs are not
  * computed. */
 petra_status petra_block_forward(const petra_compute *compute, const petra_block *block,
                                  petra_tensor *const *parameters, const petra_streams *in, const petra_target *target,
                                  petra_block_graph *graph, petra_streams *out);
 
-/* The same with the running statistics; a loss is computed as in a forward without a graph. */
+/* Computes the same with the running statistics; a loss is computed as in a forward without a graph. */
 petra_status petra_block_evaluate(const petra_compute *compute, const petra_block *block,
                                   petra_tensor *const *parameters, petra_tensor *const *statistics,
                                   const petra_streams *in, const petra_target *target, petra_streams *out);
 
 /* petra_block_forward without a graph, for a block without a loss. `statistics` move by `share` towards the statistics
- * of the batch (1: become them), as running statistics do: the mean and the unbiased variance. */
+ * of the batch (1: they become equal to these), as running statistics do: the mean and the unbiased variance. */
 petra_status petra_block_estimate(const petra_compute *compute, const petra_block *block,
                                   petra_tensor *const *parameters, double share, petra_tensor *const *statistics,
                                   const petra_streams *in, petra_streams *out);
@@ -152,10 +152,10 @@ typedef struct petra_pass {
   double share;
 } petra_pass;
 
-/* A kind of block: one file each, listed in nn/blocks.h. It has the parameters and statistics of its units (weight,
- * scale, shift of each; running mean, running variance of each), of its layers (scale and shift of the norm, weight,
- * bias of each, if present), and `own_parameters` more. Passes begin with empty outputs; if they fail, their caller
- * releases these and the graph. `kernels` adds all kernels except the kernels of the update. */
+/* A kind of block. Each kind has a file of its own, listed in nn/blocks.h. A kind has the parameters and statistics of
+ * its units (weight, scale, shift of each; running mean, running variance of each), of its layers (scale and shift of
+ * the norm, weight, bias of each, if present), and `own_parameters` more. Passes begin with empty outputs; if they
+ * fail, their caller releases these and the graph. `kernels` adds all kernels except the kernels of the update. */
 struct petra_block_ops {
   const char *name;
   bool reads_data; /* its input comes from the data set, and has no gradient */

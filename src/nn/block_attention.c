@@ -8,7 +8,7 @@
 /* The graph's own tensors. The output of attention is kept as the input of layer 1. */
 enum { QKV = 0, LOG_SUM = 1 };
 
-/* Rotates the queries and keys of x in place, or their gradients back. */
+/* Rotates the queries and keys of x in place, or rotates their gradients back. */
 static petra_status rotate(const petra_pass *pass, petra_tensor *x, bool back) {
   const petra_block *block = pass->block;
   const petra_rotary rotary = {.x = x,
@@ -62,8 +62,8 @@ static void add(petra_kernel_list *out, petra_kernel_part part, double products,
   out->kernel[out->count - 1].beside = softmax;
 }
 
-/* Number of products per pair of positions: scores and values forward; in the backward scores again, and one each for
- * dv, dp, dq, dk. */
+/* Number of products per pair of positions: forward, scores and values; backward, the scores a second time, and one
+ * product each for dv, dp, dq, dk. */
 static void kernels(const petra_block *block, petra_kernel_list *out) {
   const double positions = block->layers[1].rows, samples = (double)out->samples, features = block->layers[1].in;
   const double pairs = samples * (block->causal ? positions * (positions + 1) / 2 : positions * positions);

@@ -84,7 +84,7 @@ const petra_block_ops petra_variant_ops = {
     .name = "variant", .forward = variant_forward, .backward = variant_backward, .kernels = petra_joined_kernels};
 
 /* --- the reversible block that halves the images, after i-RevNet (Jacobsen et al. 2018): with P = space to depth,
- * which makes four channels of the four pixels of every 2 x 2 square, y1 = P(x2) + F(x1), y2 = P(x1). The first
+ * which turns the four pixels of every 2 x 2 square into four channels, y1 = P(x2) + F(x1), y2 = P(x1). The first
  * convolution of F has stride 2. P is a permutation, so that its inverse is its transpose. --- */
 
 /* *y = P(x), or P^-1(x) if `back`. */

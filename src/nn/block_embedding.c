@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The embedding of tokens: a row of a table for each token and, unless attention knows the positions, one for its
- * position. Two streams begin as the same tensor. */
+/* The embedding of tokens: a row of a table for each token and, unless attention knows the positions, a row of another
+ * table for its position. If there are two streams, they begin as the same tensor. */
 #include "backend/backend.h"
 #include "nn/blocks.h"
 

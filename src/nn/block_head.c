@@ -31,7 +31,7 @@ petra_status petra_pass_loss(const petra_pass *pass, const petra_tensor *logits,
   return PETRA_OK;
 }
 
-/* Writes the means over the pixels of stream `i`, after its unit if there is one. */
+/* Writes the means over the pixels of stream `i`, after its unit if it has one. */
 static petra_status pool(const petra_pass *pass, int i, petra_tensor *in, petra_tensor *features) {
   const petra_block *block = pass->block;
   PETRA_RELEASED petra_tensor *x = NULL;

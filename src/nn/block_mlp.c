@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions between the two layers of an MLP: GELU, or SwiGLU (Shazeer 2020, arXiv:2002.05202), of which layer 0
- * computes the gate and the factor side by side. */
+/* The functions between the two layers of an MLP: GELU, or SwiGLU (Shazeer 2020, arXiv:2002.05202). Layer 0 computes
+ * the gate and the factor of SwiGLU side by side. */
 #include "backend/backend.h"
 #include "nn/blocks.h"
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The embedding of images (ViT): a linear map of the pixels of each patch, and a row of a table for its position. Two
- * streams begin as the same tensor. The position rows are the embedding of equal tokens in a table of zeros. */
+/* The embedding of images (ViT): a linear map of the pixels of each patch, and a row of a table for its position. If
+ * there are two streams, they begin as the same tensor. The position rows are the embedding of equal tokens in a table
+ * of zeros. */
 #include "backend/backend.h"
 #include "nn/blocks.h"
 
-/* Creates tokens 0 for `samples` samples, and a table with one row of zeros. */
+/* Creates the tokens of `samples` samples, all 0, and a table with one row of zeros. */
 static petra_status make_zeros(const petra_pass *pass, int32_t samples, petra_tensor **tokens, petra_tensor **table) {
   const petra_stream_shape *y = &pass->block->shape_out;
   const int32_t all[4] = {samples, y->positions, 1, 1}, row[4] = {1, y->features, 1, 1};

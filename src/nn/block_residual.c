@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A half of an ordinary transformer block, with the norm before F (GPT-2, ViT): y = x + F(x); and F itself, which
- * block_reversible.c joins to two streams: norm and linear map, a function in between (block_attention.c, block_mlp.c),
- * and a linear map. */
+/* A half of an ordinary transformer block, with the norm before F (GPT-2, ViT): y = x + F(x). F itself is a norm and a
+ * linear map, a function in between (block_attention.c, block_mlp.c), and a linear map; block_reversible.c joins it to
+ * two streams. */
 #include "backend/backend.h"
 #include "nn/blocks.h"
 

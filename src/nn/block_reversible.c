@@ -8,8 +8,8 @@ static bool leaps(const petra_pass *pass) {
   return pass->block->coupling == PETRA_COUPLING_LEAPFROG;
 }
 
-/* With the leapfrog coupling: *y = 2 x - other + F(x). It is both the forward and the inversion: of x1, x2 it makes y1,
- * of y2, y1 it makes x2. */
+/* With the leapfrog coupling: *y = 2 x - other + F(x). It is both the forward and the inversion: it computes y1
+ * from x1, x2, and x2 from y2, y1. */
 static petra_status leap(const petra_pass *pass, petra_tensor *x, const petra_tensor *other, petra_tensor **y) {
   petra_backend *backend = pass->compute->backend;
   PETRA_RELEASED petra_tensor *addend = NULL;

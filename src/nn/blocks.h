@@ -19,7 +19,7 @@ PETRA_BLOCK_LIST(PETRA_BLOCK_DECLARE)
 
 /* Outputs are NULL before. If a function fails, the caller releases what the function has put there. */
 
-/* The destination of a unit's or a layer's output: a stream (also by a sum), or only the next unit or layer. */
+/* The destination of a unit's or a layer's output: a stream (directly or by a sum), or only the next unit or layer. */
 typedef enum petra_unit_output { PETRA_UNIT_STREAM, PETRA_UNIT_INNER } petra_unit_output;
 
 /* Returns the kind of the tensor that the block computes for `output` if its streams are of kind `stream`. All tensors
@@ -38,7 +38,7 @@ petra_status petra_pass_read(const petra_pass *pass, petra_tensor *x, petra_memo
 petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x, petra_join join,
                              const petra_tensor *addend, petra_unit_output output, petra_tensor **y);
 
-/* The same without a join, if the backend divides streams: the output as the two streams of the block. */
+/* Does the same without a join, if the backend divides streams: the output is the two streams of the block. */
 petra_status petra_pass_unit_streams(const petra_pass *pass, int index, petra_tensor *x, petra_streams *out);
 
 /* Computes the block's path F from x: all units without a join except the last one, which has `join`. If y is NULL,
@@ -62,15 +62,15 @@ petra_status petra_path_backward(const petra_pass *pass, petra_tensor *dy, bool 
                                  petra_tensor *const *gradients, const petra_tensor *addend, petra_tensor **dx);
 
 /* Computes the mean softmax cross-entropy of the rows of `logits` (a matrix, or a sequence) for the pass's target, and
- * sets its loss if that is wanted. dlogits (NULL: not wanted): the place in the pass's graph for a new tensor, its
- * gradient. */
+ * sets its loss if that is wanted. dlogits (NULL: not wanted): the member of the pass's graph that gets a new tensor,
+ * the gradient of the logits. */
 petra_status petra_pass_loss(const petra_pass *pass, const petra_tensor *logits, petra_tensor **dlogits);
 
 /* Tensors of a unit: weight, scale, shift; running mean, running variance. */
 enum { PETRA_UNIT_PARAMETERS = 3, PETRA_UNIT_STATISTICS = 2 };
 
-/* The norm and the linear map of layer `layer` are separate, since there may be something in between. Its graph is
- * graph->units[unit_count + layer] (nn/block.h). */
+/* The norm and the linear map of layer `layer` are separate functions, because another computation may come in between.
+ * The graph of the layer is graph->units[unit_count + layer] (nn/block.h). */
 
 /* *n = norm (x), an inner tensor; in a head it has the kind of x. */
 petra_status petra_layer_normalise(const petra_pass *pass, int layer, petra_tensor *x, petra_tensor **n);
@@ -100,7 +100,7 @@ int petra_layer_norm_parameters(const petra_layer *layer);
 int petra_layer_first(const petra_block *block, int layer);
 
 /* *dy: the sum of the gradients of a block's output streams, or the gradient of the only one: the tensor itself, or a
- * copy if the graph keeps it (graph->defer) and it is not a rounded one (petra_pass_read). It is only read
+ * copy if the graph keeps it (graph->defer) and it is not a rounded copy (petra_pass_read). It is only read
  * afterwards. */
 petra_status petra_stream_gradient(const petra_pass *pass, const petra_streams *dout, petra_tensor **dy);
 
@@ -112,8 +112,8 @@ petra_memory_category petra_pass_kept(const petra_pass *pass);
 petra_status petra_pass_features(const petra_pass *pass, const petra_tensor *like, int32_t features,
                                  petra_unit_output output, petra_memory_category category, petra_tensor **out);
 
-/* The function between the layers of F. Its output goes into layer 1, so that the graph keeps it as graph->units[1].x.
- * It may use `own` of the graph. */
+/* The function between the layers of F. Its output is the input of layer 1, so that the graph keeps it as
+ * graph->units[1].x. The function may use `own` of the graph. */
 struct petra_middle_ops {
   const char *name;
   petra_status (*forward)(const petra_pass *pass, petra_tensor *x, petra_tensor **y);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layers: linear maps of rows of features, some with a layer norm or an RMS norm before them; and the gradients of
+/* Layers: linear maps of rows of features, which may have a layer norm or an RMS norm before them; and the gradients of
  * weights that W computes. */
 #include "backend/backend.h"
 #include "nn/blocks.h"

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* A key of other schedules; `empty` is the value that has no effect. */
+/* Checks a key of other schedules; `empty` is the value that has no effect. */
 static petra_status check_unused(const petra_config *config, const char *key, bool empty) {
   bool changed;
   PETRA_TRY(petra_config_changed(config, key, &changed));

@@ -20,13 +20,14 @@ const char *petra_family_title(petra_family family) {
   return families[family].title;
 }
 
-/* Returns what a family reads: PETRA_TENSOR_ACTIVATION (images) or PETRA_TENSOR_SEQUENCE (tokens). */
+/* Returns the kind of samples that a family reads: PETRA_TENSOR_ACTIVATION (images) or PETRA_TENSOR_SEQUENCE
+ * (tokens). */
 static petra_tensor_kind family_reads(petra_family family) {
   return families[family].tokens ? PETRA_TENSOR_SEQUENCE : PETRA_TENSOR_ACTIVATION;
 }
 
-/* Describes the attention of a transformer: "4 heads", of a Llama also "(2 of keys and values), hidden 352, rotary base
- * 10000". `plural`: also "1 heads", which files have. */
+/* Describes the attention of a transformer: "4 heads"; for a Llama also "(2 of keys and values), hidden 352, rotary
+ * base 10000". `plural`: also writes "1 heads", which files contain. */
 static void describe_attention(const petra_config *config, bool plural, char *text, size_t size) {
   const petra_family family = config->model.family;
   petra_model llama = {0};

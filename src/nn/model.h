@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Networks as tables: RevNet and ResNet (model_resnet.c), GPT, Llama and ViT, reversible or not (model_transformer.c).
  * A model is a list of blocks from the stem or embedding (number 1) to the head. A block of images is a list of units
- * (convolution, batch norm, perhaps ReLU), one of sequences a list of layers (perhaps a norm, linear map). Nothing here
- * holds tensors. Source: docs/semantics/networks.md. */
+ * (convolution, batch norm, perhaps ReLU), a block of sequences a list of layers (perhaps a norm, linear map). Nothing
+ * here holds tensors. Source: docs/semantics/networks.md. */
 #pragma once
 
 #include "backend/backend.h"
@@ -33,7 +33,7 @@ typedef struct petra_unit {
 /* A linear map, with a norm of its input unless `norm` is empty. */
 typedef struct petra_layer {
   char norm[20], linear[20]; /* names of the parts: "ln", "qkv" */
-  bool rms;                  /* the norm is an RMS norm, which has no shift; else a layer norm */
+  bool rms;                  /* the norm is an RMS norm, which has no shift; otherwise it is a layer norm */
   int32_t in, out;           /* features */
   int32_t rows;              /* rows of one sample: its positions, or 1 */
   bool bias;
@@ -63,11 +63,11 @@ typedef struct petra_stream_shape {
   petra_tensor_kind kind; /* PETRA_TENSOR_ACTIVATION or PETRA_TENSOR_SEQUENCE */
 } petra_stream_shape;
 
-/* Return the shape of an image with three channels, and of `positions` tokens, as they come from a data set. */
+/* Return the shape of an image with three channels, and of `positions` tokens, as a data set delivers them. */
 petra_stream_shape petra_image_stream(int32_t height, int32_t width);
 petra_stream_shape petra_token_stream(int32_t positions);
 
-/* Return the shape of a tensor of `samples` of these, and the number of elements of one. */
+/* Return the shape of a tensor of `samples` samples of a stream, and the number of elements of one sample. */
 void petra_stream_tensor_shape(const petra_stream_shape *stream, int32_t samples, int32_t shape[4]);
 int64_t petra_stream_elements(const petra_stream_shape *stream);
 
@@ -89,9 +89,9 @@ typedef struct petra_block {
   int layer_count;           /* units and layers together: at most PETRA_BLOCK_UNITS */
   petra_layer layers[PETRA_BLOCK_LAYERS];
   const petra_middle_ops *middle; /* F is layer 0, this, layer 1; NULL: the block has no F of layers */
-  int32_t heads, kv_heads;        /* attention: number of heads, and of heads of keys and values */
+  int32_t heads, kv_heads;        /* attention: number of heads; number of heads of keys and values */
   double rotary_base;             /* attention: base of rotary positions; 0: no rotary positions */
-  bool causal;                    /* attention: a position reads only itself and those before it */
+  bool causal;                    /* attention: a position reads only itself and earlier positions */
   petra_gelu gelu;                /* GELU: its form */
   petra_coupling coupling;        /* reversible block of sequences */
   bool averages;                  /* head of sequences: its linear map reads the mean over the positions */
@@ -120,8 +120,8 @@ typedef struct petra_model {
 
 /* Builds the table for samples of the given shape. `vocabulary` is the size of the vocabulary of a token set and is
  * ignored for images. Errors: PETRA_CONFIG: images that are too small for the strides or not a whole number of patches,
- * samples of another kind than the family reads, a key that the family does not have; PETRA_UNSUPPORTED: an unavailable
- * precision; PETRA_NO_MEMORY. After a failure nothing has to be released. */
+ * samples of a kind that the family does not read, a key that the family does not have; PETRA_UNSUPPORTED: an
+ * unavailable precision; PETRA_NO_MEMORY. After a failure nothing has to be released. */
 petra_status petra_model_init(petra_model *model, const petra_config *config, const petra_stream_shape *input,
                               int32_t vocabulary);
 void petra_model_fini(petra_model *model);
@@ -130,7 +130,7 @@ void petra_model_fini(petra_model *model);
  * stage j, from 0, for every stage except the last. `first` belongs to a partition into `stages` stages
  * (petra_partition). Pointers to blocks become invalid. A head of images has a convolution (3x3, stride 2, as many
  * outputs as the stage's last block has channels within F), a batch norm and a ReLU for each stream, then average pool
- * and linear map; one of sequences is a copy of the network's head. Errors: PETRA_NO_MEMORY. */
+ * and linear map; a head of sequences is a copy of the network's head. Errors: PETRA_NO_MEMORY. */
 petra_status petra_model_add_auxiliary(petra_model *model, int stages, const int *first);
 
 /* Describes the network of a config: "RevNet-18, width 64, cifar stem", "GPT of 4 blocks, width 128, 4 heads, context
@@ -159,13 +159,13 @@ typedef struct petra_tensor_spec {
   char name[40]; /* "conv1/weight", "shortcut/bn/running_mean" */
   petra_tensor_kind kind;
   petra_tensor_role role;
-  int unit; /* of the block, if units have it; unit_count + i: layer i */
+  int unit; /* unit of the block, if the tensor belongs to a unit; unit_count + i: layer i */
   int32_t shape[4];
   int rank;      /* significant entries of shape */
   bool deferred; /* W computes its gradient if it is split from B */
   /* Inputs per output of a weight and its bias, from which petra_initial_values computes bounds; else 0. */
   int32_t fan_in;
-  bool decay;       /* weight decay applies (not to parameters of norms and biases) */
+  bool decay;       /* weight decay applies; it does not apply to parameters of norms and biases */
   double deviation; /* above 0: initial values are N(0, deviation^2) */
   double initial;   /* without fan_in and deviation: the initial value */
 } petra_tensor_spec;
@@ -188,30 +188,30 @@ int64_t petra_block_parameters(const petra_model *model, const petra_block *bloc
 
 /* The kernels of a block for one microbatch. */
 typedef struct petra_kernel_list {
-  int64_t samples, element_bytes; /* of a microbatch; bytes of an element of every tensor */
-  bool rebuilt;                   /* the forward is repeated when its graph is rebuilt: counted whole */
+  int64_t samples, element_bytes; /* samples of a microbatch; bytes of an element of every tensor */
+  bool rebuilt;                   /* rebuilding the graph repeats the whole forward, which is counted */
   int count;
   petra_kernel kernel[PETRA_BLOCK_KERNELS];
 } petra_kernel_list;
 
-/* Counts what a block does to `samples` samples, for N of them (a tensor is read or written whole, once per pass):
+/* Counts the work of a block for `samples` samples, N below (a tensor is read or written whole, once per pass):
  *   convolution forward    2 N out in k^2 pixels FLOPs on the matrix units; reads x and w, writes y
  *     data gradient        the same FLOPs; reads dy and w, writes dx     (none for the stem: an image has no gradient)
  *     weight gradient      the same FLOPs; reads x and dy, writes dw
  *   batch norm and ReLU    forward 2 reads (statistics, then the result), 1 write; 7 FLOPs an element
  *                          backward 4 reads (x and dy for the sums, both again), 1 write; 11 FLOPs an element
  *   addition of streams    2 reads, 1 write, 1 FLOP an element: forward, reconstruction (a subtraction) and backward
- *   leapfrog coupling      in addition: 2 x1 - x2 as two sums, 4 reads, 2 writes, 3 FLOPs an element; backward the addition
- *                          of 2 dy1 and -dy1, 4 reads, 3 writes, 3 FLOPs
+ *   leapfrog coupling      in addition: 2 x1 - x2 as two sums, 4 reads, 2 writes, 3 FLOPs an element; backward the
+ *                          addition of 2 dy1 and -dy1, 4 reads, 3 writes, 3 FLOPs
  *   max-pool               forward reads its input, writes its output; backward the reverse; window^2 FLOPs an output
  *   head                   average pool, then a matrix product as a convolution of one pixel; an auxiliary head of
  *                          images does its convolutions, batch norms and ReLUs before
- *   linear map             as a convolution of one pixel, of which a sample has as many as rows
+ *   linear map             as a convolution of one pixel; a sample has one pixel per row
  *   layer norm             forward 1 read, 1 write, 8 FLOPs an element; backward 2 reads, 1 write, 12 FLOPs
  *   RMS norm               the same with 4 and 8 FLOPs
  *   GELU                   forward 1 read, 1 write, 10 FLOPs an element; backward 2 reads, 1 write, 16 FLOPs
- *   SwiGLU                 forward 2 reads, 1 write, 6 FLOPs for each feature of its output; backward 3 reads, 2 writes,
- *                          12 FLOPs
+ *   SwiGLU                 forward 2 reads, 1 write, 6 FLOPs for each feature of its output; backward 3 reads,
+ *                          2 writes, 12 FLOPs
  *   rotary positions       1 read, 1 write, 3 FLOPs for each element of the queries and keys, both ways
  *   attention              forward 4 P C FLOPs on the matrix units for P pairs of positions (causal: T (T + 1) / 2,
  *                          else T^2) and C features, 5 FLOPs of the softmax for each pair and head; reads q, k, v,
@@ -223,7 +223,7 @@ typedef struct petra_kernel_list {
  *                          FLOP less. Of images: a linear map, and the addition of positions both ways
  *   head of a transformer  mean of two streams: as their addition, of 2 FLOPs an element; layer norm, linear map; mean
  *                          over positions
- *   update                 the optimiser's (nn/optim.c); SGD: reads w, dw, v, writes w, v; 6 FLOPs a parameter */
+ *   update                 kernels of the optimiser (nn/optim.c); SGD: reads w, dw, v, writes w, v; 6 FLOPs a parameter */
 void petra_block_kernels(const petra_model *model, const petra_block *block, const petra_optim *optim, int64_t samples,
                          int64_t element_bytes, petra_kernel_list *out);
 
@@ -247,11 +247,11 @@ int64_t petra_block_output_elements(const petra_block *block);
 int64_t petra_block_input_elements(const petra_block *block);
 
 /* Returns true if parameter `index` of the block (petra_block_parameter) has gradient 0 in exact arithmetic, so that
- * the computed gradient is rounding error. These are the shifts of a bottleneck's shortcuts: such a shift adds a
+ * the computed gradient is rounding error. Such parameters are the shifts of a bottleneck's shortcuts: a shift adds a
  * constant to every channel of a stream. Up to the next downsampling block every path F begins with a 1x1 convolution
- * without padding, which turns constants into constants, and a batch norm, which removes them; and there the shortcuts
- * do the same to the stream itself. After the last downsampling block the stream reaches the head, and nothing is 0.
- * The structure alone decides. */
+ * without padding, which turns constants into constants, and a batch norm, which removes them. At the downsampling
+ * block the shortcuts do the same to the stream itself. After the last downsampling block the stream reaches the head,
+ * and nothing is 0. The structure alone decides. */
 bool petra_block_parameter_is_invariant(const petra_model *model, const petra_block *block, int index);
 
 /* The partition of blocks into stages: one block per stage, an explicit list, or balanced by FLOPs. */
@@ -262,9 +262,9 @@ typedef struct petra_partition {
 } petra_partition;
 
 /* Makes the partition. `balanced` minimises the FLOPs (petra_block_work) of the most expensive stage over all
- * contiguous partitions into stages.count stages (dynamic programming; among equals the one whose later stages have the
- * most work). Errors: PETRA_CONFIG, with the key: more stages than blocks, a list whose sum is not the number of
- * blocks, ...; PETRA_NO_MEMORY. After a failure nothing has to be released. */
+ * contiguous partitions into stages.count stages (dynamic programming; among equal partitions it takes the partition
+ * whose later stages have the most work). Errors: PETRA_CONFIG, with the key: more stages than blocks, a list whose sum
+ * is not the number of blocks, ...; PETRA_NO_MEMORY. After a failure nothing has to be released. */
 petra_status petra_partition_init(petra_partition *partition, const petra_config *config, const petra_model *model);
 void petra_partition_fini(petra_partition *partition);
 
@@ -274,8 +274,8 @@ petra_status petra_partition_balance(petra_partition *partition, const petra_con
                                      const int64_t *costs);
 
 /* Cuts a sequence of `count` items into `parts` parts of at least one item, so that the largest sum of costs (0 or
- * more, their sum far below 2^63) is minimal: part p has items first[p] .. first[p + 1] - 1. Among equals chooses the
- * cut whose later parts have the largest sums. Errors: PETRA_NO_MEMORY. */
+ * more, their sum far below 2^63) is minimal: part p has items first[p] .. first[p + 1] - 1. Among equal cuts it
+ * chooses the cut whose later parts have the largest sums. Errors: PETRA_NO_MEMORY. */
 petra_status petra_balanced_cut(const int64_t *costs, int count, int parts, int *first);
 
 /* --- for model*.c alone: the families of models, one file each, and their common parts --- */

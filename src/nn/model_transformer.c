@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPT, Llama and ViT, ordinary (the norm before F) or reversible (Reformer's two streams): an embedding, halves of
- * transformer blocks with attention and with an MLP in turn, a head. */
+/* GPT, Llama and ViT, ordinary (the norm before F) or reversible (Reformer's two streams). They consist of an
+ * embedding, halves of transformer blocks, which contain attention and an MLP in turn, and a head. */
 #include "base/mem.h"
 #include "nn/blocks.h"
 
@@ -9,7 +9,7 @@
 
 enum {
   EXPANSION = 4,       /* features inside an MLP per feature of a stream */
-  HIDDEN_MULTIPLE = 32 /* the default number of features inside a gated MLP is a multiple of it */
+  HIDDEN_MULTIPLE = 32 /* the default number of features inside a gated MLP is a multiple of this */
 };
 
 static bool is_reversible(const petra_model *model) {
@@ -73,8 +73,8 @@ static petra_stream_shape make_embedding(petra_model *model, int32_t vocabulary)
   return block->shape_out;
 }
 
-/* Returns the deviation of the initial weights of the second layer of F. They are smaller than others, because the
- * network adds up the outputs of its n functions F (GPT-2). With the leapfrog coupling the last stream contains the
+/* Returns the deviation of the initial weights of the second layer of F. They are smaller than other weights, because
+ * the network adds up the outputs of its n functions F (GPT-2). With the leapfrog coupling the last stream contains the
  * output of function j, from 0, n - j times. */
 static double second_deviation(const petra_model *model) {
   const double n = 2.0 * model->depth;
@@ -143,8 +143,8 @@ static petra_status check_patches(const petra_config *config, const petra_model 
   return PETRA_OK;
 }
 
-/* The rounding of linear maps to tf32 or bf16 on a GPU is not tested, so that it is not offered; `auto` might choose
- * one. */
+/* The rounding of linear maps to tf32 or bf16 on a GPU is not tested, and therefore not offered; `auto` might choose
+ * such a rounding. */
 static petra_status check_precision(const petra_config *config, const petra_model *model) {
   const petra_precision precision = config->device.precision;
   if (precision == PETRA_PRECISION_FP32 || precision == PETRA_PRECISION_FP64 ||

@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-/* The tensors that a step makes: the direction, the same made orthogonal, and scratch tensors of petra_orthogonalize. */
+/* The tensors that a step makes: the direction, the orthogonalised direction, and scratch tensors of
+ * petra_orthogonalize. */
 enum { DIRECTION, ORTHOGONAL, WORK, GRAM = WORK + 2, TENSORS = GRAM + 2 };
 
 static petra_status make_room(const petra_compute *compute, const petra_tensor *parameter, petra_tensor_set *room) {

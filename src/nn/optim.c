@@ -43,9 +43,9 @@ bool petra_optim_takes_matrix(const petra_optim *optim, const petra_block *block
          (spec->kind == PETRA_TENSOR_MATRIX && !block->is_loss && !block->reads_data);
 }
 
-/* Returns true if the optimiser keeps tensor `state` of the parameter, and gets that tensor's shape (4 numbers). 0: the
- * average of gradients, or velocity; 1: the average of squares, both with the parameter's shape; 2, 3: A and B of basis
- * rotation; 4, 5: its P and Q. */
+/* Returns true if the optimiser keeps tensor `state` of the parameter, and gets that tensor's shape (4 numbers). State
+ * 0 is the average of gradients, or the velocity; 1: the average of squares, both with the parameter's shape; 2, 3: A
+ * and B of basis rotation; 4, 5: its P and Q. */
 static bool keeps_state(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec, int state,
                         int32_t shape[4]) {
   const petra_optimiser *optimiser = petra_optimiser_of(optim->kind);
@@ -99,7 +99,7 @@ static double nadam_momentum(const petra_optim *optim, int64_t t) {
          (1 - 0.5 * pow(0.96, (double)t * optim->keys.momentum_decay));
 }
 
-/* Returns the product of the momenta up to `t`; 0 once its difference from 1 can no longer be seen. */
+/* Returns the product of the momenta up to `t`; 0 if 1 minus the product rounds to 1. */
 static double nadam_product(const petra_optim *optim, int64_t t) {
   double product = 1;
   for (int64_t i = 1; i <= t && product != 0; i++) {
@@ -149,7 +149,7 @@ static petra_status decayed_gradient(const petra_compute *compute, const petra_o
   return t->decay[i] != 0 ? petra_op_axpy(compute->backend, t->decay[i], t->parameters[i], *out) : PETRA_OK;
 }
 
-/* --- LARS, from the norms of each tensor and the step of SGD --- */
+/* --- LARS: from the norms of each tensor and the step of SGD --- */
 
 /* Gets `a` of the formula, or 0 if it is not defined because one of the norms is 0. */
 static petra_status find_ratio(const petra_optim *optim, petra_backend *backend, const petra_optim_tensors *t, int i,
@@ -182,7 +182,7 @@ static petra_status lars_step(const petra_optim *optim, const petra_compute *com
   return PETRA_OK;
 }
 
-/* Adam whose weight decay is a part of the gradient: the step of AdamW, without decay, of such gradients. */
+/* Adam with weight decay as a part of the gradient: the step of AdamW, without decay, with such gradients. */
 static petra_status coupled_adam_step(const petra_optim *optim, const petra_compute *compute,
                                       const petra_optim_tensors *t, double lr, int64_t steps) {
   petra_optim_tensors coupled = *t;
@@ -197,7 +197,7 @@ static petra_status coupled_adam_step(const petra_optim *optim, const petra_comp
   return adam_step(optim, compute, &coupled, lr, steps);
 }
 
-/* Muon and basis rotation: each matrix alone, the other parameters with AdamW. */
+/* Muon and basis rotation: updates each matrix alone, and the other parameters with AdamW. */
 static petra_status matrix_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *t,
                                 double lr, int64_t steps) {
   petra_optim_tensors others = {0};
@@ -252,7 +252,7 @@ petra_status petra_optim_step(const petra_optim *optim, const petra_compute *com
 
 /* --- costs of the optimisers --- */
 
-/* Gets the FLOPs and the passes over the tensor (reads and writes) for one parameter. */
+/* The FLOPs and the passes over the tensor (reads and writes) for one parameter. */
 typedef struct element_cost {
   double flops, passes;
 } element_cost;
@@ -262,7 +262,7 @@ static const element_cost costs[] = {
     [PETRA_OPTIMISER_ADAMW] = {15, 7},  /* reads w, g, m, s; writes w, m, s */
     [PETRA_OPTIMISER_NADAMW] = {15, 7}, /* the same */
     [PETRA_OPTIMISER_LION] = {9, 5},    /* as sgd */
-    [PETRA_OPTIMISER_MUON] = {15, 7},   /* for what AdamW updates */
+    [PETRA_OPTIMISER_MUON] = {15, 7},   /* for the parameters that AdamW updates */
     [PETRA_OPTIMISER_BASIS_ROTATION] = {15, 7},
     [PETRA_OPTIMISER_LARS] =
         {13, 14}, /* sgd; before it two norms, and a copy of g to which w is added and which is scaled */

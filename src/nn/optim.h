@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimisers: one step of a block, and the tensors that they keep of its parameters. Table: config/optimiser.h.
- * With g the gradient, w a parameter, eta the rate, d the weight decay, t the number of the step from 1:
+/* The optimisers: one step of a block, and the tensors that an optimiser keeps for the block's parameters. Table:
+ * config/optimiser.h. With g the gradient, w a parameter, eta the rate, d the weight decay, t the number of the step
+ * from 1:
  *
  *  sgd     g += d w; v = m v + g (t = 1: v = g); w -= eta (g + m v with Nesterov momentum, v without). PyTorch's form.
  *  adamw   m = b1 m + (1 - b1) g; s = b2 s + (1 - b2) g^2;
@@ -14,7 +15,7 @@
  *          Chen et al., Symbolic Discovery of Optimization Algorithms (arXiv 2302.06675), algorithm 2.
  *  muon    of a matrix (petra_optim_takes_matrix) of R rows and C columns: v = m v + g; u = g + m v (Nesterov) or v;
  *          w = (1 - eta d) w - eta f NS(u), NS being petra_orthogonalize, f = max(1, R / C)^0.5 (shape) or
- *          0.2 max(R, C)^0.5 (rms). All else by adamw with rate eta adam_lr_share.
+ *          0.2 max(R, C)^0.5 (rms). All other parameters use adamw with rate eta adam_lr_share.
  *          Jordan et al., Muon: an optimizer for hidden layers in neural networks (2024,
  *          kellerjordan.github.io/posts/muon); rms: Liu et al., Muon is Scalable for LLM Training (arXiv 2502.16982).
  *
@@ -22,27 +23,27 @@
  *          for a weight matrix (petra_optim_takes_matrix) of R rows and C columns with gradient G:
  *          A = b2 A + (1 - b2) G G^T and B = b2 B + (1 - b2) G^T G. P and Q are orthonormal. At t = 1 they are the
  *          eigenvectors of A and B, largest eigenvalue first. For eigenvalues of 0 (up to 1e-13 of the largest), the
- *          basis is completed one vector at a time, with the coordinate axis that lies least in the span of the vectors
- *          so far, made orthogonal to them. If `rotation_every` divides t, the columns of P are sorted by the diagonal
- *          of P^T A P, largest first, and the rows of s are permuted in the same way; then P becomes the Q factor of
- *          A P (one step of orthogonal iteration). Q is updated likewise, with the columns of s. Then
+ *          basis is completed one vector at a time: with the coordinate axis whose part in the span of the vectors so
+ *          far is smallest, made orthogonal to them. If `rotation_every` divides t, the columns of P are sorted by the
+ *          diagonal of P^T A P, largest first, and the rows of s are permuted in the same way; then P becomes the Q
+ *          factor of A P (one step of orthogonal iteration). Q is updated likewise, with the columns of s. Then
  *          m = b1 m + (1 - b1) G; s = b2 s + (1 - b2) (P^T G Q)^2;
  *          w = (1 - eta d) w - eta / (1 - b1^t) P [P^T m Q / (sqrt(s / (1 - b2^t)) + eps)] Q^T.
- *          rotation_sides: smaller has P = 1 (R >= C) or Q = 1 (R < C). All else by adamw. Products, eigenvectors and
- *          Q-factors in double on the host. Jung, Shin and Lee, Mitigating Staleness in Asynchronous Pipeline
- *          Parallelism via Basis Rotation (arXiv 2602.03515), as its authors' program does it with second-order
- *          sources.
+ *          rotation_sides: smaller has P = 1 (R >= C) or Q = 1 (R < C). All other parameters use adamw. Products,
+ *          eigenvectors and Q-factors are computed in double on the host. Jung, Shin and Lee, Mitigating Staleness in
+ *          Asynchronous Pipeline Parallelism via Basis Rotation (arXiv 2602.03515), as its authors' program does it
+ *          with second-order sources.
  *
  *  lars    of each tensor: if |w| and |g| are not 0, a = min(1, trust_coefficient |w| / (|g| + d |w| + eps) / eta) and
  *          g = a (g + d w); then the step of sgd with this g and without decay. |.| is the root of the sum of squares.
- *          You, Gitman and Ginsburg, Large Batch Training of Convolutional Networks (arXiv 1708.03888), with the minimum
- *          of LARC, as in the release of PETRA's authors (async_torch/optim/optimizer.py).
+ *          You, Gitman and Ginsburg, Large Batch Training of Convolutional Networks (arXiv 1708.03888), with the
+ *          minimum of LARC, as in the release of PETRA's authors (async_torch/optim/optimizer.py).
  *  adam    g += d w; then the step of adamw without decay. Kingma and Ba, Adam: A Method for Stochastic Optimization
  *          (arXiv 1412.6980), in PyTorch's form, which that release calls.
  *
  * The formulas of adamw, nadamw, muon and adam come from PyTorch 2.15's programs, which
  * tests/reference/make_optimisers.py runs; the formula of lars was read in the release. The papers of lion, of the rms
- * factor and of lars were not at hand. */
+ * factor and of lars were not available. */
 #pragma once
 
 #include "base/status.h"
@@ -52,7 +53,8 @@
 
 typedef struct petra_optim {
   petra_optimiser_kind kind;
-  /* Of the config, as a mitigation has changed them: beta1, beta2, epsilon and momentum_decay are b1, b2, eps and psi. */
+  /* The keys of the config, as a mitigation has changed them: beta1, beta2, epsilon, momentum_decay are b1, b2, eps,
+   * psi. */
   struct petra_optim_keys keys;
   double beta1_before;  /* adamw, nadamw: b1 of the first `steps_before` steps, which are factors of b1^t and M_t */
   int64_t steps_before; /* 0: none */
@@ -66,9 +68,9 @@ petra_optim petra_optim_from_config(const petra_config *config);
 /* Returns the weight decay of the block's parameter `index`. */
 double petra_optim_decay(const petra_optim *optim, const petra_model *model, const petra_block *block, int index);
 
-/* Returns true if Muon or basis rotation updates this parameter of the block as a matrix: matrices, except the matrices
- * of a block that ends in the loss or reads the data, which are the head's weight and tables of embeddings; with Muon
- * also all filters (O rows). */
+/* Returns true if Muon or basis rotation updates this parameter of the block as a matrix. These are all matrices except
+ * the matrices of a block that ends in the loss or reads the data, which are the head's weight and tables of
+ * embeddings; with Muon also all filters (O rows). */
 bool petra_optim_takes_matrix(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec);
 
 /* Creates tensor set `state` of a block, with zeros. Tensors that are not kept are NULL; the set is empty if none is
@@ -91,7 +93,7 @@ void petra_optim_kernels(const petra_optim *optim, const petra_model *model, con
  * bases. */
 enum { PETRA_ROTATION_AVERAGES = 2, PETRA_ROTATION_BASES = 4 };
 
-/* The tensors of one step, parameter by parameter. Those that an optimiser does not keep are NULL. */
+/* The tensors of one step, parameter by parameter. Tensors that an optimiser does not keep are NULL. */
 typedef struct petra_optim_tensors {
   int count;
   petra_tensor *parameters[PETRA_BLOCK_TENSORS], *gradients[PETRA_BLOCK_TENSORS];
@@ -110,11 +112,11 @@ petra_status petra_rotation_step(const petra_optim *optim, const petra_compute *
 /* Returns true if basis rotation rotates a side of a matrix: 0, the side of its rows, or 1, the side of its columns. */
 bool petra_rotation_has(const petra_optim *optim, int64_t rows, int64_t columns, int side);
 
-/* Adds the cost of a step of basis rotation: FLOPs of products, and elements that they read and write. */
+/* Adds the cost of a step of basis rotation: FLOPs of products, and elements that the products read and write. */
 void petra_rotation_cost(const petra_optim *optim, const petra_tensor_spec *spec, double *flops, double *passes);
 
-/* Adds the cost of Muon's step: FLOPs of its products and the elements that they read and write. Its other passes (18
- * over the matrix) count as the elements for which AdamW, with 7 passes, would take as long. */
+/* Adds the cost of Muon's step: FLOPs of its products, and elements that the products read and write. Its other passes
+ * (18 over the matrix) count as the number of elements for which AdamW, with 7 passes, would take as long. */
 void petra_muon_cost(const petra_tensor_spec *spec, double *flops, double *passes, double *elements);
 
 /* --- learning_rate.c --- */
@@ -125,7 +127,7 @@ typedef struct petra_lr {
   int64_t batches;            /* microbatches per epoch */
   int64_t warmup;             /* indices of the linear warm-up: warmup_epochs * batches */
   const petra_config *config; /* borrowed */
-  /* Cosine, wsd: indices of the whole schedule, and the last of these, in which the rate falls. */
+  /* Cosine, wsd: number of indices of the whole schedule; number of indices at its end during which the rate falls. */
   int64_t end, decay;
 } petra_lr;
 
@@ -141,5 +143,5 @@ petra_lr petra_lr_from_config(const petra_config *config, int64_t batches_per_ep
  *  cosine, wsd  times final + (1 - final) f(x), where x = (index - (end - decay)) / decay, limited to 0 .. 1:
  *          cosine f = (1 + cos(pi x)) / 2, decay being all that follows the warm-up (Loshchilov and Hutter, SGDR, arXiv
  *          1608.03983, without restarts); wsd f = 1 - sqrt(x) (Haegele et al., Scaling Laws and Compute-Optimal
- *          Training Beyond Fixed Training Durations, arXiv 2405.18392, whose text was not at hand). */
+ *          Training Beyond Fixed Training Durations, arXiv 2405.18392, whose text was not available). */
 double petra_lr_at(const petra_lr *lr, int64_t index);

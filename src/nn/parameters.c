@@ -14,7 +14,7 @@ int petra_layer_norm_parameters(const petra_layer *layer) {
   return !*layer->norm ? 0 : layer->rms ? 1 : 2;
 }
 
-/* Returns the number of parameters of a layer: of its norm, weight, bias. */
+/* Returns the number of parameters of a layer: parameters of its norm, weight, bias. */
 static int layer_parameters(const petra_layer *layer) {
   return petra_layer_norm_parameters(layer) + 1 + layer->bias;
 }
@@ -34,8 +34,8 @@ int petra_block_statistic_count(const petra_block *block) {
   return STATISTICS * block->unit_count;
 }
 
-/* Names a parameter "PART/NAME", as far as it fits. Formatting would take most of the time in which petra plan predicts
- * the memory of a stage. */
+/* Names a parameter "PART/NAME", as far as it fits. Formatting would take most of the time that petra plan needs to
+ * predict the memory of a stage. */
 static void name_parameter(petra_tensor_spec *out, const char *part, const char *name) {
   const char *const words[] = {part, "/", name};
   char *at = out->name, *const end = out->name + sizeof out->name - 1;

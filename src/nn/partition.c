@@ -40,7 +40,7 @@ static petra_status by_list(petra_partition *partition, const petra_config *conf
   return PETRA_OK;
 }
 
-/* The first b items cut into j parts: the minimal maximum, and the beginning of the last of these parts. */
+/* The best cut of the first b items into j parts: the minimal maximum, and the beginning of the last part. */
 typedef struct choice {
   int64_t maximum;
   int cut;
@@ -62,7 +62,7 @@ static int first_below(const int64_t *sum, const choice *before, int low, int b,
 
 /* Finds the best last part of the first b items, if those before are cut into at least `low` parts. The later it
  * begins, the less it costs and the more those before it cost, so that the minimal maximum is where the two cross.
- * Among several positions takes the first. */
+ * Among several such positions it takes the first. */
 static choice best_last(const int64_t *sum, const choice *before, int low, int b) {
   if (low >= b)
     return (choice){INT64_MAX, 0};
@@ -75,14 +75,14 @@ static choice best_last(const int64_t *sum, const choice *before, int low, int b
 
 petra_status petra_balanced_cut(const int64_t *costs, int count, int parts, int *first) {
   const int width = count + 1;
-  PETRA_FREED int64_t *sum = NULL; /* sums over the first b items */
+  PETRA_FREED int64_t *sum = NULL; /* sum[b]: sum over the first b items */
   PETRA_FREED choice *best = NULL; /* [j][b] */
   PETRA_TRY(petra_allocate(&sum, (size_t)width, sizeof *sum));
   PETRA_TRY(petra_allocate(&best, (size_t)(parts + 1) * (size_t)width, sizeof *best));
   for (int b = 0; b < count; b++)
     sum[b + 1] = sum[b] + costs[b];
   for (int b = 1; b <= count; b++)
-    best[b].maximum = INT64_MAX; /* no items are cut into no parts */
+    best[b].maximum = INT64_MAX; /* items cannot be cut into 0 parts */
   for (int j = 1; j <= parts; j++)
     for (int b = 0; b <= count; b++)
       best[(size_t)j * (size_t)width + (size_t)b] = best_last(sum, &best[(size_t)(j - 1) * (size_t)width], j - 1, b);

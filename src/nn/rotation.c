@@ -59,7 +59,7 @@ static petra_status make_rotation(const petra_optim_tensors *tensors, int i, dou
   return PETRA_OK;
 }
 
-/* Transfers between the tensors and the host: everything that a step reads, or has changed. */
+/* Transfers between the tensors and the host: moves everything that a step reads, or that it has changed. */
 static petra_status move(petra_backend *backend, const petra_optim_tensors *tensors, int i, rotation *r, bool up) {
   const struct {
     petra_tensor *tensor;
@@ -95,7 +95,7 @@ static petra_status no_room(size_t n) {
 }
 
 /* Sets column `k` of the basis to the axis with the smallest part in the columns before it, made orthogonal to them.
- * outside[j]: the square of the part of axis j outside of these. */
+ * outside[j]: the square of the part of axis j that lies outside these columns. */
 static void complete_column(gsl_matrix *basis, size_t k, gsl_vector *outside, gsl_vector *room) {
   const size_t axis = gsl_vector_max_index(outside);
   gsl_vector_view column = gsl_matrix_column(basis, k);
@@ -109,11 +109,11 @@ static void complete_column(gsl_matrix *basis, size_t k, gsl_vector *outside, gs
   gsl_vector_scale(&column.vector, 1 / gsl_blas_dnrm2(&column.vector));
 }
 
-/* For eigenvalues up to this share of the largest, eigenvectors are arbitrary vectors that are orthogonal to the
- * others. */
+/* If an eigenvalue is at most this share of the largest, its eigenvector is an arbitrary vector that is orthogonal to
+ * the others. */
 #define NOUGHT 1e-13
 
-/* Subtracts column `k` from what is outside. */
+/* Subtracts column `k` from the parts of the axes outside the columns. */
 static void leave_inside(const gsl_matrix *basis, size_t k, gsl_vector *outside) {
   for (size_t j = 0; j < outside->size; j++)
     *gsl_vector_ptr(outside, j) -= gsl_matrix_get(basis, j, k) * gsl_matrix_get(basis, j, k);
@@ -172,7 +172,7 @@ static void sort_basis(rotation *r, int side, gsl_matrix *image, gsl_vector *dia
   }
 }
 
-/* One orthogonal iteration: the Q-factor of average times basis, its columns sorted. */
+/* Does one orthogonal iteration: the Q-factor of average times basis, with its columns sorted. */
 static petra_status next_basis(rotation *r, int side) {
   rotated_side *s = &r->sides[side];
   const size_t n = s->basis.matrix.size1;
@@ -263,7 +263,7 @@ void petra_rotation_cost(const petra_optim *optim, const petra_tensor_spec *spec
     if (!petra_rotation_has(optim, spec->shape[0], spec->shape[1], side))
       continue;
     const double n = side == 0 ? rows : columns, square = n * n, seldom = 1.0 / (double)optim->keys.rotation_every;
-    /* Counts the average, the transformation into the basis twice and back, and for an iteration a product and the
+    /* Counts the average, two transformations into the basis and one back, and for an iteration a product and the
      * Q-factor, 2 n^3 and 8/3 n^3. */
     *flops += 8 * all * n + 14.0 / 3 * square * n * seldom;
     *passes += 7 * all + 5 * square + 6 * square * seldom;

@@ -5,7 +5,7 @@
 
 enum { PARAMETERS = PETRA_UNIT_PARAMETERS, STATISTICS = PETRA_UNIT_STATISTICS };
 
-static const double statistics_momentum = 0.1; /* PyTorch's default, used by the paper's authors */
+static const double statistics_momentum = 0.1; /* PyTorch's default, which the paper's authors use */
 
 petra_status petra_pass_stream(const petra_pass *pass, int32_t samples, const petra_stream_shape *shape,
                                petra_tensor **out) {
