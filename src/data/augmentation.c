@@ -42,7 +42,7 @@ void petra_augment_table_init(petra_augment_table *table, const double mean[3], 
       table->value[c][p] = (p / 255.0 - mean[c]) / deviation[c];
 }
 
-/* Writes one row of the result; source NULL: a row of padding. */
+/* Writes one row of the result. If `source` is NULL, it is a row of padding. */
 static void apply_row(const petra_augment_choice *choice, const double *value, const uint8_t *source, int32_t width,
                       double *out) {
   for (int32_t x = 0; x < width; x++) {

@@ -15,7 +15,7 @@ enum {
   PIXEL_BYTES = 3 * SIDE * SIDE,
   LABEL_BYTES_MAX = 2,
   FILES_MAX = 5,
-  RECORDS_AT_ONCE = 64 /* when labels are read */
+  RECORDS_AT_ONCE = 64 /* records per read while labels are read */
 };
 
 typedef struct label_byte {
@@ -24,7 +24,7 @@ typedef struct label_byte {
 } label_byte;
 
 typedef struct cifar_format {
-  const char *set; /* as in data.set */
+  const char *set; /* the value of data.set */
   int label_bytes;
   label_byte labels[LABEL_BYTES_MAX]; /* the last one is the label of the record */
   const char *train[FILES_MAX + 1];
@@ -85,8 +85,8 @@ static int32_t cifar_label(const petra_dataset *set, int64_t index) {
 
 static const petra_dataset_ops cifar_ops = {.destroy = cifar_destroy, .read = cifar_read, .label = cifar_label};
 
-/* Opens a file. Its number of records is rounded down; the size must be a whole number of them. Names a likely reason
- * if it is not: the file belongs to the other set. */
+/* Opens a file. Its number of records is rounded down; the size must be a whole number of records. If it is not, the
+ * error names a likely reason: the file belongs to the other set. */
 static petra_status open_source(const cifar_format *format, const char *path, source *out) {
   char what[64];
   snprintf(what, sizeof what, "a file of %s records (data.path)", format->set);
@@ -108,7 +108,7 @@ static petra_status open_source(const cifar_format *format, const char *path, so
   return PETRA_OK;
 }
 
-/* Opens the files of `path`. They are counted as they are opened, also on failure. */
+/* Opens the files of `path`. The count includes every opened file, also on failure. */
 static petra_status open_sources(const cifar_format *format, const char *path, petra_split split, int64_t *problems,
                                  cifar *self) {
   const char *const *names = split == PETRA_SPLIT_TRAIN ? format->train : format->eval;
@@ -150,8 +150,8 @@ static petra_status check_labels(const cifar_format *format, const char *path, i
   return PETRA_OK;
 }
 
-/* Reads and checks the labels of one file. Good records become the set's. The label is the last of a record's label
- * bytes. */
+/* Reads and checks the labels of one file. Good records become records of the set. The label is the last label byte of
+ * a record. */
 static petra_status read_labels(const cifar_format *format, int from, int64_t *problems, cifar *self) {
   uint8_t bytes[RECORDS_AT_ONCE * (LABEL_BYTES_MAX + PIXEL_BYTES)];
   const source *file = &self->sources[from];

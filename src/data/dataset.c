@@ -143,14 +143,15 @@ static void add_number(XXH64_state_t *hash, int64_t value) {
   XXH64_update(hash, &word, sizeof word);
 }
 
-/* Returns the position of number `i` of `count` that are spread over `places`, including the first and the last. */
+/* Returns the position of item `i` of `count` items that are spread evenly over `places` positions, including the first
+ * and the last position. */
 static int64_t spread(int i, int count, int64_t places) {
   return count < 2 ? 0 : (int64_t)((double)i / (count - 1) * (double)(places - 1));
 }
 
 /* --- tokens --- */
 
-/* A token is 16 bits, which overwrite the number as which it was read. */
+/* A token is 16 bits, which overwrite the wider number that was read. */
 static petra_status add_run(XXH64_state_t *hash, const petra_dataset *set, int64_t first, int64_t count,
                             int32_t *room) {
   unsigned char *bytes = (unsigned char *)room;

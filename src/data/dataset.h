@@ -26,9 +26,9 @@ typedef struct petra_dataset_ops {
   petra_status (*read)(const petra_dataset *set, int64_t index, uint8_t *pixels, int32_t *label);
   /* Returns the label without the image. NULL: only `read` gets it. Thread-safe. */
   int32_t (*label)(const petra_dataset *set, int64_t index);
-  /* Reads like `read`, but a random window of the stored image, which replaces the padded crop of data/loader.h.
-   * data/resize.h defines the draws from `rng` and their use. NULL: stored images have the size of a record.
-   * Thread-safe. */
+  /* Does the same as `read`, but reads a random window of the stored image; it replaces the padded crop of
+   * data/loader.h. data/resize.h defines the draws from `rng` and their use. NULL: stored images have the size of a
+   * record. Thread-safe. */
   petra_status (*read_window)(const petra_dataset *set, int64_t index, petra_rng *rng, uint8_t *pixels, int32_t *label);
   /* Gets the properties of the stored image. NULL: height x width, as for every record, and not turned. Thread-safe. */
   petra_status (*stored)(const petra_dataset *set, int64_t index, petra_stored_image *out);
@@ -36,7 +36,7 @@ typedef struct petra_dataset_ops {
   const char *(*class_name)(const petra_dataset *set, int32_t label);
   /* --- tokens --- */
   /* Reads tokens first .. first + count - 1 of the split, 0 <= first, first + count <= set->tokens; each is below
-   * set->classes. Errors: PETRA_DATA if one is not: its file, position and value. Thread-safe. */
+   * set->classes. Errors: PETRA_DATA if a token is not: its file, position and value. Thread-safe. */
   petra_status (*read_tokens)(const petra_dataset *set, int64_t first, int64_t count, int32_t *tokens);
 } petra_dataset_ops;
 
@@ -48,7 +48,7 @@ struct petra_dataset {
   int32_t height, width;        /* of images */
   double mean[3], deviation[3]; /* of pixel / 255, for normalisation */
   int32_t context;              /* tokens: positions of a window */
-  int64_t tokens;               /* tokens of the split; with a limit those from which it makes windows */
+  int64_t tokens;               /* tokens of the split; with a limit, only the tokens from which it makes windows */
 };
 
 /* The shape for which a network must be built; classes 0: unknown before the set is opened. Images have height and
@@ -60,8 +60,8 @@ typedef struct petra_dataset_shape {
 } petra_dataset_shape;
 
 /* Opens the split that the config names. cifar10, cifar100: data.path is a folder with the set's original
- * binary files (data_batch_1..5.bin, test_batch.bin; train.bin, test.bin), of any whole number of records
- * each, or one such file, which is then the training split and has no evaluation split. shapes: generated,
+ * binary files (data_batch_1..5.bin, test_batch.bin; train.bin, test.bin), each with any whole number of
+ * records, or one such file, which is then the training split; there is no evaluation split then. shapes: generated,
  * needs no file; the seed of the images is fixed, so that runs with different run.seed see the same images.
  * Every file is checked whole before it is used. imagefolder, hdf5: data/data_sets.h;
  * there the pixels are checked when they are read. text, tokens, grammar: data/data_sets.h. Fails with PETRA_IO
@@ -69,7 +69,8 @@ typedef struct petra_dataset_shape {
  * what was expected) or PETRA_CONFIG.
  *
  * If `problems` is NULL, the first problem makes the call fail. Otherwise each problem is logged and counted in
- * *problems, and the remaining records, perhaps none, are opened. What cannot be opened at all still fails. */
+ * *problems, and the remaining records, perhaps none, are opened. A set that cannot be opened at all still makes the
+ * call fail. */
 petra_status petra_dataset_open(const petra_config *config, petra_split split, petra_dataset **out);
 petra_status petra_dataset_open_counting(const petra_config *config, petra_split split, int64_t *problems,
                                          petra_dataset **out);
@@ -83,9 +84,9 @@ petra_status petra_dataset_has_eval(const petra_config *config, bool *out);
  * is missing, data.vocabulary replaces it. */
 petra_status petra_dataset_shape_of(const petra_config *config, petra_dataset_shape *out);
 
-/* Gets the number of training samples of an epoch as far as it is known without the samples: for generated sets, for
- * existing token files, and 50,000 for image sets, which is CIFAR's number; data.limit is the maximum. *out is 0 if a
- * token file is missing. Errors: the errors of petra_dataset_open for what exists. */
+/* Gets the number of training samples of an epoch if it is known without reading the samples: for generated sets, for
+ * existing token files, and for image sets, for which it is 50,000, CIFAR's number; data.limit is the maximum. *out is
+ * 0 if a token file is missing. Errors: the errors of petra_dataset_open for what exists. */
 petra_status petra_dataset_nominal_count(const petra_config *config, int64_t *out);
 
 /* For the functions that open a set: passes `status` on or, if problems are counted, counts it and returns PETRA_OK.

@@ -10,7 +10,7 @@ static const int distances[LETTERS] = {1, 8, 64};
 enum { REPLACED = 8, DRAW_BITS = 5 }; /* one of 8 letters is drawn anew: 3 bits decide that, 2 the letter */
 
 static const char name[] = "data.set: grammar";
-static const uint64_t SEED = 0x7065747261ULL; /* fixed: the tokens are the same in every run */
+static const uint64_t SEED = 0x7065747261ULL; /* fixed, so that the tokens are the same in every run */
 
 typedef struct grammar {
   petra_dataset base;

@@ -53,7 +53,7 @@ static int32_t hdf5_set_label(const petra_dataset *set, int64_t index) {
 static const petra_dataset_ops hdf5_set_ops = {
     .destroy = hdf5_set_destroy, .read = hdf5_set_read, .label = hdf5_set_label};
 
-/* The only file of src/data that calls HDF5, always from the thread that opens a set. */
+/* This is the only file of src/data that calls HDF5, always from the thread that opens a set. */
 
 enum { SCHEMA_VERSION = 1, SIDE_MAX = 4096, CLASSES_MAX = 100000, VOCABULARY_MAX = 65536 };
 
@@ -157,7 +157,7 @@ static bool is_unsigned(hid_t set, size_t bytes) {
                                   : H5Tequal(type, H5T_STD_U16LE) > 0);
 }
 
-/* Returns true if it is stored in one piece. */
+/* Returns true if the data set is stored in one piece. */
 static bool is_contiguous(hid_t set) {
   PETRA_HDF5_CLOSED hid_t list = H5Dget_create_plist(set);
   return list >= 0 && H5Pget_layout(list) == H5D_CONTIGUOUS;
@@ -271,7 +271,7 @@ static const char *group_of(petra_split split) {
   return split == PETRA_SPLIT_TRAIN ? "train" : "eval";
 }
 
-/* Reads all but the images, and checks that these lie within the file. Labels are not checked. */
+/* Reads everything except the images, and checks that the images lie within the file. Labels are not checked. */
 static petra_status read_set(const char *path, petra_split split, hdf5_set *out) {
   reader r = {.path = path, .split = group_of(split), .raw = &out->file, .contents = read_image_split, .set = out};
   return read_checked(&r);

@@ -19,7 +19,7 @@
 
 /* --- names --- */
 
-/* Names, each once, stored one after the other. */
+/* Names, each of them once, stored one after the other. */
 typedef struct name_list {
   char *bytes;
   size_t used;
@@ -59,7 +59,7 @@ static void sort_names(name_list *names, int64_t from) {
 
 typedef enum entry_kind { ENTRY_FOLDER, ENTRY_FILE, ENTRY_OTHER } entry_kind;
 
-/* Returns what `entry` is, following links; a link that leads nowhere is neither. */
+/* Returns the kind of `entry`, following links; a link that leads nowhere is neither a file nor a folder. */
 static entry_kind kind_of(DIR *folder, const struct dirent *entry) {
   struct stat about;
   if (entry->d_type == DT_DIR || entry->d_type == DT_REG)
@@ -110,8 +110,8 @@ static petra_status take_class(findings *at, const char *folder, const char *nam
 }
 
 /* Lists the classes: the folders in `root` that do not begin with a dot, numbered from 0 in the order of strcmp of
- * their names. Links are followed. Counts files beside them in *left_out. Errors: PETRA_IO: unreadable; PETRA_DATA:
- * none. */
+ * their names. Links are followed. Counts files beside the folders in *left_out. Errors: PETRA_IO: unreadable;
+ * PETRA_DATA: no class. */
 static petra_status list_classes(const char *root, name_list *out, int64_t *left_out) {
   findings at = {.names = out};
   PETRA_TRY(walk(root, take_class, &at));
@@ -134,7 +134,7 @@ typedef struct folder_file {
 
 typedef struct folder_list {
   name_list names;
-  folder_file *files; /* as many as names */
+  folder_file *files; /* as many files as names */
 } folder_list;
 
 static bool is_image_name(const char *name) {
@@ -219,9 +219,9 @@ static petra_status list_folders(const char *root, const name_list *folders, con
 
 /* Lists the files of `root` whose names end in .jpg or .jpeg, in small or capital letters, in this order: the first
  * file of every class, the second of every class, and so on, classes by number, files of a class by strcmp. So any
- * first part of the list covers all classes. Skips files that begin with a dot, and files with other names, with a
- * warning that counts the latter. Every folder of `root` must be one of `classes`. Errors: PETRA_DATA: a class without
- * images, one that is not in `classes`, an image name that is not a file. `problems` as in
+ * first part of the list covers all classes. Skips files that begin with a dot. Also skips files with other names, with
+ * a warning that counts them. Every folder of `root` must be one of `classes`. Errors: PETRA_DATA: a class without
+ * images, a class that is not in `classes`, an image name that does not name a file. `problems` as in
  * petra_dataset_open_counting. */
 static petra_status list_files(const char *root, const name_list *classes, int64_t *problems, folder_list *out) {
   PETRA_FINISHED(name_list_fini) name_list folders = {0};
@@ -242,7 +242,7 @@ static petra_status list_files(const char *root, const name_list *classes, int64
 
 /* --- images --- */
 
-static const int64_t size_max = INT64_C(1) << 30; /* of a file */
+static const int64_t size_max = INT64_C(1) << 30; /* maximum size of a file */
 
 /* Below this size reductions gain nothing, and different reductions may give the same size. */
 enum { REDUCED_SIZE_MIN = 16 };

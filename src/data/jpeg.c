@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JPEG images: the markers of a file, and the decoder of this build: libjpeg-turbo through its libjpeg interface, which
- * names each warning, or none. The only file that includes its headers. */
+/* JPEG images: the markers of a file, and the decoder of this build, if it has one: libjpeg-turbo through its libjpeg
+ * interface, which names each warning. Only this file includes its headers. */
 #include "data/jpeg.h"
 
 #include "base/log.h"
@@ -127,7 +127,7 @@ petra_status petra_jpeg_header_read(const uint8_t *bytes, size_t size, const cha
   if (size < 3 || bytes[0] != 0xff || bytes[1] != MARKER_SOI || bytes[2] != 0xff)
     return not_a_jpeg(bytes, size, path);
   for (;;) {
-    while (at < size && bytes[at] != 0xff) /* bytes between segments are skipped, as decoders do */
+    while (at < size && bytes[at] != 0xff) /* decoders skip bytes between segments, and so does this loop */
       at++;
     while (at < size && bytes[at] == 0xff)
       at++;
@@ -198,11 +198,11 @@ static bool is_filling(const decoding *d) {
   return true;
 }
 
-/* After most warnings of libjpeg the image is complete but wrong. These ones concern header fields that decoding does
- * not use, and bytes that are not part of the image. */
+/* After most warnings of libjpeg the image is complete but wrong. The warnings below concern header fields that
+ * decoding does not use, and bytes that are not part of the image. */
 static bool is_harmless(const decoding *d) {
   switch (d->jpeg.err->msg_code) {
-  case JWRN_JFIF_MAJOR:     /* another revision of JFIF than 1 */
+  case JWRN_JFIF_MAJOR:     /* a revision of JFIF other than 1 */
   case JWRN_ADOBE_XFORM:    /* an unknown colour transform: the usual one is used */
   case JWRN_NOT_SEQUENTIAL: /* progressive parameters in the scan header of a sequential image */
     return true;
@@ -219,8 +219,8 @@ static void take_message(j_common_ptr jpeg, int level) {
     jpeg->err->error_exit(jpeg);
 }
 
-/* Detects what libjpeg does not warn of: an image that ends between two scans. A component has a table from its first
- * scan on; in a progressive image each coefficient must have been sent to its last bit. */
+/* Detects damage of which libjpeg does not warn: an image that ends between two scans. A component has a table from its
+ * first scan on; in a progressive image each coefficient must have been sent to its last bit. */
 static void check_scans(decoding *d) {
   for (int c = 0; c < d->jpeg.num_components; c++) {
     bool whole = d->jpeg.comp_info[c].quant_table != NULL;

@@ -19,11 +19,12 @@ typedef struct petra_jpeg_header {
 } petra_jpeg_header;
 
 /* Reads the markers of a file; allocates nothing. Errors: PETRA_DATA, with a line that begins with `path`: not a JPEG
- * (and what it is instead, if that is plain), no or more than one size, components other than 1, 3, 4, more than 2^28
+ * (and its actual type, if that is known), no size or more than one size, components other than 1, 3, 4, more than 2^28
  * pixels, or an end before the last byte of the image (the end marker is missing). */
 petra_status petra_jpeg_header_read(const uint8_t *bytes, size_t size, const char *path, petra_jpeg_header *out);
 
-/* Returns the decoder of this build with its version, such as "libjpeg-turbo 2.1.5"; NULL: it has none. */
+/* Returns the decoder of this build with its version, such as "libjpeg-turbo 2.1.5"; NULL: this build has no
+ * decoder. */
 const char *petra_jpeg_decoder(void);
 
 /* Decodes the whole image at 1/reduction of its size into `rgb`: (ceil(height / reduction), ceil(width / reduction), 3)

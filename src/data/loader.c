@@ -11,7 +11,7 @@
 #include <signal.h>
 #include <string.h>
 
-/* Slots beyond one per thread: one that the caller uses and one that is ready for it. */
+/* Additional slots beyond one per thread: one that the caller uses, and one that is ready for the caller. */
 enum { SLOTS_MORE = 2 };
 
 typedef enum slot_state {
@@ -42,7 +42,7 @@ struct petra_loader {
   int64_t batches; /* per epoch */
   petra_sampler sampler;
 
-  pthread_mutex_t mutex; /* protects what follows, and the states of the slots */
+  pthread_mutex_t mutex; /* protects the members below and the states of the slots */
   pthread_cond_t work;   /* a slot became free, or `stop` */
   pthread_cond_t ready;  /* a slot is done */
   bool stop;
@@ -74,7 +74,7 @@ static int32_t parts_of(const petra_loader_options *options) {
   return options->parts > 0 ? options->parts : 1;
 }
 
-/* Called under the mutex: microbatches are claimed in order, so that one order of one epoch is enough. */
+/* Called under the mutex. Microbatches are claimed in order, so that the order of one epoch at a time is enough. */
 static void claim(petra_loader *loader, slot *target) {
   int64_t microbatch = loader->claim++;
   const petra_loader_options *options = &loader->options;
@@ -127,7 +127,7 @@ static void *work(void *argument) {
   return NULL;
 }
 
-/* Signals stay with the caller's threads: loader threads are started with all of them blocked. */
+/* The caller's threads receive all signals: loader threads are started with all signals blocked. */
 static petra_status start_threads(petra_loader *loader) {
   sigset_t all, before;
   int error = 0;
@@ -182,7 +182,7 @@ static petra_status allocate(petra_loader *loader) {
 static petra_status check_options(const petra_dataset *set, const petra_loader_options *options) {
   assert(options->batch >= 1 && options->threads >= 1 && options->first >= 0 && options->first <= options->end);
   assert(options->part >= 0 && options->part < parts_of(options) && (parts_of(options) == 1 || options->drop_last));
-  const int64_t samples = (int64_t)options->batch * parts_of(options); /* of a microbatch */
+  const int64_t samples = (int64_t)options->batch * parts_of(options); /* samples of a microbatch */
   const char *noun = petra_sample_words_of(set->samples)->samples;
   if (set->count < 1 || (options->drop_last && set->count < samples))
     return petra_fail(PETRA_CONFIG,
@@ -243,7 +243,7 @@ int32_t petra_loader_labels(const petra_loader *loader) {
 }
 
 /* Waits for the slot with the next microbatch to deliver. Called under the mutex. Waiting would never end in two cases:
- * nothing more is prepared, or nothing can be because the caller holds every slot. */
+ * no further microbatch is prepared, or none can be prepared because the caller holds every slot. */
 static petra_status wait_next(petra_loader *loader, slot **out) {
   if (loader->deliver >= loader->options.end)
     return petra_fail(PETRA_INTERNAL, "loader: microbatch %" PRId64 " is asked, the last one is %" PRId64,

@@ -8,7 +8,7 @@
 
 typedef struct petra_loader petra_loader;
 
-/* One batch. Of images: values (count, 3, H, W), normalised to (pixel / 255 - mean) / deviation after augmentation
+/* One batch. For images: values (count, 3, H, W), normalised to (pixel / 255 - mean) / deviation after augmentation
  * (crop: zero padding of 4 pixels [applied before normalisation, as torchvision's RandomCrop on the image does] and a
  * window at a uniform offset; flip: horizontal, probability 1/2; imagefolder has another crop: see below).
  * Values are doubles: 1.2 MB for an image of 224 x 224, 77 MB for a batch of 64; a loader holds threads + 2 batches.
@@ -53,8 +53,8 @@ void petra_loader_destroy(petra_loader *loader);
 int32_t petra_loader_labels(const petra_loader *loader);
 
 /* Waits for the next batch in order (first, first + 1, ...; epoch = microbatch / batches of an epoch). The batch is
- * valid until petra_loader_give_back; at most threads + 2 may be held at once, in any order (PETRA_INTERNAL beyond
- * that, and for a microbatch past the end). A failure of a read is returned here, once for the batch that it hit. */
+ * valid until petra_loader_give_back; at most threads + 2 batches may be held at once, in any order (PETRA_INTERNAL
+ * beyond that, and for a microbatch past the end). A failed read is returned here, once for the batch that it hit. */
 petra_status petra_loader_next(petra_loader *loader, petra_batch **out);
 void petra_loader_give_back(petra_loader *loader, petra_batch *batch);
 
@@ -63,8 +63,8 @@ void petra_loader_give_back(petra_loader *loader, petra_batch *batch);
 /* Augmentation and normalisation of one image: crop, flip, then pixels to normalised doubles, in that order.
  *
  * The random decisions of a record in an epoch come from the stream (run.seed, PETRA_RNG_AUGMENT, epoch, record), where
- * record is its number in the data set, not its place in the epoch. Three draws are made, in this order and always all
- * three, whatever is switched on, so that crop alone and crop with flip make the same crops:
+ * record is its number in the data set, not its position in the epoch. Three draws are always made in this order,
+ * whatever is switched on, so that crop alone and crop with flip make the same crops:
  *   1. offset_y = petra_rng_below(9): 32-bit words are taken until one is >= 4 (2^32 mod 9); the offset is word mod 9.
  *   2. offset_x likewise.
  *   3. flip = the highest bit of the next word.
@@ -101,7 +101,7 @@ void petra_augment_apply(const petra_augment_choice *choice, const petra_augment
 typedef struct petra_sampler petra_sampler;
 
 struct petra_sampler {
-  /* Reads record `record` of epoch `epoch` into place `at` of the batch; with the option `labels` only its labels.
+  /* Reads record `record` of epoch `epoch` into position `at` of the batch; with the option `labels` only its labels.
    * `scratch` belongs to the calling thread. Thread-safe; errors are the errors of the set. */
   petra_status (*read)(const petra_sampler *sampler, uint32_t epoch, int64_t record, const petra_batch *batch,
                        int64_t at, void *scratch);

@@ -11,7 +11,7 @@ enum { WEIGHT_BITS = 22, ONE = 1 << WEIGHT_BITS, HALF = ONE / 2 };
 typedef struct filter {
   int32_t taps;    /* maximum number of source pixels per pixel */
   int32_t *start;  /* first source pixel of each */
-  int32_t *used;   /* how many */
+  int32_t *used;   /* number of source pixels of each */
   int32_t *weight; /* sum: ONE, except for rounding */
 } filter;
 
@@ -98,7 +98,7 @@ petra_status petra_resize(const uint8_t *source, int32_t width, const petra_resi
   int64_t stride = (int64_t)3 * width;
   PETRA_TRY(filter_init(&down, rows));
   PETRA_TRY(filter_init(&across, columns));
-  /* Only the source columns that contribute to some pixel. */
+  /* Only the source columns that contribute to a pixel are used. */
   int32_t low = across.start[0], last = columns->kept - 1;
   int64_t values = (int64_t)3 * (across.start[last] + across.used[last] - low);
   PETRA_TRY(petra_allocate_raw(&sums, (size_t)values, sizeof *sums));
@@ -112,7 +112,7 @@ petra_status petra_resize(const uint8_t *source, int32_t width, const petra_resi
   return PETRA_OK;
 }
 
-/* --- the part of an image that the network sees --- */
+/* --- the part of an image that the network reads --- */
 
 enum { TRIES = 10 };
 

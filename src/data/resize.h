@@ -6,7 +6,7 @@
  *   sum_x w(x) source(x) / sum_x w(x),   w(x) = max(0, 1 - |x + 1/2 - (from + (i + 1/2) s)| / max(1, s)),
  *
  * summed over the source pixels low <= x < high. It is applied down the columns first, then along the rows, and rounded
- * to a byte after each; weights are integers of 22 bits, so that every machine gives the same bytes where its double
+ * to a byte after each; weights are integers of 22 bits, so that every machine gives the same bytes if its double
  * arithmetic is IEEE 754's.
  */
 #pragma once
@@ -19,7 +19,7 @@
 typedef struct petra_resize_axis {
   double from, to;     /* in source pixels */
   int32_t low, high;   /* the source pixels that may be used; low < high */
-  int32_t count;       /* pixels that the interval becomes */
+  int32_t count;       /* number of pixels that the interval becomes */
   int32_t first, kept; /* which of them are computed: first .. first + kept - 1 */
 } petra_resize_axis;
 
@@ -28,7 +28,7 @@ typedef struct petra_resize_axis {
 petra_status petra_resize(const uint8_t *source, int32_t width, const petra_resize_axis *rows,
                           const petra_resize_axis *columns, uint8_t *out);
 
-/* The part of a large image that the network sees: a random window in training, the centre in evaluation.
+/* The part of a large image that the network reads: a random window in training, the centre in evaluation.
  *
  * Training, the random resized crop of Szegedy et al., "Going deeper with convolutions", 2015, section 6
  * (area 8 % to 100 % of the image, aspect ratio 3/4 to 4/3), drawn in the usual way. Up to ten
@@ -40,7 +40,7 @@ petra_status petra_resize(const uint8_t *source, int32_t width, const petra_resi
  *
  * If 0 < w <= W and 0 < h <= H, the position follows: top uniform in 0 .. H - h, then left uniform in 0 .. W - w. After
  * ten failures the result is the largest centred window whose aspect ratio is within 3/4 .. 4/3. Draws from the stream:
- * petra_rng_uniform twice a try, then petra_rng_below twice for the try that fits.
+ * petra_rng_uniform twice per try, then petra_rng_below twice for the try that fits.
  *
  * Evaluation: the image is resized so that its shorter side is `resize` (the longer one is rounded down) and
  * the centre of `size` x `size` is cut out, at round((side - size) / 2), halves to even. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a sample of a batch is: an image, or a window of tokens. */
+/* The samples of a batch: images, or windows of tokens. */
 #include "data/loader.h"
 
 #include "data/data_sets.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The generated set. An image is one figure (its class) over a cloudy coloured ground with some clutter and
- * noise: place, size, angle, colours and the sign of the contrast vary, so that no fixed pixel tells the
+ * noise. Position, size, angle, colours and the sign of the contrast vary, so that no fixed pixel reveals the
  * class, but edges do.
  *
  * The geometry is computed in double, then coverage is rounded to 1/256 and all colours are mixed in
- * integers, so that the last bits of sin and cos do not show in the bytes and every machine sees the same
+ * integers, so that the last bits of sin and cos do not affect the bytes and every machine generates the same
  * images. */
 #include "data/data_sets.h"
 
@@ -19,7 +19,7 @@ enum {
   CELL = 8,                /* pixels between the nodes of the ground's grid */
   NODES = SIDE / CELL + 1, /* nodes of the grid, each way */
   CLUTTER_MAX = 8,         /* specks on the ground */
-  MARGIN = 10,             /* base levels keep away from black and white by this */
+  MARGIN = 10,             /* base levels have at least this distance from black and white */
   CONTRAST_MIN = 35,       /* figure against ground, mean of the channels, before tint and cloud */
   CONTRAST_MAX = 110,
   TINT = 25,  /* largest change of one channel of a colour */
@@ -79,7 +79,7 @@ static double star(double x, double y, double r) {
   const double sin36 = 0.58778525229247313, cos36 = 0.80901699437494742;
   const double sin72 = 0.95105651629515357, cos72 = 0.30901699437494742;
   const double inner = 0.42;
-  double u = -y, v = fabs(x); /* a point of the star is up */
+  double u = -y, v = fabs(x); /* one point of the star points up */
   fold(&u, &v, cos72, sin72);
   v = fabs(v);
   fold(&u, &v, cos36, sin36);

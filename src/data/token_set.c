@@ -27,7 +27,7 @@ typedef struct token_set {
   petra_file file;
   int token_bytes;    /* 1 or 2 */
   int64_t offset;     /* of the first token, bytes */
-  int64_t tokens;     /* number in the file, or in the split of an HDF5 file */
+  int64_t tokens;     /* number of tokens in the file, or in the split of an HDF5 file */
   int64_t first;      /* first token of the split in the file */
   int32_t vocabulary; /* tokens are 0 .. vocabulary - 1; 0: the file does not state it */
 } token_set;
@@ -39,7 +39,7 @@ static uint32_t word_at(const uint8_t *bytes) {
   return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
 }
 
-/* A file that begins with the number of llm.c has its header, which must fit the file. */
+/* A file that begins with the magic number of llm.c has llm.c's header, which must fit the file. */
 static petra_status read_header(token_set *set) {
   uint8_t head[HEADER_READ];
   const int64_t size = set->file.bytes;
@@ -75,8 +75,8 @@ static const struct {
               {"PAR1", 4, "a Parquet file"},           {"MMIDIDX\0", 8, "an index of Megatron"}};
 
 /* Returns true for integers of 32 or 64 bits: every second 16-bit half is 0 (or at most 3, next to larger ones, as in a
- * vocabulary of more than 65,536). With this many tokens of 16 bits that is only so in a file that was made to look
- * like it. */
+ * vocabulary of more than 65,536). With this many tokens of 16 bits this happens only in a file that was made to look
+ * like wider integers. */
 static bool is_wide(const uint8_t *bytes, size_t size) {
   enum { FEWEST = 16, HIGH_MAX = 3, LOW_LEAST = 16 };
   int largest[2] = {0, 0};
@@ -117,8 +117,8 @@ static petra_status check_contents(const token_set *set) {
 }
 
 /* Opens the file of key `key`. `bytes`: each byte is a token. Close the file even after a failure. Errors: PETRA_IO:
- * missing, unreadable; PETRA_DATA: empty, an odd number of bytes, a header that does not fit the file; for HDF5 those
- * of petra_hdf5_set_open. */
+ * missing, unreadable; PETRA_DATA: empty, an odd number of bytes, a header that does not fit the file; for HDF5 the
+ * errors of petra_hdf5_set_open. */
 static petra_status token_file_open(const char *path, const char *key, bool bytes, token_set *out) {
   char what[64];
   out->token_bytes = bytes ? 1 : 2;
@@ -149,8 +149,8 @@ static petra_status token_file_open_hdf5(const char *path, petra_split split, to
   return PETRA_OK;
 }
 
-/* The bytes are read to the end of the buffer and expanded from its beginning, where each number is written before the
- * bytes that are still to be read. */
+/* The bytes are read into the end of the buffer and expanded from its beginning: each number is written in front of the
+ * bytes that are still to be expanded. */
 static petra_status token_set_read(const petra_dataset *set, int64_t first, int64_t count, int32_t *tokens) {
   const token_set *self = (const token_set *)set;
   const int64_t size = count * self->token_bytes;
@@ -222,7 +222,7 @@ static petra_status open_file(const petra_config *config, petra_split split, tok
   return token_file_open(config->data.path, "data.path", bytes, out);
 }
 
-/* --- what is in it --- */
+/* --- the content of the file --- */
 
 static petra_status part_of(const petra_config *config, petra_split split, bool alone, int64_t tokens, int64_t *first,
                             int64_t *count) {

@@ -223,7 +223,8 @@ typedef struct petra_kernel_list {
  *                          FLOP less. Of images: a linear map, and the addition of positions both ways
  *   head of a transformer  mean of two streams: as their addition, of 2 FLOPs an element; layer norm, linear map; mean
  *                          over positions
- *   update                 kernels of the optimiser (nn/optim.c); SGD: reads w, dw, v, writes w, v; 6 FLOPs a parameter */
+ *   update                 kernels of the optimiser (nn/optim.c); SGD: reads w, dw, v, writes w, v; 6 FLOPs
+ *                          a parameter */
 void petra_block_kernels(const petra_model *model, const petra_block *block, const petra_optim *optim, int64_t samples,
                          int64_t element_bytes, petra_kernel_list *out);
 
