@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operations contract: what a compute backend does for the network code.
  *
- * A backend is an opaque handle and a table of operations on tensors. A tensor has a logical shape that everybody
- * sees and a physical layout and element type that belong to the backend (`ref`: plain arrays of float or double;
- * `cpu`: layouts of oneDNN's in float, inner tensors of bf16 in bf16). Elements that a layout adds as
- * padding are 0 after every operation.
+ * A backend is an opaque handle and a table of operations on tensors. A tensor has a public logical shape, and a
+ * physical layout and element type that belong to the backend (`ref`: plain arrays of float or double; `cpu`: layouts
+ * of oneDNN in float; in bf16, inner tensors in bf16). Elements that a layout adds as padding are 0 after every
+ * operation.
  *
  * Rules for all operations:
  *  - Every tensor belongs to the backend that is called. Shapes are checked (PETRA_SHAPE, logged).
- *  - An output may be the same tensor as an input only if this is said ("may alias"); tensors never overlap in part.
- *  - Outputs are overwritten whatever they held before, including NaN, unless the operation is stated to add to them.
+ *  - An output may be the same tensor as an input only if the comment says so ("may alias"); tensors never overlap in
+ *    part.
+ *  - Outputs are overwritten whatever they contained before, including NaN, unless the operation is stated to add to
+ *    them.
  *  - The same inputs, thread count and backend give bit-identical output.
- *  - NaN and infinity go through as IEEE says: a NaN input reaches every output that depends on it (ReLU of NaN is
- *    NaN).
+ *  - NaN and infinity propagate as IEEE 754 defines: a NaN input reaches every output that depends on it (ReLU of NaN
+ *    is NaN).
  *  - Failure: PETRA_BACKEND or PETRA_NO_MEMORY, logged; outputs are then undefined.
  */
 #pragma once
@@ -40,7 +42,7 @@ typedef struct petra_pool_geometry {
 /* Selects how a normalised value z = scale * (x - mean) / sqrt(variance + eps) + shift becomes the output y. */
 typedef enum petra_join {
   PETRA_JOIN_NONE,         /* y = act(z) */
-  PETRA_JOIN_ADD,          /* y = addend + act(z)  (RevNet forward: the stream that is added to) */
+  PETRA_JOIN_ADD,          /* y = addend + act(z)  (RevNet forward: addend is the stream to which F is added) */
   PETRA_JOIN_SUBTRACT,     /* y = addend - act(z)  (RevNet inversion) */
   PETRA_JOIN_ADD_ACTIVATE, /* y = act(addend + z)  (ResNet) */
 } petra_join;
@@ -63,12 +65,12 @@ typedef struct petra_norm_forward {
 } petra_norm_forward;
 
 typedef struct petra_norm_backward {
-  /* As given to and by norm_forward; the sign of the ReLU is recomputed from them. */
+  /* Inputs and outputs of norm_forward; the sign of the ReLU is recomputed from them. */
   const petra_tensor *x, *scale, *shift, *mean, *variance;
-  /* If z is NaN, nothing passes the ReLU, as in relu_backward: a NaN in x gives NaN in dx and dscale of its channel
+  /* If z is NaN, the ReLU passes no gradient, as in relu_backward: a NaN in x gives NaN in dx and dscale of its channel
    * and, with relu, 0 in dshift. */
   bool relu; /* as given to norm_forward; false for JOIN_ADD_ACTIVATE, whose caller applies relu_backward first */
-  /* Gradient of act(z), an activation or inner; for JOIN_SUBTRACT too it is the gradient of act(z), not of y. */
+  /* Gradient of act(z), an activation or inner; also for JOIN_SUBTRACT it is the gradient of act(z), not of y. */
   const petra_tensor *dy;
   petra_tensor *dx;              /* inner; may alias dy (not with dsecond), never x */
   petra_tensor *dscale, *dshift; /* (C), overwritten */
@@ -87,15 +89,15 @@ typedef struct petra_sgd_step {
   const double *weight_decay;      /* per tensor; 0: no decay */
   double lr, momentum;
   bool nesterov;
-  bool first; /* this is the first step: velocities count as absent */
+  bool first; /* this is the first step: velocities are not read */
 } petra_sgd_step;
 
 /* One step of AdamW, NAdamW or Lion over a set of tensors. Arrays are as in petra_sgd_step.
  * With squares, m and s being the averages of the gradient and of its square: m += (1 - beta1) (g - m);
  * s = beta2 s + (1 - beta2) g^2;
  * p = (1 - lr decay) p - (gradient_rate g + mean_rate m) / (sqrt(s / square_correction) + epsilon).
- * The two rates decide whether it is AdamW or NAdamW (nn/optim.c).
- * Without squares it is Lion: c = beta1 m + (1 - beta1) g; p = (1 - lr decay) p - lr sign(c);
+ * The two rates determine whether the step is AdamW or NAdamW (nn/optim.c).
+ * Without squares the step is Lion: c = beta1 m + (1 - beta1) g; p = (1 - lr decay) p - lr sign(c);
  * m = beta2 m + (1 - beta2) g. sign(0) is 0 and sign(NaN) is NaN. Epsilon and the rates after lr are ignored. */
 typedef struct petra_adam_step {
   int count;
@@ -103,14 +105,14 @@ typedef struct petra_adam_step {
   petra_tensor *const *gradients;                                  /* read only */
   const double *weight_decay;                                      /* per tensor */
   double beta1, beta2, epsilon;
-  double lr, gradient_rate, mean_rate, square_correction; /* of this step; square_correction above 0 */
+  double lr, gradient_rate, mean_rate, square_correction; /* rates of this step; square_correction above 0 */
 } petra_adam_step;
 
 /* Moves x, a matrix of O rows (a filter (O, I, KH, KW) has I KH KW columns), towards the nearest matrix whose rows (or
  * columns, if they are fewer) are orthonormal: X = x / max(|x|, 1e-7), |x| being the root of the sum of squares, then
- * five times X = 3.4445 X - 4.7750 X X^T X + 2.0315 (X X^T)^2 X; y = X (with more rows than columns X^T X from the
- * right, which is the same). This is the Newton-Schulz iteration of Jordan et al., Muon (2024), which leaves singular
- * values between about 0.7 and 1.2. */
+ * five times X = 3.4445 X - 4.7750 X X^T X + 2.0315 (X X^T)^2 X; y = X (with more rows than columns, X^T X is
+ * multiplied from the right, which gives the same result). This is the Newton-Schulz iteration of Jordan et al., Muon
+ * (2024), which leaves singular values between about 0.7 and 1.2. */
 typedef struct petra_orthogonalize {
   const petra_tensor *x; /* FILTER or MATRIX */
   petra_tensor *y;       /* like x, never x */
@@ -136,12 +138,12 @@ typedef struct petra_cross_entropy {
   const petra_tensor *logits; /* (N, classes), or a sequence (N, T, classes) */
   const int32_t *labels;      /* a class number for each row, on the host, 0 <= label < classes */
   petra_tensor *dlogits;      /* like logits: gradient of the mean loss; NULL when not wanted */
-  bool later;                 /* the results may come after the return: *ticket may be set instead */
+  bool later;                 /* the results may be delivered after the return: *ticket may be set instead */
   bool unwanted;              /* only dlogits is wanted: the results may be undefined */
   int64_t ticket;             /* out: 0: the results are below; otherwise collect returns them */
   double loss;                /* out: mean over the rows of -log softmax(logits)[label] */
-  /* out: number of rows whose label is the best, or among the five best (ties: lower class first; a NaN is not worse
-   * than any other logit). */
+  /* out: number of rows whose label has the highest logit, or one of the five highest (ties: lower class first; a NaN
+   * is not worse than any other logit). */
   int32_t top1, top5;
 } petra_cross_entropy;
 
@@ -152,16 +154,16 @@ typedef struct petra_images {
   const double *mean, *deviation;      /* by channel */
 } petra_images;
 
-/* The one list of operations. The backends' tables, the functions that call them (ops.c), the `dry` backend and the
+/* The only list of operations. The backends' tables, the functions that call them (ops.c), the `dry` backend and the
  * names in the tests' table of cases are generated from it. An entry is
- *   X(prefix, name, (parameters without the backend), (the same as arguments), what ops.c checks first)
+ *   X(prefix, name, (parameters without the backend), (the same as arguments), checks that ops.c makes first)
  * with these checks, in their order:
  *   NUMBERS(t)                      t is not NULL, belongs to this backend, and is neither a mask nor quantised
  *   SUMMED(t)                       the same, and not inner
- *   ACTIVATION(t), MASK(t), VECTOR(t, n), MATRIX(t, rows, columns)   t is one, of that size (PETRA_ANY: any)
+ *   ACTIVATION(t), MASK(t), VECTOR(t, n), MATRIX(t, rows, columns)   t has this kind and size (PETRA_ANY: any size)
  *   SEQUENCE(t, samples, positions, features)   the same
  *   ROWS(t)                         t is a matrix or a sequence, inner or not
- *   ROWS_AS(t, u, columns)          t has the kind and the rows of u, which was checked by ROWS, and so many columns
+ *   ROWS_AS(t, u, columns)          t has the kind and the rows of u, which ROWS has checked, and this many columns
  *   ROWS_FROM(t, u, columns)        the same, except that t may be a stream if u is inner
  *   LIKE(t, u)                      t has the kind and the shape of u
  *   SHAPED(t, u)                    the same, except that one may be a stream (an activation, a sequence) and the
@@ -170,7 +172,7 @@ typedef struct petra_images {
  *                                   the same
  *   CONVOLUTION(geometry, x, its kind, w, y), MAX_POOL(geometry, x, y, mask), COLUMNS(x, y, column),
  *   SEQUENCE_COLUMNS(x, y, column)   the shapes that the comment of the operation gives
- *   CHECK(what, ...)                what only this operation asks: check_<what> of ops.c
+ *   CHECK(what, ...)                a check of this operation alone: check_<what> of ops.c
  * To add an operation, add an entry here, a function to each backend, and cases to tests/cases_*.c. */
 #define PETRA_OPERATIONS(X, prefix)                                                                                    \
   /* Host arrays are dense in the logical order (row-major over shape[0..3]), `elements` long. */                      \
@@ -329,13 +331,13 @@ typedef struct petra_images {
 #define PETRA_OPERATION_ENTRY(prefix, name, ...) .name = prefix##name,
 #define PETRA_UNPACK(...) __VA_ARGS__
 
-/* Memory of a backend, in bytes. It is released only with the backend, so that it is also the maximum. Accounts count
- * only tensors in use. */
+/* Memory of a backend, in bytes. Memory is released only with the backend, so that the current memory is also the
+ * maximum. Accounts count only tensors in use. */
 typedef struct petra_backend_memory {
   int64_t tensors; /* storage of tensors, in use or not */
   int64_t
-      /* Copies in the layout and type that convolutions and linear maps require: of weights and, on `cuda` in bf16,
-       * also of streams and images; -1: unknown. */
+      /* Copies in the layout and type that convolutions and linear maps require: copies of weights and, on `cuda` in
+       * bf16, also of streams and images; -1: unknown. */
       filters;
   int64_t scratch; /* scratch memory of operations; -1: unknown */
 } petra_backend_memory;
@@ -347,14 +349,14 @@ enum { PETRA_BACKEND_ACTIONS = 8 }; /* kinds of action that `begin` distinguishe
  * are sent in their layout on the device.
  *
  * A lane is one direction between this process and another one. Tensors are received in the order in which they are
- * sent. A send takes place when the other process has posted its receive; everything after it on the lane waits. No
- * function waits for that except `close`: the device does. So both processes have to post the operations of their lanes
- * in orders that agree: docs/adr/0018. Failures: PETRA_BACKEND, logged. --- */
+ * sent. A send takes place when the other process has posted its receive; all later operations on the lane wait. The
+ * device waits for this, and no function does except `close`. Both processes must therefore post the operations of
+ * their lanes in orders that agree: docs/adr/0018. Failures: PETRA_BACKEND, logged. --- */
 
 enum { PETRA_PEER_LANES = 4, PETRA_PEER_ID_BYTES = 128 };
 
 typedef struct petra_peer_operation {
-  int lane; /* a connected lane; it decides between send and receive */
+  int lane; /* a connected lane; its direction determines whether this is a send or a receive */
   petra_tensor *tensor;
 } petra_peer_operation;
 
@@ -365,12 +367,12 @@ typedef struct petra_peer_ops {
   petra_status (*device)(const petra_backend *backend, char *text, size_t size);
   /* Makes a new id for a lane, which both of its ends need. */
   petra_status (*make_id)(unsigned char id[PETRA_PEER_ID_BYTES]);
-  /* connect begins to connect a lane (from 0) of which this process is one end; connected gets whether that is done. It
-   * completes once the other end has begun as well. */
+  /* connect begins to connect a lane (from 0) of which this process is one end; connected gets whether the connection
+   * is complete. It completes after the other end has begun as well. */
   petra_status (*connect)(petra_backend *backend, int lane, const unsigned char id[PETRA_PEER_ID_BYTES], bool sends);
   petra_status (*connected)(petra_backend *backend, int lane, bool *is);
-  /* Sends and receives the tensors, all at once, after the operations on them before this call, and before those after
-   * it. The caller may release them when it returns. */
+  /* Sends and receives all tensors together, after all operations on them before this call and before all operations
+   * after it. The caller may release the tensors when the function returns. */
   petra_status (*exchange)(petra_backend *backend, const petra_peer_operation *operations, int count);
   /* May be called from any thread: checks whether all lanes work, as far as the library knows. */
   petra_status (*check)(petra_backend *backend);
@@ -389,7 +391,7 @@ typedef struct petra_backend_ops {
   /* Describes the backend in one line for `petra info`: libraries and versions, instruction set, threads. */
   void (*describe)(const petra_backend *backend, char *text, size_t size);
 
-  /* Sets data and layout of a tensor whose backend, kind, shape, elements and bytes are set; content 0. */
+  /* Sets data and layout of a tensor whose backend, kind, shape, elements and bytes are set. The content is 0. */
   petra_status (*storage_create)(petra_backend *backend, petra_tensor *tensor);
   void (*storage_destroy)(petra_backend *backend, petra_tensor *tensor);
   /* Returns the bytes of a tensor without allocating anything. NULL: elements are stored without padding. */
@@ -398,8 +400,8 @@ typedef struct petra_backend_ops {
   /* Optional (NULL: operations are complete when they return). Operations between begin and end belong to one action of
    * a stage (from 1; `kind` is the kind of the action, below PETRA_BACKEND_ACTIONS). They may run later, in their
    * order, concurrently with the operations of other stages; if the same sequence occurs again, it may be replayed as a
-   * whole. synchronize returns when all are done. What an operation returns to the host (download, dot, cross_entropy
-   * that is not `later`) is available when it returns. */
+   * whole. synchronize returns when all are done. The results that an operation returns to the host (download, dot,
+   * cross_entropy that is not `later`) are available when the operation returns. */
   petra_status (*begin)(petra_backend *backend, int32_t stage, int32_t kind);
   petra_status (*end)(petra_backend *backend);
   petra_status (*synchronize)(petra_backend *backend);
@@ -413,8 +415,8 @@ typedef struct petra_backend_ops {
    * thread. Threads other than the one that created the backend call this before they, or a library in them, use
    * tensor->data. */
   petra_status (*bind)(petra_backend *backend);
-  /* Optional: x (N, 3, H, W) = (pixel / 255 - mean) / deviation of the augmented images, computed in double and rounded
-   * once. The result is the same as an upload of the result of petra_augment_apply. */
+  /* Optional. Computes x (N, 3, H, W) = (pixel / 255 - mean) / deviation of the augmented images, computed in double
+   * and rounded once. The result is the same as an upload of the result of petra_augment_apply. */
   petra_status (*upload_images)(petra_backend *backend, const petra_images *images, petra_tensor *x);
 
   /* Optional (NULL: unknown): gets the backend's memory other than its tensors. */
@@ -436,7 +438,7 @@ struct petra_backend {
   const petra_peer_ops *peers; /* tensors between the devices of processes; NULL: only through the hosts */
   /* Set by registry.c: */
   petra_precision precision;
-  int threads; /* of one operation */
+  int threads; /* threads of one operation */
   /* Number of threads that may call operations concurrently, each with a lane (base/log.h); 1: one. */
   int lanes;
   bool dry;             /* tensors have no content (dry.c) */
@@ -451,7 +453,7 @@ struct petra_backend {
 typedef struct petra_backend_options {
   petra_backend_kind kind;
   petra_precision precision;
-  int threads; /* of one operation, >= 1 */
+  int threads; /* threads of one operation, >= 1 */
   /* Number of threads that call operations concurrently; 0: 1; more: only on `cpu` and `ref`, others have 1. */
   int lanes;
   bool deterministic;
@@ -461,7 +463,7 @@ typedef struct petra_backend_options {
   const char *plans;   /* cuda: file of the measured choices (cuda/cudnn_private.h); NULL, "": nothing is measured */
   int device;          /* cuda: number of the device, from 0 */
   bool device_wraps;   /* `device` is taken modulo the number of devices that exist */
-  bool sizes_only;     /* only the sizes of its tensors will be used: the processor need not support the precision */
+  bool sizes_only;     /* only the sizes of its tensors are used: the processor need not support the precision */
 } petra_backend_options;
 
 /* Creates a backend. AUTO chooses `cuda` if it has the precision, was built and there is a device, else `cpu`, else
@@ -477,9 +479,9 @@ petra_status petra_backend_create(petra_backend_kind kind, petra_precision preci
  * nothing: it counts the memory of a run. Results (losses, downloads) are 0. */
 petra_status petra_backend_create_dry(petra_backend_kind kind, petra_precision precision, petra_backend **out);
 
-/* Call begin, end, synchronize and collect of the table, if the backend has them. Storage of tensors that are made
- * between begin and end is taken from what this stage released before, so that an action gets the same storage
- * again. */
+/* Call begin, end, synchronize and collect of the table, if the backend has them. Tensors that are created
+ * between begin and end take storage that this stage has released before, so that an action gets the same storage every
+ * time. */
 petra_status petra_backend_begin(petra_backend *backend, int32_t stage, int32_t kind);
 petra_status petra_backend_end(petra_backend *backend);
 petra_status petra_backend_synchronize(petra_backend *backend);
@@ -494,7 +496,7 @@ petra_backend_memory petra_backend_memory_in_use(petra_backend *backend);
 /* Destroys the backend, whose tensors must all have been released. NULL is allowed. */
 void petra_backend_destroy(petra_backend *backend);
 
-/* --- ops.c: the operations as the network code calls them. petra_op_<name> of every operation of the list checks that
+/* --- ops.c: the operations that the network code calls. petra_op_<name> of every operation of the list checks that
  * its tensors exist, belong to the backend, have the kinds and shapes in the list and alias only as allowed, and then
  * calls the backend. The list has their parameters and meaning.
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The dry backend: tensors of the right sizes without content, and operations that compute nothing. It wraps the
- * backend whose sizes it has. */
+ * backend whose sizes it uses. */
 #include "backend/backend.h"
 #include "backend/tensor.h"
 #include "backend/registry.h"

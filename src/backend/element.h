@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The formulas of single elements, shared by the backends that compute them in their own loops. All are in double: a
- * backend rounds once, when it stores. A CUDA translation unit can define them as device functions. */
+ * backend rounds once, when it stores the result. A CUDA translation unit can define them as device functions. */
 #pragma once
 
 #include "backend/backend.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-  PETRA_ANY = -1,       /* as an expected extent: any extent */
+  PETRA_ANY = -1,       /* as an expected extent, it allows any extent */
   POOL_WINDOW_MAX = 16, /* so that a position in the window fits in a byte */
 };
 
@@ -42,7 +42,7 @@ static bool is_image(petra_tensor_kind kind) {
   return kind == PETRA_TENSOR_ACTIVATION || kind == PETRA_TENSOR_INNER;
 }
 
-/* The name of a tensor that may be either. */
+/* Returns the kind of a tensor that may be an activation or inner. */
 static petra_tensor_kind image_kind(const petra_tensor *tensor) {
   return tensor && tensor->kind == PETRA_TENSOR_INNER ? PETRA_TENSOR_INNER : PETRA_TENSOR_ACTIVATION;
 }
@@ -70,7 +70,7 @@ static petra_status check_tensor(const checker *check, const char *name, const p
     return PETRA_OK;
   char found_text[80], expected_text[80];
   if (kind_fits(check->backend, petra_kind_of_stream(kind), kind))
-    kind = petra_kind_of_stream(kind); /* where either would do */
+    kind = petra_kind_of_stream(kind); /* if either kind is allowed */
   print_shape(tensor->shape, found_text, sizeof found_text);
   print_shape(expected, expected_text, sizeof expected_text);
   return petra_fail(PETRA_SHAPE, "%s: %s is %s of shape %s, expected %s of shape %s", check->op, name,
@@ -134,7 +134,7 @@ static petra_status check_image_like(const checker *check, const char *name, con
   return check_tensor(check, name, tensor, image_kind(tensor), shape[0], shape[1], shape[2], shape[3]);
 }
 
-/* The name of a sequence that may be either. */
+/* Returns the kind of a sequence that may be a stream or inner. */
 static petra_tensor_kind sequence_kind(const petra_tensor *tensor) {
   return tensor && tensor->kind == PETRA_TENSOR_INNER_SEQUENCE ? PETRA_TENSOR_INNER_SEQUENCE : PETRA_TENSOR_SEQUENCE;
 }
@@ -151,7 +151,7 @@ static petra_status check_shaped(const checker *check, const char *name, const p
   return check_tensor(check, name, tensor, sequence_kind(tensor), shape[0], shape[1], shape[2], shape[3]);
 }
 
-/* Checks that `output` is none of the tensors `inputs`, which end with NULL; `names` are theirs, as "x, w, dy". */
+/* Checks that `output` is none of the tensors `inputs`, which end with NULL; `names` are their names, as "x, w, dy". */
 static petra_status check_apart(const checker *check, const char *output_name, const petra_tensor *output,
                                 const char *names, const petra_tensor *const *inputs) {
   for (; *inputs; inputs++) {
@@ -234,7 +234,7 @@ static petra_status check_rows_as(const checker *check, const char *name, const 
   return check_tensor(check, name, tensor, kind, shape[0], columns, 1, 1);
 }
 
-/* Returns the kind of a tensor that may be computed from the rows `from`: from inner ones either. */
+/* Returns the kind of a tensor that may be computed from the rows `from`: either kind if the rows are inner. */
 static petra_tensor_kind result_kind(const petra_tensor *tensor, const petra_tensor *from) {
   return from->kind == PETRA_TENSOR_INNER_SEQUENCE ? sequence_kind(tensor) : from->kind;
 }
@@ -448,7 +448,7 @@ static petra_status check_layer_norm_backward(const checker *check, const petra_
   return PETRA_OK;
 }
 
-/* qkv (N, T, (heads + 2 kv_heads) d), y (N, T, heads d), both inner or neither, log_sum (N, T, heads) and, of the
+/* qkv (N, T, (heads + 2 kv_heads) d), y (N, T, heads d), both inner or neither, log_sum (N, T, heads) and, for the
  * backward, gradients of the first two. */
 static petra_status check_attention(const checker *check, const petra_attention *a) {
   const petra_tensor *qkv = a->qkv, *y = a->y, *log_sum = a->log_sum;
@@ -537,7 +537,7 @@ static petra_status check_patches(const checker *check, const petra_tensor *imag
 
 /* --- losses and optimisers --- */
 
-/* There is no ticket unless the backend sets one. */
+/* There is no ticket unless the backend sets a ticket. */
 static petra_status check_cross_entropy(const checker *check, petra_cross_entropy *a) {
   const petra_tensor *logits = a->logits, *dlogits = a->dlogits;
   ROWS(logits)
@@ -554,8 +554,8 @@ static petra_status check_cross_entropy(const checker *check, petra_cross_entrop
   return PETRA_OK;
 }
 
-/* Checks that the tensors `name`d by an optimiser's step are like the parameters, and that none is another tensor of
- * the step. */
+/* Checks that tensors of an optimiser's step, called `name`, are like the parameters, and that none of them is another
+ * tensor of the step. */
 static petra_status check_state(const checker *check, const char *name, const petra_tensor *state,
                                 const petra_tensor *p, const petra_tensor *g) {
   PETRA_TRY(check_like(check, name, state, p));

@@ -59,7 +59,7 @@ void petra_quantise_sample(petra_format format, const petra_draws *draws, int64_
   const int bits = petra_element_code_bits(format);
   const float scale = scale_of(x, count);
   uint32_t waiting = 0; /* codes that are not written yet, the oldest in the lowest bits */
-  int held = 0;         /* of these bits */
+  int held = 0;         /* number of these bits */
   petra_rng stream;
   if (bits == 0) {
     write_numbers(format, x, count, bytes);

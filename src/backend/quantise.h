@@ -24,11 +24,11 @@ typedef struct petra_draws {
   uint64_t seed;
   uint32_t place;       /* of the tensor in the network (stage/quantisation.c) */
   int64_t microbatch;   /* below 2^36 */
-  int64_t first_sample; /* of the tensor, within the microbatch of all replicas */
+  int64_t first_sample; /* of the tensor; its number within the microbatch of all replicas */
 } petra_draws;
 enum { PETRA_DRAWS_SAMPLES = 1 << 20 }; /* maximum number of samples of a microbatch */
 
-/* Returns the format to use: NATIVE if the elements of a backend with this precision have the format already. */
+/* Returns the format to use: NATIVE if the elements of a backend with this precision already have the format. */
 petra_format petra_format_in(petra_format format, petra_precision precision);
 
 bool petra_format_is_random(petra_format format);
@@ -44,5 +44,5 @@ void petra_draws_begin(const petra_draws *draws, int64_t sample, petra_rng *out)
 void petra_quantise_sample(petra_format format, const petra_draws *draws, int64_t sample, const double *x,
                            int64_t count, uint8_t *bytes, const uint8_t *end);
 
-/* Reads it. */
+/* Reads such a sample. */
 void petra_dequantise_sample(petra_format format, const uint8_t *bytes, int64_t count, double *x);

@@ -39,12 +39,12 @@ static inline const REAL *const_reals(const petra_tensor *tensor) {
   return tensor->data;
 }
 
-/* Elements of one channel of one image. */
+/* Returns the number of elements of one channel of one image. */
 static inline int64_t plane_elements(const petra_tensor *activation) {
   return (int64_t)activation->shape[2] * activation->shape[3];
 }
 
-/* Most operations need nothing of the backend. */
+/* Most operations do not use the backend. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "backend/ref_basic.inc"
 #include "backend/ref_conv.inc"

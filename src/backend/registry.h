@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The constructors of the backends, for registry.c: each makes the handle with its table of operations, for a precision
- * that the backend has; petra_backend_complete sets what all handles have in common. Also errors that several backends
- * report. */
+ * that the backend has; petra_backend_complete sets what all handles have in common. The header also declares
+ * errors that several backends report. */
 #pragma once
 
 #include "backend/backend.h"
@@ -17,7 +17,7 @@ void petra_cpu_blas_alone(void);
 petra_status petra_cuda_create(const petra_backend_options *options, petra_backend **out);
 bool petra_cuda_present(void); /* returns true if there is a device */
 
-/* Returns the kind itself, or the one that AUTO chooses here. */
+/* Returns the kind itself or, for AUTO, the kind that it chooses on this machine. */
 petra_backend_kind petra_backend_choose(petra_backend_kind kind, petra_precision precision);
 
 /* Sets precision, threads, sizes of elements and the pool of a handle of options->kind, which is not AUTO. Destroys the
@@ -41,7 +41,7 @@ const size_t *petra_precision_find(petra_backend_kind backend, petra_precision p
  * elements: the network then makes no rounded copy (nn/units.c). */
 bool petra_precision_rounds_streams(petra_backend_kind backend, petra_precision precision);
 
-/* Like petra_precision_find for one kind of tensor, if the backend has the precision. */
+/* Does the same as petra_precision_find for one kind of tensor, if the backend has the precision. */
 int64_t petra_element_bytes(petra_backend_kind backend, petra_precision precision, petra_tensor_kind kind);
 
 /* Returns true if the backend has this precision. If not, `text` says "PRECISION with device.backend: NAME, which
@@ -51,8 +51,8 @@ bool petra_precision_check(petra_backend_kind backend, petra_precision precision
 /* Lists the precisions of the backend: "fp32, fp64". */
 void petra_precision_list(petra_backend_kind backend, char *text, size_t size);
 
-/* --- cuda/cuda_info.c: the facts about CUDA for `petra info`. Nothing here fails or is logged: a build without CUDA
- * and a machine without a device or a driver are reported. --- */
+/* --- cuda/cuda_info.c: the facts about CUDA for `petra info`. These functions do not fail and log nothing: they
+ * also report a build without CUDA and a machine without a device or a driver. --- */
 
 /* Describes the build: "CUDA run time 13.0, cuDNN 9.19.0, cuBLAS 13.1.0, kernels for sm_80 sm_90", with the versions of
  * the libraries that are loaded now; or says that this build has no CUDA. */

@@ -6,7 +6,7 @@
 
 #include <assert.h>
 
-/* Leaves room to count bytes, and elements that a layout adds as padding (less than 256 per element). */
+/* This maximum leaves room to count bytes, and elements that a layout adds as padding (less than 256 per element). */
 #define ELEMENTS_MAX (INT64_MAX / 4096)
 
 /* --- journals --- */
@@ -49,7 +49,7 @@ static void make_all(petra_journal *journal) {
   journal->count = 0;
 }
 
-/* Without memory all changes are made immediately, while no other thread does the same. Only in this case changes are
+/* If there is no memory, all changes are made immediately, while no other thread does so. Only in this case are changes
  * made while journals are open; in the end everything is released. */
 static void write_down(petra_journal *journal, petra_backend *backend, const change *c) {
   if (journal->status == PETRA_OK)

@@ -18,11 +18,11 @@ typedef enum petra_tensor_kind {
   PETRA_TENSOR_FILTER,     /* (O, I, KH, KW): convolution weights and their gradients */
   PETRA_TENSOR_MATRIX,     /* (rows, columns, 1, 1): pooled features (N, C), logits (N, classes), head weight (O, I) */
   PETRA_TENSOR_VECTOR,     /* (n, 1, 1, 1): batch-norm parameters and statistics, head bias */
-  /* Shape (N, C, H, W) of the activation that it belongs to; the content is private to the backend: what
+  /* Shape (N, C, H, W) of the activation to which it belongs. The content is private to the backend: the data that
    * max_pool_forward keeps for its backward. */
   PETRA_TENSOR_MASK,
-  /* (N, C, H, W): tensors within a block: inputs and outputs of convolutions, what one unit passes to the next, and the
-   * gradients of these. If the backend's precision has smaller elements for these than for activations, operations
+  /* (N, C, H, W): tensors within a block: inputs and outputs of convolutions, tensors between units, and the gradients
+   * of these. If the backend's precision has smaller elements for these than for activations, operations
    * distinguish the two; otherwise each may replace the other. */
   PETRA_TENSOR_INNER,
   /* (N, T, C, 1): samples, positions, features: the tensors of transformers. On every backend dense, N * T rows of C
@@ -32,7 +32,7 @@ typedef enum petra_tensor_kind {
    * a block, and their gradients. */
   PETRA_TENSOR_INNER_SEQUENCE,
   /* (N, bytes, 1, 1): the samples of another tensor as the bytes of a number format (quantise.h). On every backend
-   * dense, and the same bytes. */
+   * they are dense, and the bytes are the same. */
   PETRA_TENSOR_QUANTISED,
 } petra_tensor_kind;
 enum { PETRA_TENSOR_KINDS = PETRA_TENSOR_QUANTISED + 1 };
@@ -80,8 +80,8 @@ static inline int32_t petra_tensor_columns(const petra_tensor *tensor) {
   return tensor->shape[petra_kind_is_sequence(tensor->kind) ? 2 : 1];
 }
 
-/* The elements of a host array. U8 is for quantised tensors and masks alone: all `bytes` of the tensor, of a mask as
- * they lie in the backend. */
+/* The elements of a host array. U8 is for quantised tensors and masks alone: all `bytes` of the tensor; the bytes of
+ * a mask are as the backend stores them. */
 typedef enum petra_host_type { PETRA_HOST_F32, PETRA_HOST_F64, PETRA_HOST_U8 } petra_host_type;
 
 /* Tensors are reference-counted over a pool, so that a steady state allocates nothing (tensor.c). */
@@ -166,28 +166,30 @@ typedef struct petra_rotary {
 } petra_rotary;
 
 /* --- tensor_pool.c: the tensor pool of a backend; used by registry.c, dry.c and tensor.c. Released storage waits, by
- * kind and shape, for the next tensor like it. If a backend keeps sequences of launches (begin and end of backend.h),
- * an action should find its tensors at the same addresses as before. So tensors that an action makes and releases come
- * from lists of its stage, oldest storage first, which gives it the same storage every time. Tensors that outlive an
- * action (messages, kept inputs) come from a ring of their position in the action, so that addresses depend only on the
- * number of the action. --- */
+ * kind and shape, for the next tensor of this kind and shape. If a backend keeps sequences of launches (begin and end
+ * of backend.h), an action should find its tensors at the same addresses as before. So tensors that an action makes and
+ * releases come from lists of its stage, oldest storage first, which gives it the same storage every time. Tensors that
+ * outlive an action (messages, kept inputs) come from a ring of their position in the action, so that addresses depend
+ * only on the number of the action. --- */
 
 typedef struct petra_tensor_pool petra_tensor_pool;
 
 petra_status petra_tensor_pool_create(petra_backend *backend);
 void petra_tensor_pool_destroy(petra_backend *backend);
 
-/* Tensors are made by an action of this kind (below PETRA_BACKEND_ACTIONS) of a stage (from 1) until
- * petra_tensor_pool_leave. */
+/* Until petra_tensor_pool_leave, tensors are made by an action of this kind (below PETRA_BACKEND_ACTIONS) of a stage
+ * (from 1). */
 petra_status petra_tensor_pool_enter(petra_backend *backend, int32_t stage, int32_t kind);
 petra_status petra_tensor_pool_leave(petra_backend *backend);
 
-/* The first takes from the pool a tensor of this kind and shape, without references; the second gives it back. */
+/* petra_tensor_pool_take takes a tensor of this kind and shape, without references, from the pool;
+ * petra_tensor_pool_give returns it. */
 petra_status petra_tensor_pool_take(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4],
                                     petra_tensor **out);
 void petra_tensor_pool_give(petra_tensor *tensor);
 
-/* Several threads may take and return tensors. While one holds the lock (which is recursive), no other does. */
+/* Several threads may take and return tensors. While a thread holds the lock (which is recursive), no other thread
+ * does. */
 void petra_tensor_pool_lock(petra_backend *backend);
 void petra_tensor_pool_unlock(petra_backend *backend);
 
@@ -201,17 +203,17 @@ int64_t petra_tensor_pool_bytes(petra_backend *backend);
 size_t petra_tensor_storage_bytes(petra_backend *backend, const petra_tensor *tensor);
 
 /* --- journals. Concurrent actions share tensors (a stream that passes through several stages is one tensor) and
- * accounts (a message counts under its receiver's). An action writes its changes to both into its journal. When all
- * actions are done, the journals are applied one after the other: accounts, with their peaks, and references are then
- * as if the actions had been done in that order. Until then a tensor that others may hold loses no reference. A tensor
- * that the action made, or that it alone holds, is released immediately, so that the action can reuse its storage.
- * Whether an action is the only holder of a tensor does not depend on the progress of others: references are only added
- * to tensors that have a holder, and none is removed. --- */
+ * accounts (a message counts under its receiver's account). An action writes its changes to both into its journal. When
+ * all actions are done, the journals are applied one after the other: accounts, with their peaks, and references are
+ * then as if the actions had been done in that order. Until then a tensor that other actions may hold loses no
+ * reference. A tensor that the action made, or that it alone holds, is released immediately, so that the action can
+ * reuse its storage. Whether an action is the only holder of a tensor does not depend on the progress of other actions:
+ * references are only added to tensors that have a holder, and no reference is removed. --- */
 
 typedef struct petra_journal petra_journal;
 
-/* A piece of work that a thread pool does beside others, while its results are used in order. Its changes to accounts
- * and references, and the line of its failure, are deferred until its turn comes. */
+/* A piece of work that a thread pool does at the same time as other pieces, while the results are used in order. Its
+ * changes to accounts and references, and the line of its failure, are deferred until its turn comes. */
 typedef struct petra_deferred_work {
   petra_journal *journal;
   petra_status status;
@@ -220,10 +222,10 @@ typedef struct petra_deferred_work {
 
 petra_status petra_deferred_work_init(petra_deferred_work *deferred);
 
-/* Its changes must have been made. */
+/* The deferred changes must have been made. */
 void petra_deferred_work_fini(petra_deferred_work *deferred);
 
-/* Begins another piece, after the changes of the one before have been made. */
+/* Begins another piece, after the changes of the previous piece have been made. */
 void petra_deferred_work_begin(petra_deferred_work *deferred, petra_backend *backend);
 
 /* The changes of the calling thread go into the journal between these two calls. With `lines` the lines of failures are
@@ -232,6 +234,6 @@ void petra_deferred_work_enter(petra_deferred_work *deferred, bool lines);
 void petra_deferred_work_leave(petra_deferred_work *deferred);
 
 /* Makes the deferred changes in their order, in the piece's turn; no thread may be between enter and leave. `before` is
- * the status of the pieces before it; if that is PETRA_OK, the failure of this one is logged and returned. Errors also:
- * PETRA_NO_MEMORY, logged before: a change could not be recorded, and was made in another order. */
+ * the status of the pieces before it; if that is PETRA_OK, the failure of this piece is logged and returned. Errors
+ * also: PETRA_NO_MEMORY, logged before: a change could not be recorded, and was made in another order. */
 petra_status petra_deferred_work_end(petra_deferred_work *deferred, petra_status before);

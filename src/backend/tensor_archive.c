@@ -25,7 +25,7 @@ void petra_tensor_archive_part(petra_tensor_archive *tensors, petra_archive *arc
   tensors->first = tensors->count;
 }
 
-/* Values go through host arrays of this type. */
+/* Values are transferred through host arrays of this type. */
 static petra_host_type host_type(const petra_tensor_archive *tensors, petra_tensor_kind kind) {
   if (kind == PETRA_TENSOR_QUANTISED || kind == PETRA_TENSOR_MASK)
     return PETRA_HOST_U8;
@@ -48,7 +48,7 @@ static petra_status host_values(petra_tensor_archive *tensors, const char *name,
                                        host);
 }
 
-/* Through a host array: the memory of a backend may lie on a device. */
+/* Uses a host array, because the memory of a backend may lie on a device. */
 petra_status petra_tensor_archive_content(petra_tensor_archive *tensors, const char *name, petra_tensor *tensor,
                                           int rank, const int32_t *shape) {
   const bool reading = tensors->archive->reading;
@@ -90,7 +90,7 @@ static petra_tensor *of_earlier_part(const petra_tensor_archive *tensors, int64_
   return NULL;
 }
 
-/* Makes the tensor that `about` describes, or shares the one of an earlier part. */
+/* Makes the tensor that `about` describes, or shares the tensor of an earlier part. */
 static petra_status make(petra_tensor_archive *tensors, const char *name, const int64_t *about, bool *shared,
                          petra_tensor **out) {
   petra_tensor like;
@@ -161,7 +161,7 @@ petra_status petra_tensor_archive_references(petra_tensor_archive *tensors, cons
   PETRA_FREED int64_t *index = NULL;
   int64_t known = tensors->count - tensors->first;
   PETRA_TRY(petra_allocate(&index, (size_t)count, sizeof *index));
-  for (int i = 0; i < count && !archive->reading; i++) { /* -1: none; new ones come in order */
+  for (int i = 0; i < count && !archive->reading; i++) { /* -1: none; new tensors come in order */
     index[i] = *references[i] ? find(tensors, *references[i]) : -1;
     for (int k = 0; k < i && *references[i] && index[i] < 0; k++)
       if (*references[k] == *references[i])
@@ -189,7 +189,7 @@ petra_tensor_form petra_tensor_form_of(const petra_tensor *tensor) {
   return form;
 }
 
-/* Returns true if the tensor has the form; the first one with samples sets their number. */
+/* Returns true if the tensor has the form; the first tensor with samples sets their number. */
 static bool fits(petra_tensor_archive *tensors, const petra_tensor *tensor, const petra_tensor_form *form) {
   if (!tensor || form->presence == PETRA_ABSENT)
     return tensor ? form->presence != PETRA_ABSENT : form->presence != PETRA_PRESENT;

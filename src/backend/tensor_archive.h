@@ -17,16 +17,16 @@ typedef struct petra_known_tensor {
 typedef struct petra_tensor_archive {
   petra_archive *archive; /* the current part */
   petra_backend *backend;
-  /* The accounts under which tensors may be counted; they outlive the tensors. An entry NULL: that account is
-   * elsewhere. Borrowed. */
+  /* The accounts under which tensors may be counted; they outlive the tensors. A NULL entry means that the account
+   * is elsewhere. Borrowed. */
   petra_account *const *accounts;
   int account_count;
-  petra_account *own;        /* of the current part: tensors whose account is elsewhere */
-  petra_known_tensor *known; /* of all parts, in the order in which they were stored */
+  petra_account *own;        /* for tensors of the current part whose account is elsewhere */
+  petra_known_tensor *known; /* tensors of all parts, in the order in which they were stored */
   int64_t count, capacity;
   int64_t first;  /* number of those in the current part */
   int32_t part;   /* number of the part; no two parts of a checkpoint have the same */
-  int64_t read;   /* microbatches of the run that stage 1 has read: those in flight have smaller numbers */
+  int64_t read;   /* microbatches of the run that stage 1 has read; microbatches in flight have smaller numbers */
   int32_t images; /* samples of a microbatch, once a tensor has defined it; 0 until then */
   bool fused;     /* the last stage's F and B are one action */
 } petra_tensor_archive;

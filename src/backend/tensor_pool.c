@@ -9,9 +9,9 @@
 
 enum { BUCKETS = 256, KINDS = PETRA_BACKEND_ACTIONS };
 
-/* The n-th tensor that a kind of action of a stage makes, if one of these outlived the action: its storage is a ring.
- * Actions take its slots one after the other, in whatever order others return theirs. All sizes are powers of two, so
- * that a network's addresses repeat after as many actions as the largest ring has slots. */
+/* The n-th tensor that a kind of action of a stage makes. If such a tensor has outlived its action, the storage is a
+ * ring. Actions take the slots one after the other, independent of the order in which tensors are returned. All sizes
+ * are powers of two, so that a network's addresses repeat after as many actions as the largest ring has slots. */
 typedef struct site {
   petra_tensor **slot; /* NULL: not made yet */
   int size;            /* 0: nothing has outlived an action so far; at most four times the maximum in use at once */
@@ -28,9 +28,9 @@ struct petra_tensor_pool {
   pthread_mutex_t mutex;       /* protects everything below, and the chains of the tensors */
   petra_tensor *free[BUCKETS]; /* lists through next_free; by rising number if the backend has `begin` */
   int64_t live;                /* tensors with references */
-  int64_t made, bytes;         /* storage so far: count and bytes */
+  int64_t made, bytes;         /* storage created so far: count and bytes */
   int64_t numbers;             /* last number that was returned */
-  int32_t stage, kind;         /* of the current action; stage 0: none */
+  int32_t stage, kind;         /* stage and kind of the current action; stage 0: none */
   action_sites (*stages)[KINDS];
   int64_t stage_count;
   petra_tensor **fresh; /* tensors that the action has made so far; NULL: returned and taken again since */
@@ -130,7 +130,7 @@ petra_status petra_tensor_pool_enter(petra_backend *backend, int32_t stage, int3
   return PETRA_OK;
 }
 
-/* Doubles the slots; the new ones are empty and next, before the one that was next. */
+/* Doubles the slots; the new slots are empty and come next, before the slot that was next. */
 static petra_status grow(site *s) {
   int size = s->size ? 2 * s->size : 1;
   petra_tensor **slot;
@@ -151,8 +151,9 @@ static int count_in_use(const site *s) {
   return held;
 }
 
-/* The next slot's tensor is still in use. If at least half of the ring is, it is too small; otherwise this tensor is in
- * use for longer than those for which the ring exists, perhaps for ever, and leaves the ring. */
+/* Called when the next slot's tensor is still in use. If at least half of the ring is in use, the ring is too small;
+ * otherwise this tensor is in use for longer than the tensors for which the ring exists, perhaps for ever, and leaves
+ * the ring. */
 static petra_status make_way(site *s) {
   if (2 * count_in_use(s) >= s->size)
     return grow(s);
@@ -161,7 +162,7 @@ static petra_status make_way(site *s) {
   return PETRA_OK;
 }
 
-/* When a tensor outlives its action for the first time, its place becomes a ring with the tensor in it. */
+/* When a tensor outlives its action for the first time, its position becomes a ring that contains the tensor. */
 static petra_status learn(petra_tensor_pool *pool, int place) {
   petra_tensor *tensor = pool->fresh[place];
   site *s = &present(pool)->site[place];
@@ -293,7 +294,7 @@ void petra_tensor_pool_give(petra_tensor *tensor) {
   petra_tensor_pool *pool = tensor->backend->pool;
   petra_tensor_pool_lock(tensor->backend);
   pool->live--;
-  if (!tensor->in_ring) { /* otherwise it is in its slot */
+  if (!tensor->in_ring) { /* otherwise it remains in its slot */
     petra_tensor **link = &pool->free[bucket_of(tensor->kind, tensor->shape, tensor->home)];
     while (tensor->backend->ops->begin && *link && (*link)->number < tensor->number)
       link = &(*link)->next_free;

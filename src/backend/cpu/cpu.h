@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The internals of the `cpu` backend: layouts, the handle and the functions that its files share.
  *
- * In fp32 activations are stored as (N, C / block, H, W, block): `block` channels lie side by side, the last block is
- * filled up with zero lanes. block is 16 with AVX-512, else 8. It is 1 (plain NCHW) for 3 channels, that is for images,
- * and for every tensor if oneDNN has no blocked kernels (below AVX2). Filters are stored as (O / block_out, I /
- * block_in, KH, KW, block_in, block_out): oneDNN's OIhw16i16o, or its Ohwi16o (block_in = I) for filters that read
- * images. If the output is not blocked, only the input is, or neither. In bf16 activations have their channels last,
- * (N, H, W, C), because oneDNN's AMX kernels support no other layout. One block holds all channels, padded with zero
- * channels to a multiple of 16 (3 channels are not padded). Streams are float; inner tensors are bf16, stored as 16
- * bits in a uint16_t. Filters are stored as in fp32. Matrices and vectors are plain; vectors have zeros up to the next
- * multiple of 16 behind them, so that kernels may read whole blocks of channels. petra passes oneDNN the channel counts
- * with the padding channels, so that it sees no padding and has a fast kernel for every number of channels. */
+ * In fp32 activations are stored as (N, C / block, H, W, block): `block` channels lie side by side; zero lanes fill the
+ * last block. block is 16 with AVX-512, else 8. It is 1 (plain NCHW) for 3 channels, that is for images, and for every
+ * tensor if oneDNN has no blocked kernels (below AVX2). Filters are stored as (O / block_out, I / block_in, KH, KW,
+ * block_in, block_out): oneDNN's OIhw16i16o, or its Ohwi16o (block_in = I) for filters that read images. If the output
+ * is not blocked, either only the input is blocked, or neither is. In bf16 activations have their channels last, (N, H,
+ * W, C), because oneDNN's AMX kernels support no other layout. One block holds all channels, padded with zero channels
+ * to a multiple of 16 (3 channels are not padded). Streams are float; inner tensors are bf16, stored as 16 bits in a
+ * uint16_t. Filters are stored as in fp32. Matrices and vectors are plain; vectors have zeros up to the next multiple
+ * of 16 behind them, so that kernels may read whole blocks of channels. petra passes oneDNN the channel counts with the
+ * padding channels, so that it sees no padding and has a fast kernel for every number of channels. */
 #pragma once
 
 #include "backend/backend.h"
@@ -26,13 +26,14 @@
 enum {
   CPU_BLOCK_MAX = 16,   /* maximum number of channels in a block */
   CPU_CHUNK = 4096,     /* elements of one chunk of work, and of one partial sum of dot (fixed: see `dot`) */
-  CPU_PARALLEL = 16384, /* with fewer elements a second thread costs more than it gains */
+  CPU_PARALLEL = 16384, /* with fewer elements a second thread costs more time than it saves */
 };
 
-/* A filter or a matrix as a primitive requires it: in bf16, or in another layout. It belongs to the tensor, which may
- * be read repeatedly before it is written. No account includes it; the memory that the backend reports does. */
+/* A filter or a matrix as a primitive requires it: in bf16, or in another layout. The shadow belongs to the tensor,
+ * which may be read repeatedly before it is written. No account includes shadows; the memory that the backend reports
+ * does. */
 typedef struct cpu_shadow {
-  const void *owner; /* primitive for which it was made; NULL: none, or the tensor has been written since */
+  const void *owner; /* primitive for which it was made; NULL: no primitive, or the tensor has been written since */
   void *data;
   size_t bytes;
 } cpu_shadow;
@@ -41,7 +42,7 @@ enum { CPU_SHADOWS = 2 }; /* forward, backward_data */
 
 typedef struct cpu_layout {
   int block; /* activations: contiguous channels, and the distance in memory from a pixel to the next */
-  /* activations: number of these that are processed together: a divisor of block, at most 16. */
+  /* activations: number of channels that are processed together: a divisor of block, at most 16. */
   int lanes;
   int channel_blocks;      /* activations */
   bool narrow;             /* elements are bf16 */
@@ -62,7 +63,7 @@ typedef struct cpu_primitive_entry cpu_primitive_entry; /* cpu_convolution.c */
 /* The private memory of a thread that calls operations. */
 typedef struct cpu_lane {
   cpu_onednn *library;
-  cpu_primitive_entry *primitives; /* a network has some dozens: a list is as good as a table */
+  cpu_primitive_entry *primitives; /* a network has a few dozen primitives: a list is as good as a table */
   void *scratch;                   /* shared by all operations of the lane; it grows */
   size_t scratch_bytes;
 } cpu_lane;
@@ -136,7 +137,7 @@ static inline uint16_t cpu_to_bf16(float x) {
   return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Returns where the pixels of one channel start; the next pixel is `block` further. */
+/* Returns the offset at which the pixels of one channel start; the next pixel is `block` elements further. */
 static inline int64_t cpu_channel_offset(const cpu_layout *l, int64_t n, int64_t c) {
   return (n * l->channel_blocks + c / l->block) * l->plane * l->block + c % l->block;
 }
@@ -176,9 +177,9 @@ static inline int cpu_worse(int status, petra_status of_part) {
 /* Gets at least `bytes` of scratch memory, aligned to 64 bytes, valid until the next call in the same lane. */
 petra_status cpu_scratch(petra_backend *backend, size_t bytes, void **out);
 
-/* Sets the number of threads of the calling thread's parallel regions, which oneDNN uses, to the backend's. Call it
- * before every call of oneDNN, also within a region: a region of one thread may have another number for nested regions
- * (OMP_NUM_THREADS=1,4). */
+/* Sets the number of threads of the calling thread's parallel regions, which oneDNN uses, to the backend's number. Call
+ * it before every call of oneDNN, also within a region: a region of one thread may have another number for nested
+ * regions (OMP_NUM_THREADS=1,4). */
 void cpu_use_threads(const petra_backend *backend);
 
 /* --- cpu_storage.c --- */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention. One thread computes each head of each sample; in the backward, all query heads that share a head of keys
- * and values, because the gradients of these are sums over them. It processes some queries at a time against all keys
- * that they see, so that no T x T matrix is stored (as in FlashAttention, Dao et al., arXiv:2205.14135, whose keys also
- * come in tiles, since its memory is smaller). */
+/* Attention. One thread computes each head of each sample; in the backward, one thread computes all query heads that
+ * share a head of keys and values, because the gradients of keys and values are sums over these heads. A thread
+ * processes a few queries at a time against all keys that they attend to, so that no T x T matrix is stored (as in
+ * FlashAttention, Dao et al., arXiv:2205.14135, which also divides the keys into tiles, because its memory is
+ * smaller). */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/cpu_kernels.h"
 #include "base/threads.h"
@@ -14,7 +15,7 @@ enum { QUERIES = 64 };
 /* The numbers of one head of one sample: a matrix of positions and `width` features. */
 typedef cpu_rows rows;
 
-/* One head of one sample. For tensors in bf16 these are copies in floats, which lie in scratch memory. */
+/* One head of one sample. For tensors in bf16 the members are copies in floats, which lie in scratch memory. */
 typedef struct attention_head {
   int64_t positions, width; /* T, d */
   rows q, k, v, y, dy, dq, dk, dv;
@@ -22,11 +23,11 @@ typedef struct attention_head {
   int64_t log_sum_step;
   float scale; /* of scores: 1 / sqrt(d) */
   bool causal;
-  bool adds; /* to the dk and dv of the heads before */
+  bool adds; /* adds to the dk and dv of the heads before */
 } attention_head;
 
-/* Queries [first, first + rows) and the keys that the last of them sees; `keys`: the number that the first sees, as for
- * cpu_kernel_softmax. */
+/* Queries [first, first + rows) and the keys to which the last query attends; `keys`: the number of keys to which the
+ * first query attends, as for cpu_kernel_softmax. */
 typedef struct strip {
   int64_t first, rows, count, keys;
 } strip;
@@ -90,7 +91,7 @@ static bool is_finite(rows x, int64_t count, int64_t width) {
   return nothing == 0;
 }
 
-/* Processes `queries` at a time; `scores`: room for a strip. */
+/* Processes `queries` queries at a time; `scores`: room for a strip. */
 static petra_status attend_strips(const attention_head *h, int64_t queries, float *scores) {
   float inverse[QUERIES];
   for (int64_t first = 0; first < h->positions; first += queries) {
@@ -104,16 +105,16 @@ static petra_status attend_strips(const attention_head *h, int64_t queries, floa
   return PETRA_OK;
 }
 
-/* The products of a causal strip also include the keys that only its later queries see, with probability 0; if these
- * are not finite, the result is NaN. Processing one query at a time is slow, but then each query sees all keys of its
- * product, and only what depends on a non-finite number is not finite. */
+/* The products of a causal strip also include, with probability 0, the keys to which only its later queries attend; if
+ * these keys are not finite, the result is NaN. Processing one query at a time is slow, but then each query attends to
+ * all keys of its product, and only results that depend on a non-finite number are not finite. */
 static petra_status attend(const attention_head *h, float *scores) {
   PETRA_TRY(attend_strips(h, QUERIES, scores));
   return h->causal && !is_finite(h->y, h->positions, h->width) ? attend_strips(h, 1, scores) : PETRA_OK;
 }
 
 /* dv = p^T dy, dp = dy v^T, ds = p (dp - dy y), dq = ds k / sqrt(d), dk = ds^T q / sqrt(d). The last strip comes first:
- * it has all keys, so that the others add to their gradients. `p`: room for two strips. */
+ * it has all keys, so that the other strips add to the gradients of the keys. `p`: room for two strips. */
 static petra_status attend_backward(const attention_head *h, float *p) {
   float *dp = p + QUERIES * cpu_strip_step(h->positions);
   const rows all[] = {h->q, h->k, h->v, h->y, h->dy};
@@ -141,10 +142,10 @@ static petra_status attend_backward(const attention_head *h, float *p) {
 typedef struct work {
   const petra_attention *a;
   bool backward;
-  int together; /* heads of one unit of work, which have the same keys and values */
+  int together; /* number of heads of a unit of work; they have the same keys and values */
 } work;
 
-enum { COPIES_FORWARD = 4, COPIES_BACKWARD = 8 }; /* of a head: q, k, v, y; and dy, dq, dk, dv */
+enum { COPIES_FORWARD = 4, COPIES_BACKWARD = 8 }; /* copies of a head: q, k, v, y; and dy, dq, dk, dv */
 
 static int64_t width_of(const petra_attention *a) {
   return petra_tensor_columns(a->qkv) / (a->heads + 2 * a->kv_heads);
@@ -176,7 +177,8 @@ static void write_rows(petra_tensor *t, int64_t begin, const attention_head *h, 
     cpu_kernel_narrow_rows(of.at, of.step, h->positions, h->width, cpu_write(t, begin), petra_tensor_columns(t));
 }
 
-/* Computes one head, whose keys and values are known; `copies`: room for copies of the rest, `strips`: for strips. */
+/* Computes one head, whose keys and values are known; `copies`: room for copies of the other rows; `strips`: for
+ * strips. */
 static petra_status do_head(const work *w, int64_t sample, int64_t head, attention_head *h, float *copies,
                             float *strips) {
   const petra_attention *a = w->a;

@@ -132,7 +132,7 @@ static petra_status check_bf16(void) {
                     library);
 }
 
-/* `deterministic` requires nothing more: every operation is deterministic at a fixed number of threads. */
+/* `deterministic` needs no action here: every operation is deterministic at a fixed number of threads. */
 petra_status petra_cpu_create(const petra_backend_options *options, petra_backend **out) {
   const bool bf16 = options->precision == PETRA_PRECISION_BF16;
   const int lanes = options->lanes > 1 ? options->lanes : 1;

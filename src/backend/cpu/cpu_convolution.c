@@ -9,7 +9,7 @@
 
 typedef struct primitive_key {
   int32_t pass, stride, pad, adds, biased, w_kind;
-  int32_t x_narrow, y_narrow; /* backward data may return either, and so may forward of a linear map */
+  int32_t x_narrow, y_narrow; /* backward data may return either type, and so may the forward of a linear map */
   int32_t x[4], w[4], y[4];   /* logical shapes; the layouts follow from them */
 } primitive_key;
 
@@ -117,8 +117,8 @@ static petra_status find(petra_backend *backend, const cpu_primitive_task *task,
 
 /* --- using a primitive --- */
 
-/* Makes the shadow, or finds it. If *out is NULL, there is one for a primitive that requires another layout, and it may
- * be in use. */
+/* Makes the shadow, or finds it. If *out is NULL, there is a shadow for a primitive that requires another layout, and
+ * this shadow may be in use. */
 static petra_status make_shadow(petra_backend *backend, const cpu_primitive *primitive, const petra_tensor *w,
                                 cpu_shadow *shadow, void *scratch, void **out) {
   cpu_layout *layout = w->layout;
@@ -144,9 +144,10 @@ static petra_status make_shadow(petra_backend *backend, const cpu_primitive *pri
   return PETRA_OK;
 }
 
-/* Gets the weights as the primitive requires them, made again if they were written since. If *out is NULL, each use
- * makes them; this is so in fp32, where most convolutions take filters as they are stored. Several lanes may read them
- * at the same time, as in an evaluation; none does while they are written. */
+/* Gets the weights in the form that the primitive requires; they are converted anew if they were written since. If *out
+ * is NULL, each use converts them; this is so in fp32, because most convolutions take filters as they are stored.
+ * Several lanes may read the weights at the same time, as in an evaluation; no lane reads them while they are
+ * written. */
 static petra_status find_shadow(petra_backend *backend, cpu_pass pass, const cpu_primitive *primitive,
                                 const petra_tensor *w, void *scratch, void **out) {
   cpu_backend *cpu = cpu_of(backend);

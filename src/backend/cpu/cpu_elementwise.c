@@ -118,8 +118,8 @@ petra_status cpu_relu_backward(petra_backend *backend, const petra_tensor *y, co
 
 /* --- split and concat --- */
 
-/* Copies between a part, which holds the channels from `first` on, and the whole. Blocks are copied straight if both
- * are divided alike. */
+/* Copies between a part, which contains the channels from `first` on, and the whole. Whole blocks are copied if both
+ * tensors are divided into blocks in the same way. */
 static bool aligned(const petra_tensor *whole, const petra_tensor *part, int first) {
   int block = cpu_layout_of(whole)->block;
   return block == cpu_layout_of(part)->block && first % block == 0 &&
@@ -180,7 +180,7 @@ petra_status cpu_concat(petra_backend *backend, const petra_tensor *x1, const pe
   return PETRA_OK;
 }
 
-/* Space to depth and back, straight between the blocked layouts: two channels of a 2 x 2 square of the wide tensor are
+/* Space to depth and back, directly between the blocked layouts: two channels of a 2 x 2 square of the wide tensor are
  * eight lanes of one pixel of the deep one. */
 
 enum { TAPS = 4, PAIR = 2, LANES = TAPS * PAIR };
@@ -193,8 +193,8 @@ typedef struct stretch {
   int64_t deep_pixel;
 } stretch;
 
-/* All reads come before the writes: interleaved they would wait for each other if the tensors lie a multiple of 4 KiB
- * apart. Padding lanes are 0 on both sides and move with the others. */
+/* All reads come before the writes: interleaved reads and writes would wait for each other if the tensors lie a
+ * multiple of 4 KiB apart. Padding lanes are 0 on both sides and are moved like the other lanes. */
 static void pair_to_deep(const stretch *s) {
   for (int64_t h = 0; h < s->rows; h++)
     for (int64_t w = 0; w < s->columns; w++) {
@@ -246,7 +246,7 @@ static void shuffle(petra_backend *backend, float *wide_data, const petra_tensor
 #pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_threads(backend, d->count))
   for (int64_t n = 0; n < deep->shape[0]; n++)
     for (int64_t i = 0; i < count; i++) {
-      int64_t channel = pairs ? i * LANES : i; /* of the deep tensor */
+      int64_t channel = pairs ? i * LANES : i; /* channel of the deep tensor */
       const stretch s = {.wide = wide_data + cpu_channel_offset(l, n, channel / TAPS),
                          .deep = deep_data + cpu_channel_offset(d, n, channel),
                          .rows = deep->shape[2],

@@ -172,7 +172,7 @@ static inline int64_t cpu_strip_step(int64_t count) {
   X(int64_t, rank, (const float *row, int64_t count, int64_t label), (row, count, label))
 
 /* For number formats (cpu_kernels_quantise.c, backend/quantise.h). */
-enum { CPU_CODES = 8 }; /* as many codes fill whole bytes */
+enum { CPU_CODES = 8 }; /* this number of codes fills whole bytes */
 
 #define CPU_QUANTISE_KERNELS(X)                                                                                        \
   /* Returns the largest |x|; NaN if one is a NaN or infinite. */                                                      \

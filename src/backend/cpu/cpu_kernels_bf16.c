@@ -11,7 +11,7 @@ typedef float lanes_f32 __attribute__((vector_size(LANES * sizeof(float))));
 typedef uint32_t lanes_u32 __attribute__((vector_size(LANES * sizeof(uint32_t))));
 typedef uint16_t lanes_u16 __attribute__((vector_size(LANES * sizeof(uint16_t))));
 
-/* Vectors are passed by pointer: how they would be passed by value depends on the instruction set. */
+/* Vectors are passed by pointer, because passing them by value depends on the instruction set. */
 
 INLINE void widen(const lanes_u16 *x, lanes_f32 *out) {
   const lanes_u32 bits = __builtin_convertvector(*x, lanes_u32) << 16;
@@ -26,7 +26,7 @@ INLINE void narrow(const lanes_f32 *x, lanes_u16 *out) {
   *out = __builtin_convertvector((rounded & ~is_nan) | (quiet & is_nan), lanes_u16);
 }
 
-/* Loads `count` lanes, a constant in the loops that matter; the others are 0. */
+/* Loads `count` lanes; the other lanes are 0. `count` is a constant in the loops that determine the speed. */
 INLINE void load_f32(const float *x, int count, lanes_f32 *out) {
   if (count < LANES)
     memset(out, 0, sizeof *out);
@@ -153,7 +153,7 @@ INLINE void statistics(const cpu_piece *piece, int width, const uint16_t *x, flo
   fold(width, chain, square);
 }
 
-/* Calls kernel(piece, the width, as a constant if it is a usual one, ...). */
+/* Calls kernel(piece, the width, as a constant if it is a usual width, ...). */
 #define BY_WIDTH(kernel, ...)                                                                                          \
   do {                                                                                                                 \
     if (piece->block == 4 * LANES)                                                                                     \

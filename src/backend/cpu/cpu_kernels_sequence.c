@@ -225,7 +225,7 @@ INLINE void layer_norm_backward(const float *x, const float *scale, const float 
 
 /* --- GELU --- */
 
-/* At 30 both forms are flat; further out a power of x would not be finite. NaN stays NaN. */
+/* At 30 both forms are flat; for larger x a power of x would not be finite. NaN stays NaN. */
 INLINE float bounded(float x) {
   const float y = x < -30 ? -30 : x;
   return y > 30 ? 30 : y;

@@ -8,8 +8,8 @@
 
 #include <math.h>
 
-/* Number of rows that one thread processes at once, so that what it computes from them stays in its cache. Fewer with
- * more threads. */
+/* Number of rows that one thread processes at once, so that the results for these rows stay in its cache. With more
+ * threads the number is smaller. */
 enum { ROWS_MAX = 256, ROWS_LEAST = 32 };
 
 static int64_t rows_at_once(const petra_backend *backend, const petra_tensor *x) {
@@ -26,8 +26,8 @@ static petra_status multiply(const petra_tensor *rows, const cpu_product *produc
   return PETRA_OK;
 }
 
-/* Computes the product, whose rows are the rows of `rows`, some of them at once. `joined` (NULL: nothing): what they
- * are added to. */
+/* Computes the product, whose rows are the rows of `rows`, some of them at once. `joined` (NULL: nothing): the rows to
+ * which they are added. */
 static petra_status multiply_rows(petra_backend *backend, const petra_tensor *rows, const cpu_product *product,
                                   const petra_linear_forward *joined) {
   const int64_t step = rows_at_once(backend, rows);
@@ -58,8 +58,8 @@ static void place(petra_backend *backend, float sign, const petra_tensor *addend
     to[i] = sign * from[i];
 }
 
-/* x in bf16. oneDNN rounds x w^T + b to float before it adds it to y, so that a sum and the difference that undoes it
- * use the same number. For a subtraction the sign of y is changed before and after. */
+/* The forward for x in bf16. oneDNN rounds x w^T + b to float before it adds this to y, so that a sum and the
+ * difference that inverts it use the same number. For a subtraction the sign of y is changed before and after. */
 static petra_status forward_narrow(petra_backend *backend, const petra_linear_forward *a) {
   const bool joins = a->join != PETRA_JOIN_NONE, subtracts = a->join == PETRA_JOIN_SUBTRACT;
   if (subtracts || (joins && a->y != a->addend))
@@ -99,7 +99,8 @@ petra_status cpu_linear_backward_data(petra_backend *backend, const petra_tensor
   return multiply_rows(backend, dy, &product, NULL);
 }
 
-/* Sums `columns` columns of dy from `first` on, in the order of the rows; bf16 numbers in pieces of a few rows. */
+/* Sums `columns` columns of dy from `first` on, in the order of the rows; bf16 numbers are summed a few rows at a
+ * time. */
 static void sum_columns(const petra_tensor *dy, int64_t first, int64_t columns, double sum[CPU_COLUMNS]) {
   const int64_t rows = petra_tensor_rows(dy), out = petra_tensor_columns(dy);
   float piece[ROWS_LEAST * CPU_COLUMNS];
@@ -118,7 +119,7 @@ static void sum_columns(const petra_tensor *dy, int64_t first, int64_t columns, 
   }
 }
 
-/* db: one thread sums each column. */
+/* Computes db: one thread sums each column. */
 static void sum_rows(const petra_backend *backend, const petra_tensor *dy, petra_tensor *db) {
   const int64_t out = petra_tensor_columns(dy);
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, dy->elements))

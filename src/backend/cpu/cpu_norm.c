@@ -2,9 +2,9 @@
 /* Batch norm with its activation and join in one pass over memory.
  *
  * A block of channels is cut into pieces of about PIECE_PIXELS pixels, which stay in the first-level cache.
- * Each piece gives partial sums in float; they are put together in double in the order of the pieces, so that
- * the result does not depend on the number of threads. The sign of z is computed again in the backward
- * instead of being kept: x is read there anyway, so that nothing is kept for it. */
+ * Each piece gives partial sums in float; these are added in double in the order of the pieces, so that the
+ * result does not depend on the number of threads. The backward recomputes the sign of z, because it reads x
+ * anyway; so the forward need not keep the sign. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/cpu_kernels.h"
 #include "backend/element.h"
@@ -25,8 +25,8 @@ typedef struct cut {
   int64_t columns; /* blocks of the division in an image */
   int64_t images;
   int64_t images_per_piece, pieces_per_plane;
-  int64_t groups; /* of images */
-  int64_t pieces; /* of one block of channels */
+  int64_t groups; /* number of groups of images */
+  int64_t pieces; /* number of pieces of one block of channels */
 } cut;
 
 /* Returns the number of channels that a kernel processes at once, which divides the number of the layout. */
@@ -92,7 +92,7 @@ static float *partials_of(const cut *c, const workspace *w, int64_t index, int64
 }
 
 /* Returns how many blocks of channels are processed together: as many as stay in the last-level cache of the threads
- * between the first pass over them and the second; `arrays` activations are read. */
+ * between the first and the second pass over them; `arrays` activations are read. */
 static int64_t group_of(const cut *c, int threads, int arrays) {
   const size_t element = c->layout->narrow ? sizeof(uint16_t) : sizeof(float);
   int64_t block_bytes = c->images * c->layout->plane * c->width * (int64_t)element * arrays;

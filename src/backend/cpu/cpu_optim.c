@@ -66,7 +66,7 @@ static void update_adam(const void *step, int t, int64_t first, int64_t count) {
 
 petra_status cpu_adam_step(petra_backend *backend, const petra_adam_step *a) {
   update(backend, a->parameters, a->count, update_adam, a);
-  for (int t = 0; t < a->count; t++) { /* padding would be NaN: 0 over 0, or 0 times an infinite rate */
+  for (int t = 0; t < a->count; t++) { /* padding would become NaN: 0 over 0, or 0 times an infinite rate */
     cpu_clear_padding(a->parameters[t]);
     cpu_clear_padding(a->means[t]);
     if (a->squares)

@@ -15,7 +15,7 @@ static plane_pair planes_of(const petra_tensor *x, const petra_tensor *y) {
   return (plane_pair){l->lanes, l->block, x->shape[2], x->shape[3], y->shape[2], y->shape[3]};
 }
 
-/* Returns where column number `index` of all images starts. */
+/* Returns the offset at which column number `index` of all images starts. */
 static int64_t start_of(const cpu_layout *l, int64_t index) {
   return cpu_column_offset(l, index / cpu_columns(l), index % cpu_columns(l));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operations of transformers except linear layers and attention. One thread sums over the rows of each column, in
- * the order of the rows, so that the number of threads does not matter. Numbers in bf16 go through arrays of floats,
- * some thousand elements at a time, which stay in the cache. */
+ * the order of the rows, so that the result does not depend on the number of threads. Numbers in bf16 are converted in
+ * arrays of a few thousand floats, which stay in the cache. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/cpu_kernels.h"
 #include "backend/element.h"
@@ -10,7 +10,8 @@
 
 enum { ROWS = 32 }; /* elements of one chunk of work */
 
-/* Returns `count` elements from `first` on as floats: themselves or, of a tensor in bf16, a copy in `room`. */
+/* Returns `count` elements from `first` on as floats: the elements themselves or, for a tensor in bf16, a copy in
+ * `room`. */
 static const float *floats_of(const petra_tensor *x, int64_t first, int64_t count, float *room) {
   if (!cpu_layout_of(x)->narrow)
     return cpu_read(x) + first;
@@ -18,8 +19,8 @@ static const float *floats_of(const petra_tensor *x, int64_t first, int64_t coun
   return room;
 }
 
-/* Returns where `count` elements from `first` on are computed: themselves or, of a tensor in bf16, `room`, which
- * store_floats rounds. */
+/* Returns the memory in which `count` elements from `first` on are computed: the elements themselves or, for a tensor
+ * in bf16, `room`, whose content store_floats rounds. */
 static float *floats_for(petra_tensor *y, int64_t first, float *room) {
   return cpu_layout_of(y)->narrow ? room : cpu_data(y) + first;
 }
@@ -31,7 +32,7 @@ static void store_floats(petra_tensor *y, int64_t first, int64_t count, const fl
 
 /* --- layer norm --- */
 
-/* Computes rows [first, first + count); `room`: for these rows in floats, if y is in bf16. */
+/* Computes rows [first, first + count); `room`: memory for these rows in floats, used if y is in bf16. */
 static void normalise_rows(const petra_layer_norm_forward *a, int64_t first, int64_t count, float *room) {
   const int64_t features = petra_tensor_columns(a->x);
   const float *scale = a->y ? cpu_read(a->scale) : NULL, *shift = a->y && a->mean ? cpu_read(a->shift) : NULL;
@@ -157,7 +158,8 @@ petra_status cpu_swiglu_backward(petra_backend *backend, const petra_tensor *x, 
 
 /* --- rotary positions --- */
 
-/* Gets column `pair` of the turns of all positions: a row has the cosines of all pairs and, after them, the sines. */
+/* Gets column `pair` of the rotations of all positions: a row has the cosines of all pairs and, after them, the
+ * sines. */
 static void find_turns(const petra_rotary *a, int pair, float *turns) {
   const double step = petra_element_turn(pair, a->width, a->base);
   for (int64_t t = 0; t < a->x->shape[1]; t++, turns += a->width) {
@@ -167,7 +169,7 @@ static void find_turns(const petra_rotary *a, int pair, float *turns) {
   }
 }
 
-/* Computes a row of y; `room`: for the columns that turn in floats, if y is in bf16. */
+/* Computes a row of y; `room`: memory for the rotated columns in floats, used if y is in bf16. */
 static void turn_row(const petra_rotary *a, int64_t row, const float *turn, float *room) {
   const int64_t columns = petra_tensor_columns(a->x), begin = row * columns, turned = (int64_t)a->heads * a->width;
   const int64_t bytes = cpu_layout_of(a->x)->narrow ? sizeof(uint16_t) : sizeof(float);

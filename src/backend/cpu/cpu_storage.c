@@ -40,7 +40,7 @@ static void filter_layout(const cpu_backend *cpu, const int32_t shape[4], cpu_la
   l->padded = shape[0] % l->block_out != 0 || shape[1] % l->block_in != 0;
 }
 
-/* Sets the layout and returns how many elements are stored. */
+/* Sets the layout and returns the number of stored elements. */
 static int64_t lay_out(petra_backend *backend, const petra_tensor *tensor, cpu_layout *l) {
   *l =
       (cpu_layout){.count = tensor->elements,
@@ -154,7 +154,7 @@ static void gather(const petra_tensor *tensor, int64_t start, int64_t step, void
   }
 }
 
-/* Visits the stretches of equal step that a tensor consists of: outer index -> where it starts, in both orders. */
+/* The stretches of equal step that a tensor consists of: outer index -> start of the stretch, in both orders. */
 typedef struct stretches {
   int64_t count, length, step;
 } stretches;
@@ -201,8 +201,8 @@ petra_status cpu_download(petra_backend *backend, const petra_tensor *tensor, vo
   return PETRA_OK;
 }
 
-/* Gets where elements from `first` of sample `n` lie that are `step` apart, at most `count` of them; returns how
- * many. */
+/* Gets the position of elements from `first` of sample `n` on that lie `step` apart, at most `count` elements; returns
+ * their number. */
 static int64_t stretch_of_sample(const petra_tensor *tensor, int64_t n, int64_t first, int64_t count, int64_t *start,
                                  int64_t *step) {
   const cpu_layout *l = cpu_layout_of(tensor);

@@ -161,7 +161,7 @@ struct cpu_primitive {
   cpu_pass pass;
   dnnl_primitive_desc_t description, reorder_description;
   dnnl_primitive_t primitive;
-  /* From the stored weights to those that the primitive requires, or back; NULL: they are the same. */
+  /* Converts the stored weights to the weights that the primitive requires, or back; NULL: they are the same. */
   dnnl_primitive_t reorder;
   dnnl_memory_t memory[MEMORIES];
   size_t bytes[MEMORIES]; /* offsets of those in scratch memory, from SCRATCHPAD on; 0: unused */
@@ -236,7 +236,7 @@ petra_status cpu_onednn_product(const cpu_product *p) {
 
 /* --- making a primitive --- */
 
-/* Describes x, w, y and the bias to oneDNN. A local one is forgotten at the end of its block. */
+/* Describes x, w, y and the bias to oneDNN. A local description is forgotten at the end of its block. */
 typedef struct described {
   onednn_description x, w, y, b;
   dnnl_primitive_attr_t attributes; /* NULL: none */
@@ -302,8 +302,8 @@ static dnnl_status_t make_description(cpu_onednn *c, const cpu_onednn_shape *sha
 }
 
 /* Gets whether blocked convolutions have kernels in all three passes; oneDNN's plain loops are a hundred times slower.
- * If memory runs out, there is no answer: a wrong one would change the layout, and with it the rounding, of this run
- * alone. */
+ * If memory runs out, the function fails: a wrong answer would change the layout, and therefore the rounding, of this
+ * run alone. */
 static dnnl_status_t find_kernels(cpu_onednn *c, int block, bool *found) {
   static const cpu_pass passes[] = {CPU_FORWARD, CPU_BACKWARD_DATA, CPU_BACKWARD_WEIGHTS};
   const cpu_onednn_memory x = {{1, block, 8, 8}, block == 16 ? dnnl_nChw16c : dnnl_nChw8c, false};
@@ -354,7 +354,7 @@ static dnnl_status_t make_reorder(cpu_onednn *c, onednn_description stored, oned
   return make_memory(c, wanted, W, p);
 }
 
-/* After a failure `p` holds what was made. */
+/* After a failure `p` holds the parts that were made. */
 static dnnl_status_t make(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_primitive *p) {
   PETRA_FINISHED(forget) described stored = {0};
   p->pass = shape->pass;

@@ -24,7 +24,7 @@ typedef struct cpu_onednn_memory {
 typedef struct cpu_onednn_shape {
   cpu_pass pass;
   int stride, pad;   /* of a convolution */
-  bool adds, biased; /* forward of a linear map: adds to y, of floats; has a bias */
+  bool adds, biased; /* forward of a linear map: adds to y, which has floats; has a bias */
   cpu_onednn_memory x, w, y;
 } cpu_onednn_shape;
 
@@ -39,7 +39,7 @@ void cpu_primitives_destroy(cpu_lane *lane);
 
 /* Gets the block of channels that oneDNN's kernels for float require on this machine: 16 or 8; 1, plain NCHW, if oneDNN
  * does not have blocked kernels for all passes (x86 below AVX2); it then multiplies matrices. Errors: PETRA_NO_MEMORY:
- * the question could not be answered. */
+ * the block could not be determined. */
 petra_status cpu_onednn_block(cpu_onednn *library, int *out);
 
 /* Makes a primitive for the caller's number of threads. `what` names the primitive in the line of a failure. In bf16
@@ -52,7 +52,7 @@ void cpu_primitive_destroy(cpu_primitive *primitive);
 /* Returns the bytes of scratch memory, aligned to 64 bytes, that a run needs. */
 size_t cpu_primitive_scratch(const cpu_primitive *primitive);
 
-/* Returns the bytes of the weights as the primitive requires them; 0: as they are stored. */
+/* Returns the bytes of the weights in the form that the primitive requires; 0: the form in which they are stored. */
 size_t cpu_primitive_wanted(const cpu_primitive *primitive);
 
 /* Returns true if two primitives require the weights in the same layout. */
@@ -84,7 +84,7 @@ void cpu_onednn_describe(char *text, size_t size);
  * pass, shape and geometry and kept by the lane. --- */
 
 /* A convolution of activations (x, y) by a filter w, or a linear map of rows (sequences x and y) by a matrix w. The
- * pass decides which of the three is computed. */
+ * pass determines which of the three is computed. */
 typedef struct cpu_primitive_task {
   cpu_pass pass;
   petra_conv_geometry geometry; /* of a convolution */
@@ -93,5 +93,6 @@ typedef struct cpu_primitive_task {
   const petra_tensor *b; /* forward of a linear map: bias, or NULL */
 } cpu_primitive_task;
 
-/* Computes `out`, the one of x, w and y that the pass computes. Errors: PETRA_BACKEND, PETRA_NO_MEMORY, logged. */
+/* Computes `out`, which is the tensor among x, w and y that the pass computes. Errors: PETRA_BACKEND, PETRA_NO_MEMORY,
+ * logged. */
 petra_status cpu_primitive_do(petra_backend *backend, const cpu_primitive_task *task, petra_tensor *out);

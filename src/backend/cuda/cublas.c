@@ -26,7 +26,7 @@ static struct {
 #define TEXT(x) TEXT_(x)
 
 /* Opens cuBLAS. A program that is linked with cuBLAS uses it; tests are linked with a fake. On failure
- * dlerror() has the reason. */
+ * dlerror() returns the reason. */
 static bool open_library(void) {
   if (library.ready)
     return true;
@@ -101,8 +101,8 @@ void cuda_blas_destroy(cuda_blas *blas) {
 }
 
 /* cuBLAS is column-major, where a row-major (m, n) is an (n, m): c' = op(b)' op(a)'. Setting the stream
- * resets the workspace to the one of cuBLAS, which concurrent streams would share. With the lane's workspace, results
- * repeat bit for bit. */
+ * resets the workspace to the workspace of cuBLAS, which concurrent streams would share. With the lane's workspace,
+ * results repeat bit for bit. */
 static cublasStatus_t multiply(cuda_blas *blas, const cuda_lane *lane, const cuda_product *p) {
   cublasStatus_t status = library.cublasSetStream(blas->handle, lane->stream);
   if (status == CUBLAS_STATUS_SUCCESS)

@@ -3,13 +3,14 @@
  *
  * From an operation to the device: an operation (cuda_ops_*.c) describes its launches as commands, each with the
  * tensors that it reads and writes. The commands of one action of a stage form a segment, which runs in order on the
- * stage's lane (cuda_segment.c), as single launches or as one CUDA graph (cuda_graph.c). Segments of different lanes
- * wait for each other only if one touches what the other wrote, or writes what it read.
+ * stage's lane (cuda_segment.c), as single launches or as one CUDA graph (cuda_graph.c). A segment
+ * waits for a segment of another lane only if it reads or writes a tensor that the other wrote, or writes a tensor that
+ * the other read.
  *
- * Tensors: cuda_kernels.h says how they are laid out. Masks are one byte an element. Everything that the host reads
- * (download, dot, cross_entropy) waits for the lane that computes it.
+ * Tensors: cuda_kernels.h says how they are laid out. Masks have one byte per element. Every function that returns a
+ * result to the host (download, dot, cross_entropy) waits for the lane that computes it.
  *
- * cuda_runtime_api.h is included by the files of this folder alone; tests put a run time of their own in its place. */
+ * Only the files of this folder include cuda_runtime_api.h; tests replace it by a run time of their own. */
 #pragma once
 
 #include "backend/backend.h"
@@ -19,11 +20,11 @@
 #include <cuda_runtime_api.h>
 
 enum {
-  CUDA_LANES = 16, /* at most; stage j computes on lane j % lanes; lane 0 also takes everything outside of stages */
+  CUDA_LANES = 16, /* maximum; stage j computes on lane j % lanes; lane 0 also takes all work outside of stages */
   CUDA_TRACKS =
       CUDA_LANES +
       PETRA_PEER_LANES, /* lanes of stages, and lanes of messages from and to other processes (cuda_peers.c) */
-  CUDA_EVENTS = 16,     /* the last segments of a lane that others can wait for one by one */
+  CUDA_EVENTS = 16,     /* number of last segments of a lane for which other lanes can wait individually */
 };
 
 /* The sequence number of a segment on its lane: the segment is over once the lane has reached this number. Numbers
@@ -39,20 +40,20 @@ typedef struct cuda_storage {
    * in bf16, which convolutions read and write; made on first use. An access to the tensor counts as an access to the
    * copy too. NULL: none. */
   uint16_t *rounded;
-  bool rounded_valid; /* they are the tensor's numbers, rounded */
+  bool rounded_valid; /* the copy has the tensor's numbers, rounded */
   bool rounded_alone; /* only the rounded copy is up to date; the f32 values are older (cuda_reads widens the copy) */
 } cuda_storage;
 
 typedef struct cuda_track {
   cuda_lane lane;                 /* the view of launches; first member */
-  cudaEvent_t ended[CUDA_EVENTS]; /* of segment s: ended[s % CUDA_EVENTS] */
+  cudaEvent_t ended[CUDA_EVENTS]; /* event of segment s: ended[s % CUDA_EVENTS] */
   cuda_moment submitted;
   cuda_moment waited[CUDA_TRACKS]; /* what this lane has already waited for */
   void **retired;                  /* outgrown scratch that graphs may still use */
   int64_t retired_count, retired_capacity;
 } cuda_track;
 
-typedef struct cuda_segment cuda_segment;   /* the one under construction, below */
+typedef struct cuda_segment cuda_segment;   /* the segment under construction, below */
 typedef struct cuda_graphs cuda_graphs;     /* cuda_graph.c: captured segments */
 typedef struct cuda_transfer cuda_transfer; /* cuda_memory.c: pinned memory in transit */
 typedef struct cuda_peers cuda_peers;       /* cuda_peers.c: lanes to other processes */
@@ -85,7 +86,7 @@ static inline bool cuda_is_narrow(const petra_tensor *tensor) {
   return tensor->backend->element_bytes[tensor->kind] == sizeof(uint16_t);
 }
 
-/* Returns the pixels of an activation, over all images (channels last). */
+/* Returns the number of pixels of an activation, over all images (channels last). */
 static inline int64_t cuda_pixels(const petra_tensor *tensor) {
   return (int64_t)tensor->shape[0] * tensor->shape[2] * tensor->shape[3];
 }
@@ -130,12 +131,12 @@ petra_status cuda_collect(petra_backend *backend, int64_t ticket, petra_cross_en
  *
  * Its traffic (read_bytes, written_bytes) is the size of the tensors named for it (cuda_reads, cuda_writes), each
  * counted once and whole, with the bytes in which the tensor or its rounded copy is stored. A tensor that is read and
- * written counts in both; one that is named as read twice in a row counts once. Scratch, values and pinned memory do
- * not count, nor do second reads within a launch. The traffic is determined by the tensors' shapes, so comparing it
- * never makes two otherwise equal segments differ. */
+ * written counts in both; a tensor that is named as read twice in a row counts once. Scratch, values and pinned memory
+ * do not count, and neither do second reads within a launch. The traffic is determined by the tensors' shapes, so
+ * comparing it never makes two otherwise equal segments differ. */
 typedef struct cuda_command {
   cuda_launch launch;
-  size_t bytes; /* of the arguments */
+  size_t bytes; /* size of the arguments */
   size_t read_bytes, written_bytes;
 } cuda_command;
 
@@ -150,9 +151,9 @@ struct cuda_segment {
   bool open; /* between begin and end */
   int lane, kind;
   unsigned char *commands;
-  size_t used, last; /* bytes of commands; where the last begins */
+  size_t used, last; /* bytes of commands; position at which the last command begins */
   int64_t capacity;
-  size_t read_bytes, written_bytes; /* of the command in the making */
+  size_t read_bytes, written_bytes; /* of the command under construction */
   const petra_tensor *last_read;    /* the last tensor that the current command reads; NULL: none */
   cuda_moment waits[CUDA_TRACKS];   /* per lane: the last segment that must be over before this one starts */
   cuda_launcher launcher;           /* launch NULL: none */
@@ -175,12 +176,13 @@ petra_status cuda_settle(petra_backend *backend, petra_tensor *tensor, bool writ
 /* Returns the sequence number that the segment under construction has on its lane. */
 cuda_moment cuda_present(const cuda_backend *cuda);
 
-/* The next command reads or writes this tensor. NULL is allowed. Name the tensors that it only reads first. If only the
+/* Declares that the next command reads or writes this tensor. NULL is allowed. Name the tensors that it only reads
+ * first. If only the
  * bf16 copy of a tensor is up to date, a command that widens it is inserted before. */
 void cuda_reads(petra_backend *backend, const petra_tensor *tensor);
 void cuda_writes(petra_backend *backend, const petra_tensor *tensor);
 
-/* Both at once: y += x. */
+/* Declares both: the next command updates the tensor, as in y += x. */
 void cuda_updates(petra_backend *backend, const petra_tensor *tensor);
 
 /* Do the same and return the tensor's elements, for use as an argument of the command. */
@@ -220,7 +222,7 @@ uint16_t *cuda_write_rounded(petra_backend *backend, const petra_tensor *tensor)
 /* Makes sure that from now on the lane has at least `bytes` bytes of scratch. */
 petra_status cuda_reserve(petra_backend *backend, size_t bytes);
 
-/* Adds a command; all bytes of the arguments count when two segments are compared: set them to 0 first
+/* Adds a command. When two segments are compared, all bytes of the arguments count: set them to 0 first
  * (CUDA_ARGUMENTS). */
 petra_status cuda_add_command(petra_backend *backend, cuda_launch launch, const void *arguments, size_t bytes);
 #define CUDA_ARGUMENTS(type, name)                                                                                     \
@@ -228,7 +230,8 @@ petra_status cuda_add_command(petra_backend *backend, cuda_launch launch, const 
   memset(&name, 0, sizeof name)
 
 /* If the last command of the segment under construction is a launch of this function, returns its arguments, so that
- * the caller can extend them; else returns NULL. Outside of begin and end there is none: it has run. */
+ * the caller can extend them; else returns NULL. Outside of begin and end there is no last command, because it has
+ * run. */
 void *cuda_last_command(petra_backend *backend, cuda_launch launch);
 
 /* Extends the last command (cuda_last_command): the tensors named since it was added now belong to it. */
@@ -237,7 +240,7 @@ petra_status cuda_extend_command(petra_backend *backend);
 /* Adds a command that copies `bytes` bytes on the device. */
 petra_status cuda_add_copy(petra_backend *backend, const void *x, void *y, size_t bytes);
 
-/* Runs what was described so far, as a segment. */
+/* Runs the commands described so far as a segment. */
 petra_status cuda_submit(cuda_backend *cuda);
 
 /* Gets the command at byte `at` of a segment's commands, and its arguments; returns the position of the next one. */
@@ -246,16 +249,16 @@ size_t cuda_command_at(const unsigned char *commands, size_t at, cuda_command *c
 /* Launches all commands of a segment one by one. */
 petra_status cuda_launch_commands(const cuda_lane *lane, const unsigned char *commands, size_t bytes);
 
-/* For work that is not a command but that a library puts on a stream. cuda_beside_enter submits what was described so
- * far and makes `lane` the current lane until cuda_beside_leave; name the tensors after it. cuda_beside_wait makes its
- * stream wait for everything that the tensors need. cuda_beside_ended makes one more segment of all that was put on the
- * lane's stream since. */
+/* For work that is not a command but that a library puts on a stream. cuda_beside_enter submits the commands described
+ * so far and makes `lane` the current lane until cuda_beside_leave; name the tensors after it. cuda_beside_wait makes
+ * the lane's stream wait for all work that the tensors need. cuda_beside_ended turns all work that was put on the
+ * lane's stream since then into one more segment. */
 petra_status cuda_beside_enter(cuda_backend *cuda, int lane, int *before);
 petra_status cuda_beside_wait(cuda_backend *cuda);
 void cuda_beside_leave(cuda_backend *cuda, int before);
 petra_status cuda_beside_ended(cuda_backend *cuda, int lane);
 
-/* Waits until a segment has ended; one that was never submitted counts as ended. */
+/* Waits until a segment has ended; a segment that was never submitted counts as ended. */
 petra_status cuda_wait_for(cuda_backend *cuda, int lane, cuda_moment moment);
 
 /* Products of tensors as commands of a segment. */
@@ -266,8 +269,8 @@ petra_status cuda_multiply(petra_backend *backend, float alpha, const petra_tens
                            const petra_tensor *b, bool transpose_b, float beta, const petra_tensor *c);
 
 /* Segments as CUDA graphs. A segment that occurs a second time, with the same launches and arguments to the byte, is
- * captured, and from then on launched as one graph. Values that change (rates, labels) lie in device memory at fixed
- * places (below), and the tensor pool assigns storage such that addresses repeat (backend/tensor_pool.c). */
+ * captured, and from then on launched as one graph. Values that change (rates, labels) lie at fixed addresses in device
+ * memory (below), and the tensor pool assigns storage so that addresses repeat (backend/tensor_pool.c). */
 
 /* Creates the graphs. `insist`: a capture that fails is an error; otherwise the segment is launched directly from then
  * on. */
@@ -284,15 +287,15 @@ void cuda_graphs_count(const cuda_graphs *graphs, int64_t *captured, int64_t *la
 /* Data on its way between host and device, through pinned memory.
  *
  * Tensors are uploaded in advance on a separate stream; the segment that unpacks them waits for the copy. Small values
- * that change while launches stay the same (rates, labels) have fixed places on the device, by lane, kind of action and
- * order in it, and are copied before a segment if they differ from what lies there. */
+ * that change while launches stay the same (rates, labels) have fixed addresses on the device, by lane, kind of action
+ * and order in it. They are copied before a segment if they differ from the values on the device. */
 
 enum { CUDA_VALUES_BYTES = 1 << 18 }; /* room for the values of a segment: labels of 65,536 tokens */
 
 petra_status cuda_transfer_create(cuda_transfer **out);
 void cuda_transfer_destroy(cuda_transfer *transfer);
 
-/* Gets where the segment's launches will find this value on the device. */
+/* Gets the address at which the segment's launches will find this value on the device. */
 petra_status cuda_value(petra_backend *backend, const void *value, size_t bytes, const void **device);
 
 /* Called at the start of every segment, on its lane: transfers what the segment needs. */
@@ -308,9 +311,9 @@ petra_status cuda_late_result(petra_backend *backend, void **device);
 int64_t cuda_late_ticket(petra_backend *backend);
 petra_status cuda_collect_result(petra_backend *backend, int64_t ticket, const void **host);
 
-/* After the launches of every segment, on its lane. */
+/* Called after the launches of every segment, on its lane. */
 petra_status cuda_transfer_after(cuda_backend *cuda);
 
-/* Submits what was described so far, waits for it, and downloads `bytes` bytes from the device to the host. *host is
- * valid until the next call. */
+/* Submits the commands described so far, waits for them, and downloads `bytes` bytes from the device to the host. *host
+ * is valid until the next call. */
 petra_status cuda_fetch(petra_backend *backend, const void *device, size_t bytes, const void **host);

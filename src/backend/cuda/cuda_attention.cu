@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention forward: a block for 64 queries of a head goes through the keys tile by tile, with the maximum of the
- * scores so far and the sums that belong to it (Milakov, Gimelshein 2018, arXiv 1805.02867; Dao et al. 2022, arXiv
- * 2205.14135). */
+/* Attention forward: a block for 64 queries of a head processes the keys tile by tile. It keeps the maximum of the
+ * scores so far and the sums that belong to this maximum (Milakov, Gimelshein 2018, arXiv 1805.02867; Dao et al. 2022,
+ * arXiv 2205.14135). */
 #include "backend/cuda/cuda_device.h"
 
 #include <math.h>
 
-/* Tiles of attention: CUDA_ATTENTION_TILE queries by as many keys, of one head of one sample. A block of SIDE x SIDE
- * threads is on one tile at a time; the thread at (x, y) of it has the rows y + SIDE r and the columns x + SIDE c, r
- * and c below EACH.
+/* Tiles of attention: CUDA_ATTENTION_TILE queries by CUDA_ATTENTION_TILE keys, of one head of one sample. A block of
+ * SIDE x SIDE threads processes one tile at a time; its thread at (x, y) has the rows y + SIDE r and the columns
+ * x + SIDE c, with r and c below EACH.
  *
  * All sums are in f32, in an order that depends on shapes alone. What attention leaves out (if it is causal, a key
  * after its query; what lies beyond the end of a sequence) is never multiplied with anything but 0: a NaN there reaches
@@ -79,7 +79,7 @@ PETRA_DEVICE cuda_attention_place cuda_attention_place_of(const cuda_attention_w
 /* Rows of d features each: one head's part of a tensor of sequences. */
 typedef struct cuda_attention_rows {
   const float *data;
-  int32_t stride; /* elements from one to the next */
+  int32_t stride; /* elements from one row to the next */
   int32_t count, d;
 } cuda_attention_rows;
 
@@ -115,7 +115,7 @@ PETRA_DEVICE cuda_attention_rows cuda_attention_rows_of(const cuda_attention_wor
   return rows;
 }
 
-/* The same from row `first` on. */
+/* Returns the same rows from row `first` on. */
 PETRA_DEVICE cuda_attention_rows cuda_attention_from(const cuda_attention_rows rows, int32_t first) {
   cuda_attention_rows rest = rows;
   rest.data += (int64_t)first * rows.stride;
@@ -127,7 +127,7 @@ PETRA_DEVICE cuda_attention_rows cuda_attention_from(const cuda_attention_rows r
  * head. */
 typedef struct cuda_attention_queries {
   int32_t first;
-  int32_t keys_end; /* tiles of keys begin below it */
+  int32_t keys_end; /* tiles of keys begin below this position */
   cuda_attention_rows queries, keys, values;
 } cuda_attention_queries;
 
@@ -158,9 +158,9 @@ PETRA_DEVICE void cuda_attention_clear(cuda_attention_values *values) {
 /* --- the shared memory of a block --- */
 
 typedef struct cuda_attention_memory {
-  float left[CUDA_ATTENTION_TILE * CUDA_ATTENTION_STEP_STRIDE];    /* rows of one matrix, some of their features */
-  float right[CUDA_ATTENTION_TILE * CUDA_ATTENTION_STEP_STRIDE];   /* of another, or some rows of it */
-  float weights[CUDA_ATTENTION_TILE * CUDA_ATTENTION_TILE_STRIDE]; /* of the tile */
+  float left[CUDA_ATTENTION_TILE * CUDA_ATTENTION_STEP_STRIDE];  /* rows of one matrix: a part of their features */
+  float right[CUDA_ATTENTION_TILE * CUDA_ATTENTION_STEP_STRIDE]; /* the same for another matrix, or some of its rows */
+  float weights[CUDA_ATTENTION_TILE * CUDA_ATTENTION_TILE_STRIDE]; /* weights of the tile */
   float partial[CUDA_ATTENTION_TILE * CUDA_ATTENTION_SIDE_STRIDE]; /* for each row, the contributions of its threads */
 } cuda_attention_memory;
 
@@ -214,8 +214,7 @@ PETRA_DEVICE void cuda_attention_scores(const cuda_attention_place place, const 
   }
 }
 
-/* The columns of a tile that a row of it uses: all; columns up to the number of the row; columns from that number
- * on. */
+/* The columns of a tile that row r uses: all columns; columns up to r; columns from r on. */
 typedef enum cuda_attention_part { CUDA_ATTENTION_ALL, CUDA_ATTENTION_UP_TO, CUDA_ATTENTION_FROM } cuda_attention_part;
 
 PETRA_DEVICE bool cuda_attention_takes(cuda_attention_part part, int row, int column) {
@@ -249,7 +248,7 @@ PETRA_DEVICE void cuda_attention_add(const cuda_attention_place place, cuda_atte
     cuda_attention_load(shared, CUDA_ATTENTION_TILE, CUDA_ATTENTION_TILE, cuda_attention_from(rows, first),
                         place.feature);
     PETRA_SYNC();
-    if (part == CUDA_ATTENTION_ALL) /* with a constant there is nothing to ask in the loop */
+    if (part == CUDA_ATTENTION_ALL) /* with a constant the loop needs no check */
       cuda_attention_add_step(place, CUDA_ATTENTION_ALL, first, sum);
     else
       cuda_attention_add_step(place, part, first, sum);
@@ -270,18 +269,18 @@ PETRA_DEVICE void cuda_attention_store(const cuda_attention_work work, const cud
   }
 }
 
-/* The state of a thread about its rows, which is the same in every thread of a row. */
+/* The state of a thread for its rows, which is the same in every thread of a row. */
 typedef struct cuda_attention_state {
-  float largest[CUDA_ATTENTION_EACH]; /* score so far; -infinity: none */
-  float total[CUDA_ATTENTION_EACH];   /* of exp(score - largest) */
+  float largest[CUDA_ATTENTION_EACH]; /* largest score so far; -infinity: none */
+  float total[CUDA_ATTENTION_EACH];   /* sum of exp(score - largest) */
 } cuda_attention_state;
 
-/* Returns what is subtracted from the scores: nothing if all are -infinity, so that they become 0 and not NaN. */
+/* Returns the number to subtract from the scores: 0 if all are -infinity, so that exp gives 0 and not NaN. */
 PETRA_DEVICE float cuda_attention_base(float largest) {
   return largest == -INFINITY ? 0 : largest;
 }
 
-/* The larger of two; a NaN is passed over: it comes through the exponentials. */
+/* Returns the larger number; ignores a NaN, which reaches the result through the exponentials. */
 PETRA_DEVICE float cuda_attention_larger(float a, float b) {
   return b > a ? b : a;
 }
@@ -290,7 +289,8 @@ PETRA_DEVICE float *cuda_attention_partial(const cuda_attention_place place, int
   return cuda_attention_shared()->partial + (place.y + r * CUDA_ATTENTION_SIDE) * CUDA_ATTENTION_SIDE_STRIDE;
 }
 
-/* Takes the scores of a tile into the largest ones; the totals and the sums are made to fit. Waits for the block. */
+/* Includes the scores of a tile in the largest scores, and scales the totals and the sums to match. Waits for the
+ * block. */
 PETRA_DEVICE void cuda_attention_raise(const cuda_attention_place place, const cuda_attention_values *scores,
                                        cuda_attention_state *state, cuda_attention_values *sum) {
   PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++) {
@@ -312,7 +312,7 @@ PETRA_DEVICE void cuda_attention_raise(const cuda_attention_place place, const c
   PETRA_SYNC();
 }
 
-/* The tile's weights exp(score - largest), and their part of the totals. Waits for the block. */
+/* Computes the tile's weights exp(score - largest) and adds them to the totals. Waits for the block. */
 PETRA_DEVICE void cuda_attention_weigh(const cuda_attention_place place, const cuda_attention_values *scores,
                                        cuda_attention_state *state) {
   PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++) {
@@ -330,7 +330,7 @@ PETRA_DEVICE void cuda_attention_weigh(const cuda_attention_place place, const c
       state->total[r] += cuda_attention_partial(place, r)[i];
 }
 
-/* Scaled; -infinity if the row does not take the column. */
+/* Scales the scores; a score becomes -infinity if the row does not use the column. */
 PETRA_DEVICE void cuda_attention_mask(const cuda_attention_place place, cuda_attention_part part, int32_t count,
                                       float scale, cuda_attention_values *scores) {
   PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++)
@@ -341,7 +341,7 @@ PETRA_DEVICE void cuda_attention_mask(const cuda_attention_place place, cuda_att
   }
 }
 
-/* y and log_sum from the sums. */
+/* Computes y and log_sum from the sums. */
 PETRA_DEVICE void cuda_attention_finish(const cuda_attention_work a, const cuda_attention_place place,
                                         const cuda_attention_state *state, cuda_attention_values *sum) {
   PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++) {
@@ -390,7 +390,7 @@ size_t cuda_attention_backward_scratch(int32_t n, int32_t t, int32_t heads) {
   return (size_t)n * (size_t)t * (size_t)heads * sizeof(float);
 }
 
-/* delta: a thread for each position and head. */
+/* Computes delta, with a thread for each position and head. */
 PETRA_KERNEL(cuda_attention_delta_kernel, const cuda_attention_work a) {
   const int64_t count = (int64_t)a.a.n * a.a.t * a.a.heads;
   for (int64_t i = cuda_grid_first(); i < count; i += cuda_grid_step()) {
@@ -401,18 +401,17 @@ PETRA_KERNEL(cuda_attention_delta_kernel, const cuda_attention_work a) {
   }
 }
 
-/* log_sum or delta of a query; 0 if there is none. */
+/* Returns log_sum or delta of a query; 0 if there is no such query. */
 PETRA_DEVICE float cuda_attention_of_query(const cuda_attention_work a, const cuda_attention_place place,
                                            const float *values, int32_t query) {
   return query < a.a.t ? values[((int64_t)place.sample * a.a.t + query) * a.a.heads + place.head] : 0;
 }
 
-/* Adds a block's contributions from a tile of which it holds the queries as rows and the keys as columns, or the
- * reverse. */
+/* The pairs of a tile, of which a block has the queries as rows and the keys as columns, or the reverse. */
 typedef struct cuda_attention_pairs {
   cuda_attention_part part;
-  int32_t query, key; /* the first of the tile */
-  bool queries;       /* are the rows */
+  int32_t query, key; /* the first query and key of the tile */
+  bool queries;       /* the rows are queries; else keys */
 } cuda_attention_pairs;
 
 PETRA_DEVICE int32_t cuda_attention_query(const cuda_attention_place place, const cuda_attention_pairs pairs, int r,
@@ -427,7 +426,7 @@ PETRA_DEVICE bool cuda_attention_paired(const cuda_attention_work a, const cuda_
   return last < a.a.t && cuda_attention_takes(pairs.part, row, column);
 }
 
-/* The tile's weights are p from now on; 0 where a pair is left out. */
+/* Sets the tile's weights to p, or to 0 if the pair is left out. */
 PETRA_DEVICE void cuda_attention_weigh_again(const cuda_attention_work a, const cuda_attention_place place,
                                              const cuda_attention_pairs pairs, const cuda_attention_values *scores) {
   PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++)
@@ -438,14 +437,14 @@ PETRA_DEVICE void cuda_attention_weigh_again(const cuda_attention_work a, const 
   }
 }
 
-/* They were p and are ds. A thread changes those that it has set itself. */
+/* Turns the weights from p into ds. A thread changes only weights that it has set itself. */
 PETRA_DEVICE void cuda_attention_weigh_gradients(const cuda_attention_work a, const cuda_attention_place place,
                                                  const cuda_attention_pairs pairs, const cuda_attention_values *dp) {
   PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++)
       PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) {
     const float delta = cuda_attention_of_query(a, place, a.delta, cuda_attention_query(place, pairs, r, c));
     float *weight = cuda_attention_weight(place, r, c);
-    if (cuda_attention_paired(a, place, pairs, r, c)) /* elsewhere it is 0 and stays it */
+    if (cuda_attention_paired(a, place, pairs, r, c)) /* otherwise the weight is 0 and remains 0 */
       *weight *= (dp->at[r][c] - delta) * a.scale;
   }
 }
@@ -469,7 +468,7 @@ PETRA_KERNEL(cuda_attention_queries_kernel, const cuda_attention_work a) {
   cuda_attention_store(a, place, &dq, a.a.dqkv, CUDA_ATTENTION_Q);
 }
 
-/* Sums over the heads of queries that have the block's keys, one after the other. */
+/* Sums over the heads of queries that share the block's keys, one head after the other. */
 PETRA_KERNEL(cuda_attention_keys_kernel, const cuda_attention_work a) {
   cuda_attention_place place = cuda_attention_place_of(a, a.a.kv_heads);
   const int32_t first = place.tile * CUDA_ATTENTION_TILE;
@@ -497,7 +496,7 @@ PETRA_KERNEL(cuda_attention_keys_kernel, const cuda_attention_work a) {
     gradients.data += a.a.d;
     place.head++;
   }
-  place.head--; /* one of the group */
+  place.head--; /* back to a head of the group */
   cuda_attention_store(a, place, &dk, a.a.dqkv, CUDA_ATTENTION_K);
   cuda_attention_store(a, place, &dv, a.a.dqkv, CUDA_ATTENTION_V);
 }

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define WORKSPACE_MAX ((size_t)256 << 20) /* of a convolution; every lane may hold one */
+#define WORKSPACE_MAX ((size_t)256 << 20) /* workspace of a convolution; every lane may have one */
 
 static void destroy(petra_backend *backend) {
   cuda_backend *cuda = cuda_of(backend);
@@ -77,11 +77,11 @@ bool petra_cuda_present(void) {
   int count = 0;
   request_connections();
   cudaError_t error = cudaGetDeviceCount(&count);
-  cudaGetLastError(); /* dealt with */
+  cudaGetLastError(); /* clears the error, which was handled */
   return error == cudaSuccess && count > 0;
 }
 
-/* The device that the options name, if the program may use it. */
+/* Gets the device that the options name, if the program may use it. */
 static petra_status find_device(const petra_backend_options *options, int *device) {
   const petra_precision precision = options->precision;
   int count = 0;

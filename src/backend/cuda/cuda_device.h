@@ -5,12 +5,13 @@
  *   PETRA_KERNEL(name, const cuda_fill_args a) { ... }   a kernel with one argument structure by value
  *   PETRA_KERNEL_FILLING(blocks, name, const ... a)      the same, with its registers limited so that `blocks` blocks
  *                                                        of 256 threads fit on a multiprocessor
- *   PETRA_LAUNCH_FLAT(lane, name, blocks, threads, a)    of a kernel whose threads never wait for each other
- *   PETRA_LAUNCH_BLOCK(lane, name, blocks, threads, a)   of one that uses PETRA_SYNC or PETRA_SHARED
+ *   PETRA_LAUNCH_FLAT(lane, name, blocks, threads, a)    launches a kernel whose threads never wait for each other
+ *   PETRA_LAUNCH_BLOCK(lane, name, blocks, threads, a)   launches a kernel that uses PETRA_SYNC or PETRA_SHARED
  *
- * If the last of several blocks continues with what all of them have stored: one thread of each calls
- * PETRA_COUNT(&counter) between two PETRA_SYNC, which increments a counter in device memory and returns its old value;
- * what a block has stored before it is there for those that count later, which read it with PETRA_FRESH(&value).
+ * If the last of several blocks continues with values that all of them have stored, one thread of each block calls
+ * PETRA_COUNT(&counter) between two PETRA_SYNC. It increments a counter in device memory and returns its old value.
+ * Blocks that count later see the values that a block has stored before it counts; they read them with
+ * PETRA_FRESH(&value).
  *
  * PETRA_RSQRT(x) is 1 / sqrt(x) in float, to two units in the last place.
  *
@@ -95,7 +96,7 @@ PETRA_DEVICE int64_t cuda_grid_step(void) {
   }
 
 /* Sums the values of each group of `width` neighbouring threads by repeated halving, always in the same order; every
- * thread of the group gets the sum. `shared` has a place for each thread of the block; `width` is a power of two.
+ * thread of the group gets the sum. `shared` has an element for each thread of the block; `width` is a power of two.
  * `shared` may be used again when every thread has the result. */
 PETRA_DEVICE double cuda_group_sum(double *shared, int width, double value) {
   const int place = PETRA_THREAD & (width - 1);
@@ -117,7 +118,7 @@ PETRA_DEVICE double cuda_block_sum(double *shared, double value) {
   return cuda_group_sum(shared, PETRA_THREADS, value);
 }
 
-/* The larger of two; a NaN is larger than everything. */
+/* Returns the larger number; a NaN is larger than every number. */
 PETRA_DEVICE double cuda_larger(double a, double b) {
   return a != a || b <= a ? a : b;
 }
@@ -150,7 +151,7 @@ PETRA_DEVICE double cuda_column_sum(double *shared, int threads, int columns, do
 /* A step of an optimiser over many tensors in one launch: most tensors of a network have a few hundred numbers, so that
  * a launch for each would take longer than the work. Each tensor has consecutive blocks. */
 
-enum { CUDA_STEPS_BLOCKS = 1024 }; /* maximum number per tensor */
+enum { CUDA_STEPS_BLOCKS = 1024 }; /* maximum number of blocks per tensor */
 
 /* Returns the number of blocks of CUDA_GRID_THREADS for a tensor of `count` elements. */
 static inline int32_t cuda_steps_blocks(int64_t count) {
@@ -175,7 +176,7 @@ PETRA_DEVICE cuda_steps_place cuda_steps_place_of(const int32_t *first) {
   return place;
 }
 
-/* Defines the argument of the kernel `name` over at most `most` tensors, and its launch function. */
+/* Defines the argument of the kernel `name`, which has at most `most` tensors, and its launch function. */
 #define CUDA_STEPS_ARGS(name, most)                                                                                    \
   typedef struct cuda_##name##_kernel_args {                                                                           \
     cuda_##name##_args name;                                                                                           \
@@ -193,24 +194,23 @@ PETRA_DEVICE cuda_steps_place cuda_steps_place_of(const int32_t *first) {
     return cuda_launched(#name);                                                                                       \
   }
 
-/* --- how the threads of a block are laid out over an array (pixels, c): along the channels, so that neighbouring
- * threads read neighbouring elements; if there are few channels, over several pixels at once. A thread stays with one
- * channel and goes through pixels, so that what belongs to the channel is computed once. All of it depends on the shape
- * alone --- */
+/* --- the layout of a block's threads over an array (pixels, c): along the channels, so that neighbouring threads read
+ * neighbouring elements; if there are few channels, over several pixels at once. A thread processes the pixels of one
+ * channel, so that values of the channel are computed once. The layout depends on the shape alone --- */
 
 enum {
   CUDA_TILE_THREADS = 256,
-  CUDA_TILE_WIDTH = 64,     /* channels of a block, at most */
+  CUDA_TILE_WIDTH = 64,     /* maximum number of channels of a block */
   CUDA_TILE_PIXELS = 8,     /* minimum number of pixels of a thread, if there are that many */
   CUDA_TILE_BLOCKS = 1024,  /* about as many blocks as fill a large device */
-  CUDA_TILE_SLICES = 512,   /* partial sums of a channel, at most */
+  CUDA_TILE_SLICES = 512,   /* maximum number of partial sums of a channel */
   CUDA_TILE_FLAT = 1 << 20, /* maximum number of blocks side by side over the pixels, if there are no partial sums */
   CUDA_TILE_BATCH = 4       /* elements that a thread loads before it uses them: loads in flight hide their latency */
 };
 
 /* Division of numbers below 2^31 by a constant of the launch, as a multiplication: a kernel whose threads have a few
  * elements each would spend a fifth of its instructions on dividing. With 2^(shift - 1) < d <= 2^shift, magic is 2^(31
- * + shift) / d, rounded up; what that adds to the quotient is less than 1 / d. */
+ * + shift) / d, rounded up; rounding up adds less than 1 / d to the quotient. */
 typedef struct cuda_divisor {
   uint32_t magic;
   int32_t shift;
@@ -237,7 +237,7 @@ typedef struct cuda_tile {
   cuda_divisor by_chunks, by_width;
 } cuda_tile;
 
-/* Sets rows, chunks and what follows from them for a width. */
+/* Sets rows, chunks and the members that follow from them for a width. */
 static inline void cuda_tile_set_width(cuda_tile *tile, int32_t width) {
   tile->width = width;
   tile->rows = CUDA_TILE_THREADS / width;
@@ -258,7 +258,7 @@ static inline cuda_tile cuda_tile_of(int64_t pixels, int32_t c) {
   return tile;
 }
 
-/* The same for blocks that leave no partial sums, so that the number of blocks is not limited by these: each thread has
+/* Returns the tile for blocks that leave no partial sums, which then do not limit the number of blocks: each thread has
  * `each` pixels, if there are that many. */
 static inline cuda_tile cuda_tile_flat(int64_t pixels, int32_t c, int each) {
   cuda_tile tile = cuda_tile_of(pixels, c);
@@ -276,12 +276,12 @@ typedef struct cuda_place {
   int64_t slice;
   int64_t pixel, step; /* its first pixel, and the distance to its next one */
   int32_t chunk, channel;
-  int32_t row; /* of the block */
+  int32_t row; /* row within the block */
   bool active; /* false: it has no channel */
 } cuda_place;
 
-/* Defines the launch function of the kernel `name` over an array (pixels, channels). The kernel's argument of type `work` has a
- * tile and the arguments of type `args` of the launch function. */
+/* Defines the launch function of the kernel `name` over an array (pixels, channels). The kernel's argument of type
+ * `work` has a tile and the arguments of type `args` of the launch function. */
 #define CUDA_TILE_LAUNCH(name, work, args, pixels, channels)                                                           \
   petra_status cuda_##name##_launch(const cuda_lane *lane, const void *arguments) {                                    \
     const args *a = (const args *)arguments;                                                                           \
@@ -323,8 +323,8 @@ typedef struct cuda_four_narrow {
 } cuda_four_narrow;
 
 /* Return the upper halves of f32, rounded to nearest, ties to even: an instruction from compute capability 8.0 on.
- * Numbers above the largest finite one become infinite by the carry; a NaN, which rounding would destroy, becomes a
- * quiet one. */
+ * Numbers above the largest finite number become infinite by the carry; a NaN, which rounding would destroy, becomes a
+ * quiet NaN. */
 PETRA_DEVICE uint16_t cuda_bf16_of(float x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   uint16_t half;

@@ -14,8 +14,8 @@ PETRA_KERNEL(cuda_fill_kernel, const cuda_fill_args a) {
 CUDA_GRID_LAUNCH(fill, a->count)
 
 /* Defines the kernel `name` and its launch function: a thread loads CUDA_GRID_BATCH elements i of one array and another
- * (0: there is none), then stores as many: `to` at i becomes `result`, from `one` and `other`. Outputs may be inputs, so
- * that the compiler could not move a load over a store by itself. */
+ * (0: there is none), then stores as many: `to` at i becomes `result`, from `one` and `other`. Outputs may be inputs,
+ * so that the compiler could not move a load over a store by itself. */
 #define CUDA_BATCH_KERNEL(name, one_at_i, other_at_i, to, result)                                                      \
   PETRA_KERNEL(cuda_##name##_kernel, const cuda_##name##_args a) {                                                     \
     const int64_t step = cuda_grid_step();                                                                             \
@@ -216,7 +216,7 @@ PETRA_KERNEL(cuda_rotary_kernel, const cuda_rotary_args a) {
 
 CUDA_GRID_LAUNCH(rotary, a->rows *(a->width / 2))
 
-/* Images as bytes to normalised, augmented activations: numbers bit-identical to the numbers of data/sampler.c. */
+/* Converts images from bytes to normalised, augmented activations, bit-identical to the numbers of data/sampler.c. */
 
 /* v[c]; with a number that is not known to the compiler the device would copy the vector to its slow memory first. */
 PETRA_DEVICE double cuda_component(double v0, double v1, double v2, int c) {

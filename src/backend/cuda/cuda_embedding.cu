@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Embeddings of tokens and positions. The gradient of the table needs, for each of its rows, the places where its token
- * occurs, in their order: every place counts those that come before it by token, then by place, which is its number in
- * the sorted list. This is quadratic in the places, but for tens of thousands of them far cheaper than the network
- * around it, and needs no atomics and no size that depends on the tokens. */
+/* Embeddings of tokens and positions. For each row of the table, its gradient needs the positions at which the row's
+ * token occurs, in their order. Every position counts the positions that come before it by token and then by number;
+ * the count is its index in the sorted list. The cost is quadratic in the number of positions, but for tens of
+ * thousands of positions far smaller than the cost of the network. It needs no atomics and no size that depends on the
+ * tokens. */
 #include "backend/cuda/cuda_device.h"
 
 #include <math.h>
 
 enum { CUDA_EMBED_COLUMNS = 32, CUDA_EMBED_ROWS = 8, CUDA_EMBED_THREADS = CUDA_EMBED_COLUMNS * CUDA_EMBED_ROWS };
 
-/* The row of the table; `rows`, the one behind the last, for what is no token. */
+/* Returns the row of the table; returns `rows`, the index behind the last row, if the value is not a token. */
 PETRA_DEVICE int32_t cuda_embed_token(float token, int32_t rows) {
   return token >= 0 && token < (float)rows ? (int32_t)token : rows;
 }
@@ -34,7 +35,7 @@ typedef struct cuda_embed_work {
   cuda_embed_backward_args a;
   int32_t places;  /* n t */
   int32_t *tokens; /* sorted */
-  int32_t *order;  /* the places they are at */
+  int32_t *order;  /* the position of each */
 } cuda_embed_work;
 
 size_t cuda_embed_scratch(int32_t n, int32_t t) {
@@ -61,7 +62,7 @@ PETRA_KERNEL(cuda_embed_sort_kernel, const cuda_embed_work a) {
   a.order[before] = place;
 }
 
-/* The first place in the sorted list whose token is not less. */
+/* Returns the first index in the sorted list whose token is not less. */
 PETRA_DEVICE int32_t cuda_embed_find(const cuda_embed_work a, int32_t token) {
   int32_t low = 0, high = a.places;
   while (low < high) {
@@ -74,7 +75,7 @@ PETRA_DEVICE int32_t cuda_embed_find(const cuda_embed_work a, int32_t token) {
   return low;
 }
 
-/* A block sums CUDA_EMBED_COLUMNS columns for one row of the table, CUDA_EMBED_ROWS threads a column. */
+/* A block sums CUDA_EMBED_COLUMNS columns for one row of the table, CUDA_EMBED_ROWS threads per column. */
 PETRA_KERNEL(cuda_embed_table_kernel, const cuda_embed_work a) {
   PETRA_SHARED double shared[CUDA_EMBED_THREADS];
   const int32_t chunks = (a.a.c + CUDA_EMBED_COLUMNS - 1) / CUDA_EMBED_COLUMNS;

@@ -7,15 +7,15 @@
 #include <string.h>
 
 enum {
-  SEEN = 1 << 14, /* sets of hashes of segments that came once; a later one takes the place of the oldest in its set */
+  SEEN = 1 << 14, /* sets of hashes of segments that occurred once; a new hash replaces the oldest of its set */
   WAYS = 4,
-  TABLE = 1 << 14,   /* places for graphs, a power of two */
+  TABLE = 1 << 14,   /* entries for graphs, a power of two */
   GRAPHS_MAX = 8192, /* beyond these, segments are launched one by one */
 };
 
 typedef struct captured {
   uint64_t hash;
-  unsigned char *commands; /* NULL: a free place */
+  unsigned char *commands; /* NULL: a free entry */
   size_t bytes;
   int lane;
   cudaGraphExec_t exec; /* NULL: could not be captured */
@@ -23,7 +23,7 @@ typedef struct captured {
 
 struct cuda_graphs {
   bool insist;
-  bool reported; /* that a capture has failed: once is enough */
+  bool reported; /* a failed capture was reported: once is enough */
   uint64_t seen[SEEN][WAYS];
   captured table[TABLE];
   int count;
@@ -47,7 +47,7 @@ void cuda_graphs_destroy(cuda_graphs *graphs) {
   petra_free(graphs);
 }
 
-/* Eight bytes at a time; never 0. */
+/* Hashes eight bytes at a time; the result is never 0. */
 static uint64_t hash_of(int lane, const unsigned char *commands, size_t bytes) {
   uint64_t hash = 0x9e3779b97f4a7c15u ^ (uint64_t)lane;
   for (size_t i = 0; i < bytes; i += sizeof hash) {
@@ -59,7 +59,7 @@ static uint64_t hash_of(int lane, const unsigned char *commands, size_t bytes) {
   return hash ? hash : 1;
 }
 
-/* The place of a segment: where it is, or where it would go. */
+/* Returns the entry of a segment or, if it has none, the free entry for it. */
 static captured *place_of(cuda_graphs *graphs, uint64_t hash, int lane, const unsigned char *commands, size_t bytes) {
   for (uint64_t i = hash;; i++) {
     captured *place = &graphs->table[i % TABLE];
@@ -102,7 +102,7 @@ static cudaError_t capture(const cuda_lane *lane, const unsigned char *commands,
   return error;
 }
 
-/* A graph that cannot be made is tried once. */
+/* Adds a segment. If its graph cannot be made, this is not tried a second time. */
 static petra_status add(cuda_graphs *graphs, captured *place, uint64_t hash, int number, const cuda_lane *lane,
                         const unsigned char *commands, size_t bytes) {
   const char *failed;
@@ -119,7 +119,7 @@ static petra_status add(cuda_graphs *graphs, captured *place, uint64_t hash, int
   if (graphs->insist || (error == cudaSuccess && launched == PETRA_OK))
     return cuda_check(error, failed);
   place->exec = NULL;
-  cudaGetLastError(); /* it is dealt with */
+  cudaGetLastError(); /* clears the error, which was handled */
   if (graphs->reported)
     return PETRA_OK;
   graphs->reported = true;

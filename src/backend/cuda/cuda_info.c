@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The versions of CUDA's libraries and the devices. Works without a device, without a driver, and in a build without
- * CUDA, in which it is the only file of this folder. */
+/* Reports the versions of CUDA's libraries and the devices. Works without a device, without a driver, and in a build
+ * without CUDA, which contains only this file of the folder. */
 #include "config.h"
 
 #include "backend/registry.h"
@@ -31,7 +31,7 @@ int petra_cuda_devices(char *text, size_t size) {
   if (error == cudaSuccess && count > 0)
     return count;
   if (error == cudaErrorInsufficientDriver)
-    /* The same number for a driver that is not there and for one that is older than the run time. */
+    /* A missing driver and a driver that is older than the run time give the same number. */
     snprintf(text, size, "no CUDA device: no driver, or one too old for this run time (error %d)", (int)error);
   else if (error == cudaErrorStubLibrary)
     snprintf(text, size, "no CUDA device: the driver library found is the stub for linking (error %d)", (int)error);

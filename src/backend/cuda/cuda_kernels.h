@@ -2,9 +2,9 @@
 /* Our own CUDA kernels, as the host calls them: for each a structure of arguments and a function that launches it.
  *
  * Layouts: activations are dense in the order (N, H, W, C), and f32 unless bf16 is stated; filters are (O, KH, KW, I),
- * matrices and sequences row-major, vectors plain. Sums over many elements are made in double, in two levels with a
+ * matrices and sequences row-major, vectors plain. Sums over many elements are computed in double, in two levels with a
  * grid that depends on shapes alone: the same inputs give bit-identical output on every device. (An atomic counter
- * determines which block is the last. What that block sums, and in which order, does not depend on which block it is.)
+ * determines which block is the last. The terms that it sums, and their order, do not depend on which block is last.)
  * backend/element.h has the formulas of elements.
  *
  * A launch function takes the lane on which it runs and its arguments, copies what the kernels need, waits for
@@ -64,7 +64,7 @@ typedef struct cuda_fill_args {
   bool narrow; /* y is bf16 */
 } cuda_fill_args;
 
-/* y += alpha x for up to CUDA_AXPY_TENSORS pairs; no tensor occurs in two pairs. */
+/* Computes y += alpha x for up to CUDA_AXPY_TENSORS pairs; no tensor occurs in two pairs. */
 enum { CUDA_AXPY_TENSORS = 16 };
 typedef struct cuda_axpy_tensor {
   const void *x;
@@ -182,7 +182,7 @@ typedef struct cuda_norm_statistics_args {
   int32_t c;
   bool narrow;
 } cuda_norm_statistics_args;
-enum { CUDA_NORM_CHANNELS = 32 * CUDA_COUNTERS }; /* at most, if there are sums */
+enum { CUDA_NORM_CHANNELS = 32 * CUDA_COUNTERS }; /* maximum number of channels, if there are sums */
 size_t cuda_norm_scratch(int64_t pixels, int32_t c);
 
 /* y of petra_norm_forward from x and given mean and variance; y may alias addend. x is bf16 if `narrow`; y is bf16 if
@@ -231,8 +231,8 @@ typedef struct cuda_norm_running_args {
 
 /* --- cuda_pool.cu --- */
 
-/* x (n, h, w, c), y and mask (n, oh, ow, c). The mask holds the winner's place in the window, row by row: the first
- * maximum; the first NaN wins over everything. */
+/* x (n, h, w, c), y and mask (n, oh, ow, c). The mask contains the winner's position in the window, row by row: the
+ * first maximum; the first NaN wins over everything. */
 typedef struct cuda_max_pool_args {
   const float *x;  /* forward */
   float *y;        /* forward */
@@ -318,7 +318,7 @@ typedef struct cuda_adam_tensor {
   double decay;
   bool narrow; /* as in cuda_sgd_tensor */
 } cuda_adam_tensor;
-typedef struct cuda_adam_rates { /* what changes from step to step */
+typedef struct cuda_adam_rates { /* values that change from step to step */
   double lr, gradient_rate, mean_rate, square_correction;
 } cuda_adam_rates;
 typedef struct cuda_adam_args {
@@ -412,7 +412,7 @@ typedef struct cuda_rotary_args {
 /* --- cuda_attention.cu --- */
 
 /* petra_op_attention_forward and _backward: qkv and dqkv (n, t, (heads + 2 kv_heads) d), y and dy (n, t, heads d),
- * log_sum (n, t, heads). All sums in f32. Scratch of the backward: cuda_attention_backward_scratch bytes. */
+ * log_sum (n, t, heads). All sums are in f32. Scratch of the backward: cuda_attention_backward_scratch bytes. */
 typedef struct cuda_attention_args {
   const float *qkv, *dy; /* dy: backward */
   float *y, *log_sum;    /* forward: out; backward: in */

@@ -10,7 +10,7 @@
  * sums a slice of the pixels of its channels into scratch, then one thread group per channel sums the slices in their
  * order --- */
 
-/* The threads of the second level: CUDA_SUMS_CHANNELS channels a block, CUDA_SUMS_ROWS threads for each. */
+/* The threads of the second level: CUDA_SUMS_CHANNELS channels per block, CUDA_SUMS_ROWS threads per channel. */
 enum { CUDA_SUMS_CHANNELS = 8, CUDA_SUMS_ROWS = 32, CUDA_SUMS_THREADS = CUDA_SUMS_ROWS * CUDA_SUMS_CHANNELS };
 
 /* Two sums of a channel. Scratch holds partial[slice][2][c]: cuda_sums_scratch bytes. */
@@ -22,7 +22,7 @@ static inline size_t cuda_sums_scratch(const cuda_tile *tile) {
   return (size_t)tile->slices * 2 * (size_t)tile->c * sizeof(double);
 }
 
-/* For each channel, sums the values of the block's threads, row after row, and stores the result as the block's partial
+/* For each channel, sums the values of the block's threads, row by row, and stores the result as the block's partial
  * sums. */
 PETRA_DEVICE void cuda_sums_store(const cuda_tile tile, const cuda_place place, const cuda_sums sums, double *partial) {
   PETRA_SHARED double first[CUDA_TILE_THREADS];
@@ -101,11 +101,11 @@ static inline void cuda_sums_finish(const cuda_lane *lane, const cuda_tile *tile
 
 enum {
   CUDA_LAYER_THREADS = 256,
-  CUDA_LAYER_WIDTH = 32,  /* threads for a row, at least */
-  CUDA_LAYER_FEATURES = 4 /* of a thread, at least, if there are more threads than that */
+  CUDA_LAYER_WIDTH = 32,  /* minimum number of threads for a row */
+  CUDA_LAYER_FEATURES = 4 /* minimum number of features of a thread, if there are more threads than the minimum */
 };
 
-/* Threads for a row of c features: a power of two. */
+/* Returns the number of threads for a row of c features: a power of two. */
 static inline int32_t cuda_layer_width(int32_t c) {
   int32_t width = CUDA_LAYER_WIDTH;
   while (width < CUDA_LAYER_THREADS && 2 * width * CUDA_LAYER_FEATURES <= c)
@@ -118,10 +118,10 @@ static inline int64_t cuda_layer_blocks(int64_t rows, int32_t width) {
   return (rows + at_once - 1) / at_once;
 }
 
-/* The row of the calling thread, and its first feature; the next one is `width` further. */
+/* The row of the calling thread, and its first feature; its next feature is `width` further. */
 typedef struct cuda_layer_place {
   int64_t row;
-  int32_t first, end; /* end: of the features; 0 if there is no such row */
+  int32_t first, end; /* end: end of the features; 0 if there is no such row */
 } cuda_layer_place;
 
 PETRA_DEVICE cuda_layer_place cuda_layer_place_of(int64_t rows, int32_t c, int32_t width) {
@@ -199,7 +199,7 @@ PETRA_KERNEL(cuda_layer_sums_kernel, const cuda_layer_backward_args a) {
 }
 
 /* With z = (x - mean) / deviation and g = dy * scale: dx = (g - mean(g) - z mean(g z)) / deviation over the features;
- * without mean(g) for an RMS norm. A thread writes what it alone has read: dx may be dy. */
+ * without mean(g) for an RMS norm. A thread writes only elements that no other thread reads: dx may be dy. */
 PETRA_KERNEL(cuda_layer_backward_kernel, const cuda_layer_backward_args a) {
   PETRA_SHARED double shared[CUDA_LAYER_THREADS];
   const int32_t c = a.norm.c;
@@ -231,7 +231,7 @@ petra_status cuda_layer_norm_backward_launch(const cuda_lane *lane, const void *
   return cuda_launched("layer_norm_backward");
 }
 
-/* --- the bias of a linear layer: what its matrix product starts from, and the gradient of the bias --- */
+/* --- the bias of a linear layer, from which its matrix product starts, and the gradient of the bias --- */
 
 PETRA_KERNEL(cuda_bias_kernel, const cuda_bias_args a) {
   for (int64_t i = cuda_grid_first(); i < a.n * a.o; i += cuda_grid_step()) {

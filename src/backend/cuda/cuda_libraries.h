@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The libraries that compute: cuDNN and cuBLAS.
  *
- * Convolutions by cuDNN's backend (graph) API: a convolution is made once for each shape and kept. Only
+ * Convolutions use cuDNN's backend (graph) API: a convolution is made once for each shape and kept. Only
  * cudnn_convolution.c and cudnn_graph.c include cuDNN's headers. A shape uses the configuration that cuDNN's heuristics
- * name first, or the one that was measured (cuda_convs_measure). */
+ * name first, or the measured configuration (cuda_convs_measure). */
 #pragma once
 
 #include "backend/cuda/cuda_kernels.h"
@@ -20,7 +20,7 @@ typedef enum cuda_conv_kind {
   CUDA_CONV_FILTER,  /* w (that is dw) from x, y (dy) */
 } cuda_conv_kind;
 
-/* The arrays of a convolution in the forward pass, or their gradients, and the one that a kind writes. */
+/* The arrays of a convolution in the forward pass, or their gradients, and the array that a kind writes. */
 enum { CUDA_CONV_X, CUDA_CONV_W, CUDA_CONV_Y, CUDA_CONV_ARRAYS };
 
 static inline int cuda_conv_output(int kind) {
@@ -60,10 +60,10 @@ enum {
 
 /* Creates the convolutions with a handle of the current device or, if `deviceprop` (a device's properties as cuDNN
  * writes them in JSON) is not NULL, for that device, without a GPU: such convolutions can be made and queried, not run.
- * cuDNN's workspaces have at most `workspace_max` bytes; converted data come on top. `deterministic`: excludes
- * convolutions that cuDNN notes as nondeterministic. Always excludes convolutions that convert inputs down, sum in less
- * than f32, or transform (Winograd, FFT); in fp32 also those that use tensor cores. Errors: PETRA_BACKEND without a
- * device and with `deviceprop` NULL. */
+ * cuDNN's workspaces have at most `workspace_max` bytes; converted data need additional memory. `deterministic`:
+ * excludes convolutions that cuDNN notes as nondeterministic. Always excludes convolutions that convert inputs down,
+ * sum in less than f32, or transform (Winograd, FFT); in fp32 also those that use tensor cores. Errors: PETRA_BACKEND
+ * without a device and with `deviceprop` NULL. */
 petra_status cuda_convs_create(const char *deviceprop, bool deterministic, size_t workspace_max, cuda_convs **out);
 void cuda_convs_destroy(cuda_convs *convs);
 
@@ -77,10 +77,10 @@ void cuda_convs_fuse(cuda_convs *convs, unsigned kinds);
  * first 8 configurations that work (over all forms of a wide shape) each run once and then three more times, on
  * temporarily allocated device memory; the one with the smallest median (the first of equals) is chosen and added to
  * the file. Measuring waits for everything that the device does. cuda_convs_find does it when operations are described,
- * never within the capture of a CUDA graph. If cuDNN now has another configuration at the place that the file records,
- * a line says so and the shape is measured again. If the device has too little memory for measuring, a line says so
- * once, and the heuristics choose. Errors: the errors of cuda_engine_table_open. Call it once, before any convolution
- * is found. */
+ * never within the capture of a CUDA graph. If cuDNN now has another configuration at the position that the file
+ * records, a line says so and the shape is measured anew. If the device has too little memory for measuring, a line
+ * says so once, and the heuristics choose. Errors: the errors of cuda_engine_table_open. Call it once, before any
+ * convolution is found. */
 petra_status cuda_convs_measure(cuda_convs *convs, const char *file);
 
 /* Writes the choices for all shapes found so far, whether measured now or read from the file, in the format of
@@ -88,17 +88,17 @@ petra_status cuda_convs_measure(cuda_convs *convs, const char *file);
 void cuda_convs_print(const cuda_convs *convs, FILE *out);
 
 /* Finds the convolution for a shape. The first call for a shape makes the convolution, by measuring (see above) or by
- * cuDNN's heuristics. These take the first engine configuration that finalizes, has the wanted notes and fits; for a
- * wide shape, one with as many conversions in the graph as possible. It lives as long as `convs`. Errors:
- * PETRA_UNSUPPORTED, logged with the shape, if there is none. */
+ * cuDNN's heuristics. The heuristics take the first engine configuration that finalizes, has the wanted notes and fits;
+ * for a wide shape, a configuration with as many conversions in the graph as possible. The convolution lives as long as
+ * `convs`. Errors: PETRA_UNSUPPORTED, logged with the shape, if there is no such configuration. */
 petra_status cuda_convs_find(cuda_convs *convs, const cuda_conv_shape *shape, const cuda_conv **out);
 
 size_t cuda_conv_workspace(const cuda_conv *conv);
 
 /* Runs the convolution on the lane, including conversions. The workspace is the lane's scratch, of at least
- * cuda_conv_workspace bytes. x, w, y as in the shape, each aligned to 16 bytes; the kind decides which is the output.
- * Waits for nothing, allocates no device memory, and may be captured into a CUDA graph. *ran: set to false, without a
- * line, if cuDNN does not run the convolution; NULL: that is a failure. */
+ * cuda_conv_workspace bytes. x, w, y are as in the shape, each aligned to 16 bytes; the kind determines which of them
+ * is the output. Waits for nothing, allocates no device memory, and may be captured into a CUDA graph. *ran: set to
+ * false, without a line, if cuDNN does not run the convolution; NULL: that is a failure. */
 petra_status cuda_conv_run(const cuda_conv *conv, const cuda_lane *lane, const void *x, const void *w, const void *y,
                            bool *ran);
 
@@ -128,5 +128,5 @@ typedef struct cuda_product {
 } cuda_product;
 petra_status cuda_blas_product(cuda_blas *blas, const cuda_lane *lane, const cuda_product *product);
 
-/* "cuBLAS 13.0.2", or that it was not found. */
+/* Describes the library: "cuBLAS 13.0.2", or says that it was not found. */
 void cuda_blas_describe(char *text, size_t size);

@@ -7,13 +7,13 @@
 
 enum {
   CUDA_LOSS_THREADS = 128,
-  CUDA_LOSS_FEW = 32,   /* classes, for which more threads than that would only wait for each other */
-  CUDA_LOSS_SUMS = 1024 /* threads that sum over the rows, at most */
+  CUDA_LOSS_FEW = 32,   /* number of classes for which more threads would only wait for each other */
+  CUDA_LOSS_SUMS = 1024 /* maximum number of threads that sum over the rows */
 };
 
 typedef struct cuda_row_loss {
   double loss;
-  int32_t better; /* classes that are not worse than the label */
+  int32_t better; /* number of classes that are not worse than the label */
 } cuda_row_loss;
 
 typedef struct cuda_loss_args {
@@ -56,8 +56,8 @@ PETRA_KERNEL(cuda_row_loss_kernel, const cuda_loss_args a) {
   }
 }
 
-/* Each thread sums every PETRA_THREADS-th row, then the block halves these sums: thousands of positions of a sequence
- * are soon added, in an order that depends on their number alone. */
+/* Each thread sums every PETRA_THREADS-th row; then the block adds these sums in pairs. Thousands of positions of a
+ * sequence are added quickly, in an order that depends on their number alone. */
 PETRA_KERNEL(cuda_batch_loss_kernel, const cuda_loss_args a) {
   PETRA_SHARED double shared[CUDA_LOSS_SUMS];
   double loss = 0, top1 = 0, top5 = 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory: tensors on the device, and the way between host arrays and them. */
+/* Memory: tensors on the device, and transfers between host arrays and tensors. */
 #include "backend/cuda/cuda.h"
 #include "base/log.h"
 #include "base/mem.h"
 
 #include <string.h>
 
-/* Zeros. Storage is made in the first ticks only: the wait costs nothing later. */
+/* The storage is filled with zeros. It is created only in the first ticks, so that later ticks do not wait. */
 petra_status cuda_storage_create(petra_backend *backend, petra_tensor *tensor) {
   cuda_backend *cuda = cuda_of(backend);
   cudaStream_t stream = cuda->track[cuda->segment->lane].lane.stream;
@@ -45,7 +45,7 @@ typedef struct slot {
   pair memory;
   cudaEvent_t copied;
   bool due; /* sent; the segment that uses it was not submitted yet */
-  int lane; /* who used it last */
+  int lane; /* the lane that used it last */
   cuda_moment used;
 } slot;
 
@@ -66,8 +66,8 @@ struct cuda_transfer {
   void *result[CUDA_LANES], *late_result[CUDA_LANES];
   void *later; /* pinned: LATER results */
   cudaEvent_t there[LATER];
-  int64_t tickets; /* given so far */
-  bool due;        /* the last one's copy waits for the end of its segment */
+  int64_t tickets; /* number given so far */
+  bool due;        /* the copy of the last result waits for the end of its segment */
   pair down;
 };
 
@@ -117,7 +117,7 @@ void cuda_transfer_destroy(cuda_transfer *transfer) {
   petra_free(transfer);
 }
 
-/* Nobody uses the pair. */
+/* The caller makes sure that nothing uses the pair. */
 static petra_status grow(pair *memory, size_t bytes) {
   if (bytes <= memory->bytes)
     return PETRA_OK;
@@ -226,7 +226,7 @@ petra_status cuda_transfer_before(cuda_backend *cuda) {
   return copy_values(cuda, present_area(cuda));
 }
 
-/* All of it is copied down, whatever a kernel writes: zeros first. */
+/* All of the memory is downloaded, even bytes that no kernel writes; it therefore begins as zeros. */
 static petra_status result_memory(const cuda_backend *cuda, void **memory) {
   if (*memory)
     return PETRA_OK;
@@ -247,7 +247,7 @@ petra_status cuda_late_result(petra_backend *backend, void **device) {
   cuda_backend *cuda = cuda_of(backend);
   cuda_transfer *transfer = cuda->transfer;
   void **result = &transfer->late_result[cuda->segment->lane];
-  if (transfer->due) /* one per segment */
+  if (transfer->due) /* a segment has one late result */
     PETRA_TRY(cuda_submit(cuda));
   if (!transfer->later)
     CUDA_TRY(cudaHostAlloc(&transfer->later, LATER * RESULT_BYTES, cudaHostAllocDefault), "pinned memory");
@@ -308,13 +308,13 @@ petra_status cuda_fetch(petra_backend *backend, const void *device, size_t bytes
 /* --- between host arrays and tensors --- */
 
 /* From the host's order x to the device's order y, or back. Activations and filters have their channels last on the
- * device: (n, c, plane) of the host's order. All else lies as on the host. */
+ * device: (n, c, plane) of the host's order. All other tensors have the same order as on the host. */
 static petra_status reorder(petra_backend *backend, const petra_tensor *tensor, const void *x, void *y,
                             bool to_device) {
   const bool planes = tensor->kind == PETRA_TENSOR_ACTIVATION || tensor->kind == PETRA_TENSOR_INNER ||
                       tensor->kind == PETRA_TENSOR_FILTER;
   const bool bytes = tensor->kind == PETRA_TENSOR_QUANTISED || tensor->kind == PETRA_TENSOR_MASK;
-  if (!planes) /* no narrow ones are among them */
+  if (!planes) /* none of these tensors is narrow */
     return cuda_add_copy(backend, x, y, bytes ? tensor->bytes : (size_t)tensor->elements * sizeof(float));
   CUDA_ARGUMENTS(cuda_permute_args, a);
   a.x = x;
@@ -341,7 +341,7 @@ petra_status cuda_upload(petra_backend *backend, petra_tensor *tensor, const voi
   return reorder(backend, tensor, device, tensor->data, true);
 }
 
-/* The choices lie behind the pixels, so that one copy brings both. */
+/* The choices lie behind the pixels, so that one copy transfers both. */
 petra_status cuda_upload_images(petra_backend *backend, const petra_images *images, petra_tensor *x) {
   const size_t pixels = (size_t)x->elements, choices = (size_t)x->shape[0] * sizeof *images->choices;
   const size_t start = (pixels + 15) / 16 * 16;
@@ -381,7 +381,8 @@ petra_status cuda_download(petra_backend *backend, const petra_tensor *tensor, v
 
 /* --- number formats --- */
 
-/* Returns the channels that lie together, and sets the number of positions; sequences lie in the logical order. */
+/* Returns the number of channels that lie together, and sets the number of positions; sequences are stored in the
+ * logical order. */
 static int32_t channels_of(const petra_tensor *tensor, int64_t *plane) {
   const bool image = tensor->kind == PETRA_TENSOR_ACTIVATION || tensor->kind == PETRA_TENSOR_INNER;
   const int32_t c = image ? tensor->shape[1] : 1;

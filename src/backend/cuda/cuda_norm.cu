@@ -9,19 +9,20 @@
 
 /* --- sums over the pixels, and the numbers of a channel that a thread loads once --- */
 
-/* Two sums a channel over the pixels of an array, in double, in one launch: each block sums a slice of the pixels of
- * its channels into scratch, and the last block of those channels sums the slices, in their order whichever block that
- * is. A thread has `vec` neighbouring channels, CUDA_FOUR or 1: a constant of the kernel, as in cuda_load. */
+/* Two sums per channel over the pixels of an array, in double, in one launch: each block sums a slice of the pixels of
+ * its channels into scratch, and the last block of these channels sums the slices. Their order does not depend on which
+ * block is last. A thread has `vec` neighbouring channels, CUDA_FOUR or 1: a constant of the kernel, as in
+ * cuda_load. */
 
 enum {
   CUDA_NORM_WIDTH = 32,   /* channels of a block: few, since one block sums all of their slices */
-  CUDA_NORM_BLOCKS = 512, /* two of them fill a multiprocessor's loads */
+  CUDA_NORM_BLOCKS = 512, /* two blocks fill the loads of a multiprocessor */
   CUDA_NORM_SLICES =
-      128, /* at most, since one block sums them: four loads one after another, of CUDA_NORM_BATCH each */
+      128, /* maximum, because one block sums them: four loads one after another, of CUDA_NORM_BATCH each */
   CUDA_NORM_BATCH =
       8, /* partial sums that a thread loads before it adds the first: loads in flight hide their latency */
-  CUDA_NORM_PIXELS = 4, /* the same of the pixels that it sums */
-  CUDA_NORM_PAIRS = 2   /* and of the pixels of two arrays */
+  CUDA_NORM_PIXELS = 4, /* the same for the pixels that it sums */
+  CUDA_NORM_PAIRS = 2   /* the same for the pixels of two arrays */
 };
 
 typedef struct cuda_norm_sums {
@@ -40,8 +41,8 @@ static inline cuda_tile cuda_norm_tile(int64_t pixels, int32_t c, int vec) {
   return tile;
 }
 
-/* True for a thread that has the sums over all pixels of a channel, true for one thread a channel in the last block of
- * it and nowhere else. partial: [slice][2][channels]. All threads of the block call it. */
+/* Returns true in the thread that gets the sums over all pixels of a channel: one thread per channel, in the last block
+ * of the channel. partial: [slice][2][channels]. All threads of the block call it. */
 PETRA_DEVICE bool cuda_norm_collect(const cuda_tile tile, const cuda_place place, int vec, const cuda_norm_sums *sums,
                                     double *partial, unsigned *counters, int32_t *channel, double *first,
                                     double *second) {
@@ -97,8 +98,8 @@ PETRA_DEVICE bool cuda_norm_collect(const cuda_tile tile, const cuda_place place
   return true;
 }
 
-/* Pixels of a thread, if no sums are made: what belongs to a channel is loaded once for them, so many as leave
- * enough blocks. */
+/* Number of pixels of a thread, if no sums are computed: the values of a channel are loaded once for all of them. It is
+ * as large as possible while enough blocks remain. */
 enum { PIXELS_LEAST = 4, PIXELS_MOST = 16 };
 
 static inline cuda_tile cuda_norm_flat_tile(int64_t pixels, int32_t c) {
@@ -111,7 +112,7 @@ static inline cuda_tile cuda_norm_flat_tile(int64_t pixels, int32_t c) {
   return tile;
 }
 
-/* Channels of a thread, if the first `first` of c lie apart. */
+/* Returns the number of channels of a thread, if the first `first` of c channels are stored separately. */
 static inline int cuda_norm_vec(int32_t c, int32_t first) {
   return c % CUDA_FOUR == 0 && first % CUDA_FOUR == 0 ? CUDA_FOUR : 1;
 }
@@ -128,19 +129,19 @@ static inline int cuda_norm_vec(int32_t c, int32_t first) {
       launch(lane, name##_wide_4, __VA_ARGS__);                                                                        \
   } while (0)
 
-/* --- what forward and backward know of a channel --- */
+/* --- the values of a channel in forward and backward --- */
 
 typedef struct cuda_channel {
   double inverse_deviation, wide_mean, wide_scale, wide_shift; /* of f32 */
   float mean, factor, shift;                                   /* of bf16; factor: scale times the inverse deviation */
 } cuda_channel;
 
-/* The factor of bf16, computed alike in forward and backward. */
+/* Returns the factor for bf16. Forward and backward compute it in the same way. */
 PETRA_DEVICE float cuda_norm_factor(float scale, float variance) {
   return scale * PETRA_RSQRT(variance + (float)PETRA_NORM_EPSILON);
 }
 
-/* `vec` channels from `first` on. */
+/* Loads the values of `vec` channels from `first` on. */
 PETRA_DEVICE void cuda_norm_channels(const float *mean, const float *variance, const float *scale, const float *shift,
                                      bool narrow, int32_t first, int vec, cuda_channel *channel) {
   float means[CUDA_FOUR], variances[CUDA_FOUR], scales[CUDA_FOUR], shifts[CUDA_FOUR];
@@ -168,7 +169,7 @@ PETRA_DEVICE void cuda_norm_channels(const float *mean, const float *variance, c
 /* The position of a channel in data that may lie in two parts. */
 typedef struct cuda_part {
   bool second;
-  int32_t channel, stride; /* in the part */
+  int32_t channel, stride; /* within the part */
 } cuda_part;
 
 PETRA_DEVICE cuda_part cuda_norm_part(int32_t c, int32_t first, int32_t channel) {
@@ -184,14 +185,14 @@ PETRA_DEVICE double cuda_norm_z(const cuda_channel *channel, float x) {
                                  channel->wide_shift);
 }
 
-/* z of bf16, computed alike in forward and backward. fmaf rounds once with every compiler. */
+/* Returns z for bf16. Forward and backward compute it in the same way. fmaf rounds once with every compiler. */
 PETRA_DEVICE float cuda_norm_narrow_z(const cuda_channel *channel, float difference) {
   return fmaf(difference, channel->factor, channel->shift);
 }
 
 /* --- forward --- */
 
-/* The partial sums and behind them, for the backward, mean[2][c]. */
+/* Returns the size of the partial sums and, behind them, for the backward, mean[2][c]. */
 size_t cuda_norm_scratch(int64_t pixels, int32_t c) {
   const cuda_tile one = cuda_norm_tile(pixels, c, 1), four = cuda_norm_tile(pixels, c, cuda_norm_vec(c, c));
   const int64_t slices = one.slices > four.slices ? one.slices : four.slices;
@@ -208,9 +209,9 @@ typedef struct cuda_statistics_args {
   unsigned *counters;
 } cuda_statistics_args;
 
-/* Returns what is subtracted from every element of a channel before it is squared: the first of them. Since it is one
- * of the n, its distance from the mean squared is at most n times the variance, so that the difference of sums below
- * loses few digits, whatever the mean is; a constant channel has variance 0 exactly. */
+/* Returns the number that is subtracted from every element of a channel before it is squared: the first element. Since
+ * it is one of the n elements, the square of its distance from the mean is at most n times the variance. The difference
+ * of sums below therefore loses few digits, whatever the mean is; a constant channel has variance 0 exactly. */
 PETRA_DEVICE double cuda_norm_origin(const void *x, bool narrow, int32_t channel) {
   float first;
   cuda_load(x, narrow, channel, 1, &first);
@@ -275,7 +276,7 @@ typedef struct cuda_apply_args {
   cuda_norm_apply_args norm;
 } cuda_apply_args;
 
-/* The joins that differ in what they read and in their order. */
+/* The joins, which differ in the arrays that they read and in the order of their steps. */
 typedef enum cuda_joined { CUDA_ALONE, CUDA_SUM, CUDA_ACTIVATED } cuda_joined;
 
 PETRA_DEVICE float cuda_norm_joined(cuda_joined joined, bool relu, bool subtract, double z, float addend) {
@@ -342,7 +343,8 @@ PETRA_DEVICE void cuda_apply(const cuda_apply_args a, cuda_joined joined, bool n
   }
 }
 
-/* As many as there are registers for: loads under way hide their latency, by more blocks or by more of each. */
+/* As many pixels as the registers allow: loads in flight hide their latency, through more blocks or more pixels
+ * each. */
 #define EACH(joined, narrow)                                                                                           \
   ((narrow) ? ((joined) == CUDA_ALONE ? CUDA_NORM_PIXELS : 2) : (joined) == CUDA_ALONE ? 2 : 1)
 #define APPLY(name, blocks, joined, narrow, narrow_y, vec)                                                             \
@@ -381,7 +383,7 @@ petra_status cuda_norm_apply_launch(const cuda_lane *lane, const void *arguments
   return cuda_launched("norm_apply");
 }
 
-/* --- running statistics: of one norm a block --- */
+/* --- running statistics: one block per norm --- */
 
 PETRA_KERNEL(cuda_norm_running_kernel, const cuda_norm_running_args a) {
   const cuda_norm_running norm = a.norm[PETRA_BLOCK];
@@ -398,14 +400,14 @@ petra_status cuda_norm_running_launch(const cuda_lane *lane, const void *argumen
   return cuda_launched("norm_running");
 }
 
-/* --- backward: sums over the pixels, whose last block leaves what dx needs, then dx --- */
+/* --- backward: sums over the pixels, whose last block stores the values that dx needs; then dx --- */
 
 typedef struct cuda_backward_args {
   cuda_tile tile;
   cuda_norm_backward_args norm;
   double *partial;
-  /* what the last block of a channel leaves: of f32 the means of dz and of dz * normalised, doubles[2][c]; of bf16 the
-   * factor and, in dx = factor dz + slope (x - mean) + constant, the constant and the slope, floats[3][c] */
+  /* what the last block of a channel stores: for f32 the means of dz and of dz * normalised, doubles[2][c]; for bf16
+   * the factor and, in dx = factor dz + slope (x - mean) + constant, the constant and the slope, floats[3][c] */
   void *means;
   unsigned *counters;
 } cuda_backward_args;
@@ -418,7 +420,7 @@ PETRA_DEVICE float cuda_norm_narrow_dz(const cuda_channel *channel, bool relu, f
   return cuda_norm_narrow_z(channel, difference) > 0 || !relu ? dy : 0;
 }
 
-/* second: of f32 the sum of dz * normalised; of bf16 the sum of dz * (x - mean). */
+/* `second`: for f32 the sum of dz * normalised; for bf16 the sum of dz * (x - mean). */
 PETRA_DEVICE void cuda_backward_finish(const cuda_backward_args a, bool narrow, int32_t channel, double first,
                                        double second) {
   const double inverse = petra_element_inverse_deviation(a.norm.variance[channel]), n = (double)a.tile.pixels;
@@ -438,8 +440,8 @@ PETRA_DEVICE void cuda_backward_finish(const cuda_backward_args a, bool narrow, 
   }
 }
 
-/* Adds the pixels, of bf16, in float and the result to the sums: conversions to double are slow. `both`: the second is
- * there. */
+/* Adds the pixels, of bf16, in float, and then adds the result to the sums: conversions to double are slow. `both`:
+ * there is a second pixel. */
 PETRA_DEVICE void cuda_backward_add(const cuda_channel *channel, bool relu, bool both, int vec,
                                     float x[CUDA_NORM_PAIRS][CUDA_FOUR], float dy[CUDA_NORM_PAIRS][CUDA_FOUR],
                                     cuda_norm_sums *sums) {
@@ -500,7 +502,7 @@ PETRA_DEVICE float cuda_norm_dx(const cuda_channel *channel, double dz, float x,
                                             mean_dz_normalized);
 }
 
-/* What the second pass knows of its channels. */
+/* The values of its channels that the second pass uses. */
 typedef struct cuda_backward_channels {
   cuda_channel channel[CUDA_FOUR];
   double mean_dz[CUDA_FOUR], mean_dz_normalized[CUDA_FOUR]; /* of f32 */
@@ -572,7 +574,7 @@ PETRA_DEVICE void cuda_backward(const cuda_backward_args a, bool narrow, bool na
   }
 }
 
-/* x and dx are of one type; dy is of that or, of a narrow x, a stream's. */
+/* x and dx have the same type; dy has the same type or, if x is narrow, the type of a stream. */
 #define BACKWARD(suffix, narrow, narrow_dy, vec, blocks)                                                               \
   PETRA_KERNEL(cuda_norm_sums_kernel_##suffix, const cuda_backward_args a) {                                           \
     cuda_backward_sums(a, narrow, narrow_dy, vec);                                                                     \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations on elements, whatever they mean, and the steps of the optimisers. */
+/* Operations on elements, independent of their meaning, and the steps of the optimisers. */
 #include "backend/cuda/cuda.h"
 
 #include <string.h>
@@ -57,7 +57,7 @@ petra_status cuda_fill(petra_backend *backend, petra_tensor *y, double value) {
   return cuda_add_command(backend, cuda_fill_launch, &a, sizeof a);
 }
 
-/* Returns true if the sum does not touch the tensors of the other sums in the launch, which run in no order. */
+/* Returns true if the sum does not touch the tensors of the other sums in the launch, which run in no fixed order. */
 static bool is_apart(const cuda_axpy_args *a, const cuda_axpy_tensor *tensor) {
   for (int t = 0; t < a->tensors; t++)
     if (a->tensor[t].y == tensor->y || a->tensor[t].y == tensor->x || a->tensor[t].x == tensor->y)
@@ -65,7 +65,8 @@ static bool is_apart(const cuda_axpy_args *a, const cuda_axpy_tensor *tensor) {
   return true;
 }
 
-/* Consecutive sums, such as the sums of a block's gradients, share a launch, since most have a few hundred numbers. */
+/* Consecutive sums, such as the sums of a block's gradients, share a launch, because most have only a few hundred
+ * numbers. */
 petra_status cuda_axpy(petra_backend *backend, double alpha, const petra_tensor *x, petra_tensor *y) {
   CUDA_ARGUMENTS(cuda_axpy_tensor, tensor);
   tensor.x = cuda_read_either(backend, x, &tensor.narrow);

@@ -93,7 +93,7 @@ petra_status cuda_max_pool_backward(petra_backend *backend, const petra_pool_geo
   return cuda_add_command(backend, cuda_max_pool_backward_launch, &a, sizeof a);
 }
 
-/* The positions of a sequence lie as the pixels of an image, their features as its channels. */
+/* The positions of a sequence are stored like the pixels of an image, and their features like its channels. */
 static void set_average(const petra_tensor *x, const petra_tensor *y, int column, cuda_average_pool_args *a) {
   const bool sequence = petra_kind_is_sequence(x->kind);
   a->x = x->data;
@@ -154,7 +154,7 @@ static void *write(petra_backend *backend, const petra_tensor *tensor, bool wide
   return tensor->data;
 }
 
-/* The numbers in bf16 that the convolution will read and, of tensor `out`, write. */
+/* Makes the numbers in bf16 that the convolution will read and, for tensor `out`, write. */
 static petra_status make_narrow(petra_backend *backend, const petra_tensor *const tensors[CUDA_CONV_ARRAYS], int out,
                                 bool wide) {
   for (int i = 0; i < CUDA_CONV_ARRAYS; i++)
@@ -163,7 +163,8 @@ static petra_status make_narrow(petra_backend *backend, const petra_tensor *cons
   return wide ? PETRA_OK : cuda_make_rounded(backend, tensors[out]);
 }
 
-/* The tensors that the convolution reads and, last, the one that it writes; `wide`: in f32 although it reads bf16. */
+/* Names the tensors that the convolution reads and, last, the tensor that it writes; `wide`: the latter is in f32
+ * although the convolution reads bf16. */
 static petra_status name_operands(petra_backend *backend, const petra_tensor *const tensors[CUDA_CONV_ARRAYS], int out,
                                   bool wide, const void *at[CUDA_CONV_ARRAYS]) {
   if (backend->precision == PETRA_PRECISION_BF16)
@@ -245,7 +246,7 @@ static petra_status apply(petra_backend *backend, const petra_norm_forward *norm
   return cuda_add_command(backend, cuda_norm_apply_launch, &a, sizeof a);
 }
 
-/* Scratch for the sums, whose blocks are counted for each few channels. */
+/* Reserves scratch for the sums, whose blocks are counted for every few channels. */
 static petra_status reserve(petra_backend *backend, const petra_tensor *x) {
   if (x->shape[1] > CUDA_NORM_CHANNELS)
     return petra_fail(PETRA_UNSUPPORTED, "cuda: a batch norm over %d channels; expected at most %d", x->shape[1],
@@ -293,8 +294,8 @@ petra_status cuda_norm_backward(petra_backend *backend, const petra_norm_backwar
   return cuda_add_command(backend, cuda_norm_backward_launch, &a, sizeof a);
 }
 
-/* Returns true if the other norms in the launch, which run in no order, do not touch what the norm writes, and the
- * reverse. */
+/* Returns true if the other norms in the launch, which run in no fixed order, do not touch the tensors that this norm
+ * writes, and the reverse. */
 static bool apart(const cuda_norm_running_args *a, const cuda_norm_running *norm) {
   for (int i = 0; i < a->norms; i++) {
     const void *const others[] = {a->norm[i].running_mean, a->norm[i].running_variance, a->norm[i].mean,
@@ -307,7 +308,7 @@ static bool apart(const cuda_norm_running_args *a, const cuda_norm_running *norm
   return true;
 }
 
-/* Norms one after another are one launch: each is a few hundred numbers. */
+/* Consecutive norms share one launch, because each has only a few hundred numbers. */
 petra_status cuda_norm_update_running(petra_backend *backend, const petra_tensor *mean, const petra_tensor *variance,
                                       int64_t samples, double momentum, petra_tensor *running_mean,
                                       petra_tensor *running_variance) {

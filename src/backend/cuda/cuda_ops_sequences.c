@@ -121,7 +121,7 @@ petra_status cuda_collect(petra_backend *backend, int64_t ticket, petra_cross_en
   return PETRA_OK;
 }
 
-/* --- the operations of transformers. What is only read is named first: outputs may be inputs. --- */
+/* --- the operations of transformers. Tensors that are only read are named first, because outputs may be inputs. --- */
 
 petra_status cuda_layer_norm_forward(petra_backend *backend, const petra_layer_norm_forward *norm) {
   CUDA_ARGUMENTS(cuda_layer_norm_args, a);

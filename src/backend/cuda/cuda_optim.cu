@@ -21,7 +21,7 @@ PETRA_KERNEL(cuda_sgd_kernel, const cuda_sgd_kernel_args a) {
       const int64_t i = first + k * place.step;
       p[k] = i < count ? parameter[i] : 0;
       g[k] = i < count ? cuda_element(gradient, narrow, i) : 0;
-      v[k] = i < count && !a.sgd.first ? velocity[i] : 0; /* the first step does not look at it */
+      v[k] = i < count && !a.sgd.first ? velocity[i] : 0; /* the first step does not read it */
     }
     PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
       const int64_t i = first + k * place.step;

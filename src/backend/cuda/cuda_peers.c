@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lanes to other processes over NCCL: each a communicator of two ranks (0 sends), with its stream among the
- * tracks of the backend, so that events order it against the lanes of stages as these are against each other.
+/* Lanes to other processes over NCCL. Each lane is a communicator of two ranks (rank 0 sends). Its stream is one of the
+ * tracks of the backend, so that events order it relative to the lanes of stages, as they order these lanes.
  *
- * Communicators do not block: no call waits for another process, so that a process that has died ends no other one's
- * calls. What a call has not done when it returns is asked for until it is done, or until another thread gives up.
+ * Communicators do not block: no call waits for another process, so that a dead process does not block the calls of
+ * other processes. If a call returns before it is complete, its state is queried until it is complete or another thread
+ * gives up.
  *
- * Compiled with PETRA_WITHOUT_NCCL, it only says that there are none. */
+ * Compiled with PETRA_WITHOUT_NCCL, this file only reports that there are no such lanes. */
 #include "backend/cuda/cuda.h"
 
 #if defined PETRA_WITHOUT_NCCL && !defined PETRA_CUDA_FAKE
@@ -43,14 +44,15 @@ petra_status cuda_peers_alive(const cuda_backend *cuda) {
 
 _Static_assert(sizeof(ncclUniqueId) <= PETRA_PEER_ID_BYTES, "an id has room");
 
-/* Blocks of threads that the kernels of a lane may have. They wait for the other process within their kernel. The
+/* Number of blocks of threads that the kernels of a lane may have. Blocks wait for the other process within their
+ * kernel. The
  * blocks of all lanes together have to leave room for computing on any device (108 and more multiprocessors). */
 enum { LANE_BLOCKS = 8 };
-static const int64_t ABORT_WAIT_NS = 2000000000; /* for a call of NCCL that does not come back */
-static const int64_t CLOSE_WAIT_NS = 5000000000; /* for the other ends to close as well */
+static const int64_t ABORT_WAIT_NS = 2000000000; /* wait for a call of NCCL that does not return */
+static const int64_t CLOSE_WAIT_NS = 5000000000; /* wait for the other ends to close as well */
 
 struct cuda_peers {
-  pthread_mutex_t lock; /* of the communicators */
+  pthread_mutex_t lock; /* protects the communicators */
   ncclComm_t comm[PETRA_PEER_LANES];
   bool sends[PETRA_PEER_LANES];
   atomic_bool given_up;
@@ -62,7 +64,7 @@ static petra_status check(ncclResult_t result, const char *what) {
   return petra_fail(PETRA_BACKEND, "NCCL: %s: %s (NCCL_DEBUG=INFO prints details)", what, ncclGetErrorString(result));
 }
 
-/* Locks, unless the lanes were cancelled: then returns PETRA_CHILD without the lock. */
+/* Locks. If the lanes were cancelled, it instead returns PETRA_CHILD without the lock. */
 static petra_status enter(cuda_peers *peers) {
   pthread_mutex_lock(&peers->lock);
   if (!peers->given_up)
@@ -145,7 +147,7 @@ static petra_status connected(petra_backend *backend, int lane, bool *is) {
 
 /* --- exchange --- */
 
-/* The lane's stream waits for all that its tensors need. */
+/* Makes the lane's stream wait for all work that its tensors need. */
 static petra_status order_lane(cuda_backend *cuda, int lane, const petra_peer_operation *operations, int count) {
   const bool sends = cuda->peers->sends[lane];
   int before;
@@ -160,7 +162,7 @@ static petra_status order_lane(cuda_backend *cuda, int lane, const petra_peer_op
   return status;
 }
 
-/* One group: what has its other end goes, whatever the order within. */
+/* Starts one group: operations whose other end is ready proceed, whatever their order within the group. */
 static petra_status start(cuda_backend *cuda, const petra_peer_operation *operations, int count) {
   const cuda_peers *peers = cuda->peers;
   petra_status status = check(ncclGroupStart(), "ncclGroupStart");
@@ -189,7 +191,7 @@ static petra_status exchange(petra_backend *backend, const petra_peer_operation 
   PETRA_TRY(leave(cuda->peers, start(cuda, operations, count)));
   for (int lane = 0; lane < PETRA_PEER_LANES; lane++)
     if (used[lane]) {
-      PETRA_TRY(settle(cuda->peers, lane, "a message")); /* it is on the stream from then on */
+      PETRA_TRY(settle(cuda->peers, lane, "a message")); /* it is on the stream now */
       PETRA_TRY(cuda_beside_ended(cuda, CUDA_LANES + lane));
     }
   return PETRA_OK;
@@ -230,7 +232,8 @@ static void give_up(petra_backend *backend) {
     pthread_mutex_unlock(&peers->lock);
 }
 
-/* Frees a communicator whose other end does so too, at some time: then there is nothing to wait for. Under the lock. */
+/* Frees a communicator. Its other end also does so at some time, and then there is nothing to wait for. Called under
+ * the lock. */
 static petra_status close_lane(cuda_peers *peers, int lane, int64_t until_ns) {
   PETRA_TRY(check(ncclCommFinalize(peers->comm[lane]), "ncclCommFinalize"));
   for (bool is = false; !is && petra_clock_ns() < until_ns;) {

@@ -18,7 +18,7 @@ PETRA_KERNEL(cuda_max_pool_forward_kernel, const cuda_max_args a) {
     const int32_t left = (int32_t)(p % a.pool.ow) * a.pool.stride - a.pool.pad;
     const int64_t image = p / a.pool.ow / a.pool.oh * a.pool.h;
     float best = 0;
-    int winner = -1; /* padding never wins: none yet */
+    int winner = -1; /* padding never wins; -1: no winner yet */
     for (int i = 0; i < a.pool.window; i++)
       for (int j = 0; j < a.pool.window; j++) {
         const int32_t row = top + i, column = left + j;
@@ -39,7 +39,7 @@ PETRA_KERNEL(cuda_max_pool_forward_kernel, const cuda_max_args a) {
 
 CUDA_TILE_LAUNCH(max_pool_forward, cuda_max_args, cuda_max_pool_args, (int64_t)a->n * a->oh * a->ow, a->c)
 
-/* The first output whose window holds row (or column) `at`: o * stride - pad + window > at. */
+/* Returns the first output whose window contains row (or column) `at`: o * stride - pad + window > at. */
 PETRA_DEVICE int32_t cuda_max_first(int32_t at, int32_t window, int32_t stride, int32_t pad) {
   const int32_t beyond = at + pad - window; /* o is the first with o * stride > beyond */
   return beyond < 0 ? 0 : beyond / stride + 1;
@@ -68,7 +68,7 @@ PETRA_KERNEL(cuda_max_pool_backward_kernel, const cuda_max_args a) {
 
 CUDA_TILE_LAUNCH(max_pool_backward, cuda_max_args, cuda_max_pool_args, (int64_t)a->n * a->h * a->w, a->c)
 
-/* --- average pool: one thread for an image's channel, neighbours on neighbouring channels --- */
+/* --- average pool: one thread per channel of an image; neighbouring threads have neighbouring channels --- */
 
 enum { CUDA_AVERAGE_THREADS = 128 };
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Number formats of messages and kept inputs (backend/quantise.h). A block quantises a sample, if the format has a
- * scale, and a thread writes the codes of eight elements, which fill whole bytes. */
+/* Number formats of messages and kept inputs (backend/quantise.h). If the format has a scale, a block quantises a
+ * sample; a thread writes the codes of eight elements, which fill whole bytes. */
 #include "backend/cuda/cuda_device.h"
 #include "backend/element.h"
 
 enum { CUDA_CODES = 8, CUDA_DRAWS = 4 /* random words of one step of the generator */ };
 
-/* Returns where element `i` of the logical order of a sample lies. */
+/* Returns the position of element `i` of the logical order of a sample. */
 PETRA_DEVICE int64_t cuda_place_in_sample(int32_t c, int64_t plane, int64_t i) {
   return i % plane * c + i / plane;
 }
@@ -43,7 +43,7 @@ PETRA_DEVICE float cuda_scale_of(const cuda_quantise_args *a, int64_t first) {
   return (float)cuda_block_largest(shared, largest);
 }
 
-/* Writes the codes of elements 8 group .. 8 group + 7 as `bits` bytes; what lies behind the last element is 0. */
+/* Writes the codes of elements 8 group .. 8 group + 7 as `bits` bytes; codes behind the last element are 0. */
 PETRA_DEVICE void cuda_write_codes(const cuda_quantise_args *a, int64_t sample, int64_t group, double step) {
   const int bits = petra_element_code_bits(a->format);
   const int64_t count = a->c * a->plane, first = sample * count, codes = a->row - (int64_t)sizeof(float);
@@ -72,7 +72,7 @@ PETRA_KERNEL(cuda_quantise_codes_kernel, const cuda_quantise_args a) {
     const float scale = cuda_scale_of(&a, sample * count);
     const double step = petra_element_level_step(a.format, scale);
     if (PETRA_THREAD == 0) {
-      const uint32_t not_a_number = 0x7fc00000; /* as a processor has it; a GPU makes another one */
+      const uint32_t not_a_number = 0x7fc00000; /* the NaN of a processor; a GPU produces another NaN */
       memcpy(a.bytes + sample * a.row, scale == scale ? (const void *)&scale : &not_a_number, sizeof scale);
     }
     for (int64_t group = PETRA_THREAD; group < groups; group += PETRA_THREADS)

@@ -69,14 +69,14 @@ static void forget_traffic(cuda_segment *segment) {
   segment->last_read = NULL;
 }
 
-/* After the last write, and before the next. */
+/* Orders a read after the last write and before the next write. */
 static void order_read(cuda_backend *cuda, const petra_tensor *tensor) {
   cuda_storage *storage = cuda_storage_of(tensor);
   wait_before(cuda->segment, storage->write_lane, storage->write);
   storage->reads[cuda->segment->lane] = cuda_present(cuda);
 }
 
-/* After the last write and the reads since. */
+/* Orders a write after the last write and the reads since then. */
 static void order_write(cuda_backend *cuda, const petra_tensor *tensor) {
   cuda_storage *storage = cuda_storage_of(tensor);
   wait_before(cuda->segment, storage->write_lane, storage->write);
@@ -92,7 +92,7 @@ static size_t rounded_bytes(const petra_tensor *tensor) {
   return (size_t)tensor->elements * sizeof(uint16_t);
 }
 
-/* To the segment in the making, which is not run yet. */
+/* Appends a command to the segment under construction, which has not run yet. */
 static petra_status append(cuda_backend *cuda, cuda_launch launch, const void *arguments, size_t bytes) {
   cuda_segment *segment = cuda->segment;
   const size_t header = padded(sizeof(cuda_command)), size = header + padded(bytes);
@@ -113,7 +113,7 @@ static petra_status append(cuda_backend *cuda, cuda_launch launch, const void *a
   return PETRA_OK;
 }
 
-/* Between what is named for the command in the making, whose traffic it leaves alone. */
+/* Adds a command while tensors are named for the command under construction, whose traffic it does not change. */
 static void widen(cuda_backend *cuda, const petra_tensor *tensor) {
   cuda_segment *segment = cuda->segment;
   cuda_storage *storage = cuda_storage_of(tensor);
@@ -166,7 +166,7 @@ petra_status cuda_make_rounded(petra_backend *backend, const petra_tensor *tenso
   return PETRA_OK;
 }
 
-/* A command that is added before any tensor is named for the command that reads the copy. */
+/* Adds a command. It is called before any tensor is named for the command that reads the copy. */
 static petra_status fill_rounded(cuda_backend *cuda, const petra_tensor *tensor, cuda_storage *storage) {
   CUDA_ARGUMENTS(cuda_to_bf16_args, a);
   a.x = tensor->data;
@@ -231,7 +231,7 @@ void cuda_updates(petra_backend *backend, const petra_tensor *tensor) {
   cuda_writes(backend, tensor);
 }
 
-/* Graphs may use the old memory for ever, so it is kept to the end. Sizes double, so that this is little. */
+/* Graphs may use the old memory for ever, so it is kept to the end. Sizes double, so that the old memory is small. */
 petra_status cuda_reserve(petra_backend *backend, size_t bytes) {
   cuda_backend *cuda = cuda_of(backend);
   cuda_track *track = present_track(cuda);
@@ -251,7 +251,7 @@ petra_status cuda_reserve(petra_backend *backend, size_t bytes) {
   return PETRA_OK;
 }
 
-/* Describes the tensors that were added while they were named. */
+/* Returns the failure of commands that were added while tensors were named, and resets it. */
 static petra_status take_status(cuda_segment *segment) {
   const petra_status status = segment->status;
   segment->status = PETRA_OK;
@@ -316,7 +316,7 @@ static petra_status wait_for_others(cuda_backend *cuda) {
     cuda->segment->waits[l] = 0;
     if (moment <= track->waited[l] || cuda->track[l].submitted == 0)
       continue;
-    if (moment > cuda->track[l].submitted) /* of a segment that was abandoned */
+    if (moment > cuda->track[l].submitted) /* the moment belongs to a segment that was abandoned */
       moment = cuda->track[l].submitted;
     CUDA_TRY(cudaStreamWaitEvent(track->lane.stream, end_of(&cuda->track[l], moment), 0), "cudaStreamWaitEvent");
     track->waited[l] = moment;
@@ -350,7 +350,7 @@ petra_status cuda_beside_enter(cuda_backend *cuda, int lane, int *before) {
   return PETRA_OK;
 }
 
-/* Conversions count as part of what the library does. */
+/* Conversions count as a part of the library's work. */
 petra_status cuda_beside_wait(cuda_backend *cuda) {
   cuda_segment *segment = cuda->segment;
   const size_t bytes = segment->used;
@@ -362,7 +362,7 @@ petra_status cuda_beside_wait(cuda_backend *cuda) {
 
 void cuda_beside_leave(cuda_backend *cuda, int before) {
   cuda->segment->lane = before;
-  forget_traffic(cuda->segment); /* of no command */
+  forget_traffic(cuda->segment); /* it belongs to no command */
 }
 
 petra_status cuda_beside_ended(cuda_backend *cuda, int lane) {
@@ -413,7 +413,7 @@ petra_status cuda_settle(petra_backend *backend, petra_tensor *tensor, bool writ
   PETRA_TRY(cuda_wait_for(cuda, storage->write_lane, storage->write));
   if (storage->rounded_alone && !writes) {
     cuda_reads(backend, tensor);
-    forget_traffic(cuda->segment); /* nobody's command */
+    forget_traffic(cuda->segment); /* it belongs to no command */
     PETRA_TRY(take_status(cuda->segment));
     PETRA_TRY(cuda_submit(cuda));
     PETRA_TRY(cuda_wait_for(cuda, storage->write_lane, storage->write));
@@ -425,14 +425,14 @@ petra_status cuda_settle(petra_backend *backend, petra_tensor *tensor, bool writ
   return PETRA_OK;
 }
 
-/* Errors of the CUDA run time as one line each. */
+/* Logs each error of the CUDA run time as one line. */
 
 petra_status cuda_check(cudaError_t error, const char *what) {
   if (error == cudaSuccess)
     return PETRA_OK;
   if (error == cudaErrorMemoryAllocation) {
     size_t free_bytes = 0, total_bytes = 0;
-    cudaGetLastError(); /* not sticky */
+    cudaGetLastError(); /* clears the error */
     if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess)
       free_bytes = total_bytes = 0;
     return petra_fail(PETRA_NO_MEMORY,

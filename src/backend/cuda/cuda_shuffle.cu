@@ -11,12 +11,12 @@ typedef struct cuda_turn_args {
   void *y;
   int64_t rows, columns; /* of a matrix of x */
   int64_t down, across;  /* squares of CUDA_TURN in a matrix */
-  int64_t squares;       /* in all */
+  int64_t squares;       /* in all matrices */
   bool narrow_x, narrow_y;
 } cuda_turn_args;
 
-/* A square is read row by row and written row by row, both coalesced, and turned in shared memory in between; the
- * column more there keeps a column's elements in different banks. */
+/* A square is read row by row and written row by row, both coalesced, and transposed in shared memory in between. An
+ * additional column there keeps the elements of a column in different banks. */
 PETRA_KERNEL(cuda_permute_kernel, const cuda_turn_args a) {
   PETRA_SHARED float square[CUDA_TURN][CUDA_TURN + 1];
   const int lane = PETRA_THREAD % CUDA_TURN, line = PETRA_THREAD / CUDA_TURN;
@@ -93,7 +93,7 @@ PETRA_KERNEL(cuda_space_to_depth_kernel, const cuda_depth_args a) {
   if (!place.active)
     return;
   const int32_t c = place.channel / 4, i = place.channel % 4 / 2, j = place.channel % 2;
-  const int64_t width = a.depth.w / 2; /* of y; its rows are numbered through all images, and so are those of x */
+  const int64_t width = a.depth.w / 2; /* of y; rows of y, like rows of x, are numbered through all images */
   PETRA_UNROLL_SOME for (int64_t p = place.pixel; p < a.tile.pixels; p += place.step) {
     const int64_t row = p / width, column = p % width;
     float *wide = a.depth.x + ((2 * row + i) * a.depth.w + 2 * column + j) * a.depth.c + c;

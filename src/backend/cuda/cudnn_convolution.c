@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The convolutions of a backend, each made for one shape with an engine of cuDNN: a list of them, the choice of the
- * engine by heuristics or by measuring, and their runs. */
+/* The convolutions of a backend, each made for one shape with an engine of cuDNN: the list of convolutions, the choice
+ * of the engine by heuristics or by measuring, and the runs. */
 #include "backend/cuda/cudnn_private.h"
 
 #include "backend/cuda/cuda_kernels.h"
@@ -16,17 +16,17 @@
 
 struct cuda_convs {
   cuda_engine_wanted wanted;
-  unsigned fused;           /* kinds */
+  unsigned fused;           /* bits of kinds */
   cuda_conv *first;         /* a network has a few dozen shapes: a list is as good as a table */
   cuda_engine_table *table; /* NULL: heuristics alone */
-  bool reported;            /* that there was no room to measure: once is enough */
+  bool reported;            /* a lack of room for measuring was reported: once is enough */
 };
 
 /* --- all convolutions --- */
 
-/* Convolutions that run are made with a handle, the way that cuDNN documents for running; device properties are for
- * convolutions that are made without a device. cuDNN 9's headers call the handle's attributes deprecated and name
- * nothing in their place for a device that is here. */
+/* Convolutions that run are made with a handle, as cuDNN documents for running; device properties are for convolutions
+ * that are made without a device. cuDNN 9's headers call the handle's attributes deprecated and name no replacement for
+ * a present device. */
 static petra_status name_device(cuda_engine_wanted *wanted, const char *json) {
   if (json == NULL) {
     int status = cudnnCreate(&wanted->handle);
@@ -112,7 +112,8 @@ static int64_t output_count(const cuda_conv_shape *shape) {
   return cuda_conv_elements(shape, cuda_conv_output(shape->kind));
 }
 
-/* In the scratch: what follows stays aligned as that is. */
+/* Returns the size of a bf16 buffer in the scratch, rounded up so that the buffer behind it is aligned like the
+ * scratch. */
 static size_t bf16_bytes(int64_t count) {
   return ((size_t)count * sizeof(uint16_t) + 255) / 256 * 256;
 }
@@ -163,8 +164,8 @@ static bool prefers_cores(const cuda_conv_shape *shape) {
   return shape->precision == PETRA_PRECISION_TF32 || shape->precision == PETRA_PRECISION_BF16;
 }
 
-/* With tensor cores in any form, then without them: a conversion outside the graph costs less. The caller owns
- * *out, also after a failure. */
+/* Tries engines with tensor cores in every form, then engines without them: a conversion outside the graph costs less
+ * than an engine without tensor cores. The caller owns *out, also after a failure. */
 static petra_status by_heuristics(const cuda_convs *convs, const cuda_conv_shape *shape, cuda_conv **out) {
   static const cuda_engine_kind engines[] = {CUDA_ENGINES_WITH_CORES, CUDA_ENGINES_ANY};
   cuda_conv_form forms[FORMS];
@@ -194,7 +195,7 @@ static bool is_chosen(const cuda_conv *conv, const cuda_engine_choice *choice) {
          conv->position.rank == choice->position.rank && conv->engine == choice->engine;
 }
 
-/* Finds the convolution that the file names; *out stays NULL, with a line, if cuDNN has something else there. */
+/* Finds the convolution that the file names; *out stays NULL, with a line, if cuDNN has another configuration there. */
 static petra_status by_file(const cuda_convs *convs, const cuda_conv_shape *shape, cuda_engine_choice *choice,
                             cuda_conv **out) {
   cuda_conv *conv = NULL;
@@ -354,7 +355,7 @@ static petra_status execute(const cuda_conv *conv, const cuda_lane *lane, const 
   return result;
 }
 
-/* The next `bytes` of the scratch, which may be none and have no address. */
+/* Takes the next `bytes` of the scratch, which may be 0 bytes and have no address. */
 static void *take(void **free, size_t bytes) {
   void *taken = *free;
   if (bytes > 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A convolution as cuDNN's operation graph: one operation, in a wide shape with an identity before it that rounds x
- * and one after it that writes the sum. Descriptors are tables of attributes. */
+/* A convolution as cuDNN's operation graph: one operation; in a wide shape also an identity before it that rounds x,
+ * and an identity after it that writes the sum. Descriptors are tables of attributes. */
 #include "backend/cuda/cudnn_private.h"
 
 #include "base/log.h"
@@ -87,7 +87,7 @@ static int tensor(const cuda_conv_shape *s, int like, int64_t id, cudnnDataType_
   return cuda_descriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, attributes, COUNT(attributes), out);
 }
 
-/* The first failure among the graph's tensors. */
+/* Makes the graph's tensors; returns the first failure. */
 static int tensors(const cuda_conv_shape *shape, cuda_conv_form form, cuda_conv_graph *graph) {
   void **const places[] = {&graph->x, &graph->w, &graph->y};
   const cudnnDataType_t narrow = shape->precision == PETRA_PRECISION_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
@@ -232,10 +232,11 @@ static const struct {
                    {CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6, CUDA_ENGINE_NOTE_WINOGRAD},
                    {CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13, CUDA_ENGINE_NOTE_WINOGRAD}};
 
-/* Sums are f32 in every precision, and inputs are rounded to no less than the precision's name says, so that both notes
- * are unwanted always. Winograd and Fourier transforms are as well: their rounding errors are relative to the largest
- * element of a tile or an image instead of each output's own terms, and the streams that reversible blocks invert
- * through many layers accumulate them; what tensor cores do is the whole difference that tf32 and bf16 stand for. */
+/* Sums are f32 in every precision, and inputs are not rounded to a smaller type than the precision's, so that both
+ * notes are always unwanted. Winograd and Fourier transforms are also unwanted: their rounding errors are relative to
+ * the largest element of a tile or an image instead of each output's own terms, and the streams that reversible blocks
+ * invert through many layers accumulate these errors. The arithmetic of tensor cores is the only difference that tf32
+ * and bf16 stand for. */
 static unsigned unwanted_notes(int precision, bool deterministic) {
   unsigned notes =
       CUDA_ENGINE_NOTE_DOWN_CONVERTS | CUDA_ENGINE_NOTE_REDUCED_SUMS | CUDA_ENGINE_NOTE_WINOGRAD | CUDA_ENGINE_NOTE_FFT;
@@ -326,9 +327,9 @@ static bool take(const cuda_engine_wanted *wanted, cuda_engine_kind engines, voi
   return false;
 }
 
-/* --- one mode of the heuristics --- */
+/* --- a mode of the heuristics --- */
 
-/* Asks the heuristics' result, into `count` new configurations; `*filled` of them were. */
+/* Reads the heuristics' result into `count` new configurations; `*filled` of them were filled. */
 static int read_results(void *heuristics, void **configs, int64_t count, int64_t *filled) {
   for (int64_t i = 0; i < count; i++)
     TRY(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[i]));
@@ -336,8 +337,8 @@ static int read_results(void *heuristics, void **configs, int64_t count, int64_t
                                   filled, configs);
 }
 
-/* From the configuration at `rank` on. Heuristics that cannot answer in this mode count as one that does not
- * finalize. */
+/* Tries the configurations from `rank` on. Heuristics that cannot answer in this mode count as a configuration that
+ * does not finalize. */
 static petra_status try_mode(const cuda_engine_wanted *wanted, cuda_engine_kind engines, int mode, int rank,
                              cuda_conv *conv, cuda_engine_refusals *why) {
   const cuda_attribute attributes[] = {

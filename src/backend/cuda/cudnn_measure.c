@@ -14,13 +14,13 @@
 #include <unistd.h>
 
 enum {
-  RUNS = 20, /* in a graph */
+  RUNS = 20, /* runs in a graph */
   TIMES = 3,
-  CACHES = 3, /* the sets of arrays together fill the device's cache so many times, or there are as many as runs */
+  CACHES = 3, /* the sets of arrays together fill the cache this many times, or there are as many sets as runs */
   SPIN_LAUNCHES = 100,
   FILLING = 0x3f /* every byte: 0.75 in f32 and bf16. Zeros would cost less power, and so have higher clocks */
 };
-static const double SPIN_MS = 20; /* of work, until an idle device has its clocks */
+static const double SPIN_MS = 20; /* of work, until an idle device has reached its clocks */
 
 typedef struct bench {
   void *set[RUNS];
@@ -47,7 +47,7 @@ static void close_bench(bench *b) {
 
 /* --- memory --- */
 
-/* *room becomes false if the device has no room, which is no error. */
+/* Sets *room to false if the device has no room, which is not an error. */
 static petra_status allocate(size_t bytes, void **out, bool *room) {
   cudaError_t error = cudaMalloc(out, bytes);
   *room = error != cudaErrorMemoryAllocation;
@@ -106,7 +106,7 @@ static petra_status run(const cuda_conv *conv, const bench *b, int number, bool 
   return cuda_conv_run(conv, &b->lane, set + b->offset[0], set + b->offset[1], set + b->offset[2], ran);
 }
 
-/* *out NULL: cuDNN does not run the convolution in a capture. */
+/* *out is NULL if cuDNN does not run the convolution in a capture. */
 static petra_status capture(const cuda_conv *conv, const bench *b, cudaGraphExec_t *out) {
   cudaGraph_t graph = NULL;
   bool ran = true;
@@ -119,7 +119,7 @@ static petra_status capture(const cuda_conv *conv, const bench *b, cudaGraphExec
   if (status == PETRA_OK && ran && error == cudaSuccess)
     status = cuda_check(cudaGraphInstantiate(out, graph, 0), "cudaGraphInstantiate");
   else
-    cudaGetLastError(); /* dealt with, or logged */
+    cudaGetLastError(); /* clears the error, which was handled or logged */
   if (graph)
     cudaGraphDestroy(graph);
   return status;
@@ -159,7 +159,7 @@ static petra_status time_graph(cudaGraphExec_t exec, bench *b, double *us) {
   return PETRA_OK;
 }
 
-/* *us < 0: cuDNN does not run it. */
+/* *us is negative if cuDNN does not run the convolution. */
 static petra_status time_conv(const cuda_conv *conv, bench *b, double *us) {
   cudaGraphExec_t exec = NULL;
   bool ran;
@@ -186,7 +186,7 @@ static petra_status time_all(cuda_conv *const *convs, int count, bench *b, int *
   PETRA_TRY(allocate_all(&convs[0]->shape, workspace, b, &room));
   if (!room)
     return PETRA_OK;
-  CUDA_TRY(cudaDeviceSynchronize(), "the work before measuring plans"); /* nothing else shall run beside */
+  CUDA_TRY(cudaDeviceSynchronize(), "the work before measuring plans"); /* nothing else may run at the same time */
   for (int i = 0; i < count; i++) {
     double each;
     PETRA_TRY(time_conv(convs[i], b, &each));
@@ -255,7 +255,7 @@ static void print_row(const row *r, char text[LINE]) {
            c->position.rank, (long long)c->engine, c->us);
 }
 
-/* The number of a word in a list; -1: it is not there. */
+/* Returns the number of a word in a list; -1: it is not in the list. */
 static int number_of(const char *const *words, int count, const char *word) {
   for (int i = 0; i < count; i++)
     if (strcmp(words[i], word) == 0)
@@ -394,7 +394,7 @@ static petra_status read_head(const cuda_engine_table *table, int64_t number, co
                     table->path, at->name, line + length + 2, at->value);
 }
 
-/* Line `number` from 1. `merge`: shapes that the table has are passed over. */
+/* Reads line `number`, from 1. `merge`: ignores shapes that the table already has. */
 static petra_status read_line(cuda_engine_table *table, bool merge, int64_t number, const char *line, bool whole) {
   row r;
   if (number == 1)
@@ -429,7 +429,7 @@ static petra_status read_lines(cuda_engine_table *table, bool merge, FILE *file)
   return status;
 }
 
-/* Before hours of work: a file that is not there has to be possible. */
+/* Checks before hours of work that a missing file can be created. */
 static petra_status check_folder(const char *path) {
   PETRA_FREED char *folder = NULL;
   PETRA_TRY(petra_duplicate_string(&folder, strchr(path, '/') ? path : "."));
@@ -465,7 +465,7 @@ petra_status cuda_engine_table_open(const char *path, const cuda_engine_setting 
   return status;
 }
 
-/* --- writing: io is above this folder, so that this is its own --- */
+/* --- writing: io is above this folder, so this file has writing functions of its own --- */
 
 /* Writes `text` to `temporary`, synced, which then takes the name `path`. 0 or an errno value. */
 static int replace(const char *path, const char *temporary, const char *text, size_t size) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Definitions that the files of the convolutions share: cudnn_convolution.c (the convolutions and their runs),
  * cudnn_graph.c (a convolution as cuDNN's operation graph, and the search for an engine), cudnn_measure.c (the fastest
- * of several, and the file of measured engines). Only the first two include cuDNN's headers; this one does
- * not: a descriptor is cuDNN's cudnnBackendDescriptor_t, a pointer to void, and a status its cudnnStatus_t. */
+ * of several convolutions, and the file of measured engines). Only the first two include cuDNN's headers; this header
+ * does not: a descriptor is cuDNN's cudnnBackendDescriptor_t, a pointer to void, and a status its cudnnStatus_t. */
 #pragma once
 
 #include "backend/cuda/cuda_libraries.h"
@@ -37,7 +37,7 @@ typedef struct cuda_conv_form {
 /* The position of a configuration in cuDNN's heuristics. */
 typedef struct cuda_engine_position {
   int mode; /* of CUDA_HEURISTICS: A, B, fallback */
-  int rank; /* its number within the mode, from 0 */
+  int rank; /* number of the configuration within the mode, from 0 */
 } cuda_engine_position;
 enum { CUDA_HEURISTICS = 3 };
 
@@ -82,8 +82,9 @@ petra_status cuda_engine_table_put(cuda_engine_table *table, const cuda_conv_sha
 /* Prints the choices as a file has them: the choices that were used, or all choices. */
 void cuda_engine_table_print(const cuda_engine_table *table, bool all, FILE *out);
 
-/* Replaces the file completely or not at all, if anything was put since it was opened. Choices that others have added
- * to it in the meantime are kept. Errors: the errors of cuda_engine_table_open; the file is then unchanged. */
+/* Replaces the file completely or not at all, if anything was put since it was opened. Choices that other processes
+ * have added to it in the meantime are kept. Errors: the errors of cuda_engine_table_open; the file is then
+ * unchanged. */
 petra_status cuda_engine_table_write(cuda_engine_table *table);
 
 struct cudnnContext;
@@ -109,7 +110,7 @@ typedef struct cuda_conv_graph {
 
 struct cuda_conv {
   cuda_conv_shape shape;
-  struct cudnnContext *handle; /* NULL: made for a device that is not here */
+  struct cudnnContext *handle; /* NULL: made for an absent device */
   cuda_conv_graph graph;       /* kept with the configuration, from which the execution plan was made */
   void *config, *execution;
   int64_t engine;
@@ -125,8 +126,8 @@ struct cuda_conv {
 
 /* The requirements of a convolution, and its device: exactly one of `handle` and `deviceprop` is not NULL. */
 typedef struct cuda_engine_wanted {
-  struct cudnnContext *handle; /* the present device's: graphs and convolutions carry it */
-  void *deviceprop;            /* a descriptor: of a device that is not here; heuristics and convolutions carry it */
+  struct cudnnContext *handle; /* handle of the present device; graphs and convolutions contain it */
+  void *deviceprop;            /* descriptor of an absent device; heuristics and convolutions contain it */
   bool deterministic;
   size_t workspace_max;
 } cuda_engine_wanted;
@@ -141,8 +142,8 @@ void cuda_descriptor_drop(void **descriptor);
 /* Logs "cuDNN: WHAT: CONVOLUTION: its message" and returns PETRA_NO_MEMORY or PETRA_BACKEND. `shape` may be NULL. */
 petra_status cuda_cudnn_error(const cuda_conv_shape *shape, const char *what, int status);
 
-/* Makes the graph of a convolution. `handle`: NULL in a graph for a device that is not here. Gets `graph`, which must
- * be passed to cuda_conv_graph_drop even on failure, and `what`, which names what failed. Returns cuDNN's status,
+/* Makes the graph of a convolution. `handle`: NULL in a graph for an absent device. Gets `graph`, which must be passed
+ * to cuda_conv_graph_drop even on failure, and `what`, which names the step that failed. Returns cuDNN's status,
  * unlogged. */
 int cuda_conv_graph_make(const cuda_conv_shape *shape, cuda_conv_form form, struct cudnnContext *handle,
                          cuda_conv_graph *graph, const char **what);
@@ -151,13 +152,13 @@ void cuda_conv_graph_drop(cuda_conv_graph *graph);
 /* The reasons why configurations were rejected. */
 typedef struct cuda_engine_refusals {
   int requested, notes, workspace, unfinished;
-  int last; /* cuDNN's status of the last that did not finalize */
+  int last; /* cuDNN's status for the last configuration that did not finalize */
 } cuda_engine_refusals;
 
-/* The configurations that a search looks at. */
+/* The configurations that a search considers. */
 typedef enum cuda_engine_kind {
   CUDA_ENGINES_ANY,
-  CUDA_ENGINES_WITH_CORES, /* those whose numerical notes say that they use tensor cores */
+  CUDA_ENGINES_WITH_CORES, /* engines whose numerical notes say that they use tensor cores */
   CUDA_ENGINES_WITHOUT_CORES
 } cuda_engine_kind;
 
