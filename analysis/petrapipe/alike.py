@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes runs comparable: their devices, and the samples of an update. A size is the `size` of
-an answer of the program (docs/requests.md)."""
+"""The quantities that make runs comparable: their devices, and the samples of an update. A size is
+the `size` of an answer of the program (docs/requests.md)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def quantity_of(size: Mapping[str, int], quantity: str) -> int:
 
 
 def are_alike(a: Mapping[str, int], b: Mapping[str, int]) -> bool:
-    """Returns whether neither devices nor samples differ."""
+    """Returns whether the runs differ neither in devices nor in samples."""
     return all(a[quantity] == b[quantity] for quantity in QUANTITIES)
 
 
 def values_text(values: Sequence[int], names: Sequence[str]) -> str:
-    """Returns each value with the names that have it; "" if all values that are known are equal.
+    """Returns each value with the names that have it; "" if all known values are equal.
 
     >>> values_text([8, 4, 8, 0], ["a", "b", "c", "d"])
     '8 (a; c), 4 (b)'

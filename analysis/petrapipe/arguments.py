@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments of a Trainer: their types, the plan that they ask for, what petrapipe cannot do of
-it, and the keys of a config that have no effect."""
+"""The arguments of a Trainer: their types, the plan that they request, the parts of a plan that
+petrapipe cannot perform, and the keys of a config that have no effect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .mitigations import Mitigation
 from .schedule import Plan
 from .tensors import Streams
 
-# Keys that the trainer sets, and what a user knows them by.
+# Keys that the trainer sets, and the names that a user knows for them.
 NAMES = {
     "cluster.stages": "stages",
     "run.max_microbatches": "microbatches",
@@ -159,8 +159,8 @@ def device_of(device: str | torch.device) -> torch.device:
 def without_effect(
     config: str | Mapping[str, Any], by_config: bool, clip: float | None
 ) -> Sequence[str]:
-    """Returns the keys of a config that a trainer does not use. `by_config`: its rates are those
-    of the config."""
+    """Returns the keys of a config that a trainer does not use. `by_config`: the config determines
+    its learning rates."""
     used = {"optim.clip"} if clip is None else set()
     sections = set(_UNUSED_SECTIONS)
     if by_config:
@@ -175,7 +175,7 @@ def without_effect(
 
 
 def batch_of(data: Any, microbatches: Microbatches) -> int:
-    """Returns the samples of a microbatch, whose last one may have fewer."""
+    """Returns the number of samples of a microbatch; the last microbatch may have fewer."""
     loader = next(
         (one for one in parts_of(data)[0] if isinstance(one, torch.utils.data.DataLoader)),
         None,
@@ -187,8 +187,8 @@ def batch_of(data: Any, microbatches: Microbatches) -> int:
 
 
 def is_windows(xs: Streams, target: Any) -> bool:
-    """Returns whether samples are windows of tokens: the input has integers, and a label for
-    each."""
+    """Returns whether samples are windows of tokens: the input has integers, and there is a label
+    for each integer."""
 
     def integers(t: Any) -> bool:
         return (
@@ -213,7 +213,7 @@ def plan_of(
     petra: str | None,
     keys: Mapping[str, Any],
 ) -> Plan:
-    """Returns the plan of a config for a run of these microbatches, or of these epochs."""
+    """Returns the plan of a config for a run of this many microbatches or epochs."""
     if microbatches is None:
         if epochs is None or epoch_length is None:
             raise Error(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network as a list of stages, each a list of modules."""
+"""A network as a list of stages. Each stage is a list of modules."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ class Chain(nn.Sequential):
 
 def cut(model: nn.Sequential, at: Sequence[int] | int) -> list:
     """Returns the stages of a model: `at` are the positions, from 0, of the children that begin a
-    stage after the first; or a number of stages, each with about as many children. Within a stage
-    every reversible module is alone, and the modules between two of them are one."""
+    stage after the first; or a number of stages, each with about the same number of children.
+    Within a stage every reversible module is alone, and the modules between two reversible modules
+    are joined to one."""
     children = list(model)
     if isinstance(at, int):
         if not 1 <= at <= len(children):

@@ -3,10 +3,10 @@
 DIR/petra.N.et for device N from 0. docs/formats.md describes the nodes.
 
 `petra simulate --chakra DIR` starts this as a child, which reads every action from its standard
-input (src/record/action_stream.c). F, B, W and U are compute nodes; E takes no time and is none. A
-message between devices is a node of its sender and one of its receiver, written when the action
-that uses it has ended; so a message that nobody takes has none. A node waits for nodes of its own
-file: the order of its device, and the data it uses."""
+input (src/record/action_stream.c). F, B, W and U are compute nodes; E takes no time and has no
+node. A message between devices is a node of its sender and a node of its receiver, written when the
+action that uses it has ended; so a message that no action uses has no node. A node waits for nodes
+of its own file: the order of its device, and the data it uses."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def attribute(name: str, value: bytes) -> bytes:
 
 
 # Readers take these types: is_cpu_op as a bool, comm_size as an int64, the others as int32. A
-# reader without is_cpu_op takes the node for one of the host.
+# reader without is_cpu_op treats the node as a node of the host.
 INT32, INT64, BOOL, STRING = 7, 9, 27, 29
 ON_DEVICE = part(10, attribute("is_cpu_op", number(BOOL, 0)))
 
@@ -73,7 +73,7 @@ def metadata(method: str) -> bytes:
 def node(
     id: int, name: bytes, kind: int, after: list[int], duration_us: int = 0, more: bytes = b""
 ) -> bytes:
-    """Returns a node; as in any message of proto3 a number that is 0 is left out."""
+    """Returns a node; as in any message of proto3, a number that is 0 is left out."""
     data = number(1, id) if id else b""
     data += part(2, name) + number(3, kind)
     if after:
@@ -95,8 +95,8 @@ def message_attributes(size: int, tag: int, source: int, target: int) -> bytes:
 
 class Files:
     """The files of all devices, which appear under their names when all of them are complete. There
-    may be more of them than a process may have open: so nodes wait in memory, and a file is open
-    only while they are appended to it."""
+    may be more files than a process may have open. Nodes therefore wait in memory, and a file is
+    open only while nodes are appended to it."""
 
     def __init__(self, folder: str, devices: int, method: str, overwrite: bool) -> None:
         self.folder, self.devices = folder, devices
@@ -173,7 +173,8 @@ class Files:
                     raise Unwritable(f"{path}: cannot be removed: {error.strerror}") from None
 
     def discard(self) -> None:
-        """Removes files that were not finished; those of an earlier command are then as before."""
+        """Removes files that were not finished; the files of an earlier command then remain as they
+        were."""
         for device in range(self.made):
             with contextlib.suppress(OSError):
                 os.unlink(self.temporary(device))
@@ -194,7 +195,7 @@ class Stage:
 
 @dataclass
 class Facts:
-    """What is known of a simulation before it begins."""
+    """The facts about a simulation that are known before it begins."""
 
     method: str
     devices: int
@@ -208,8 +209,8 @@ class Facts:
 
 @dataclass
 class Reader:
-    """Goes through the order of a device for the actions of one engine. Positions count the actions
-    of the device from 0, without E; -1: there is none."""
+    """Reads the order of a device for the actions of one engine. Positions count the actions of the
+    device from 0, without E; -1: there is none."""
 
     at: int = 0  # in the order
     round: int = 0
@@ -219,7 +220,7 @@ class Reader:
 
 
 # The nodes of the action at a position: its message, the action, the message that it sends. A
-# device that can do only one of two messages at a time does the one with the smaller number.
+# device that can do only one of two messages at a time does the message with the smaller number.
 def compute_node(position: int) -> int:
     return 3 * position + 1
 
@@ -235,7 +236,7 @@ class Graph:
     def __init__(self, facts: Facts, files: Files) -> None:
         self.facts, self.files = facts, files
         self.readers = [(Reader(), Reader()) for _ in range(facts.devices)]  # by engine
-        self.rest_ns = [0] * facts.devices  # what durations in whole microseconds have left out
+        self.rest_ns = [0] * facts.devices  # the parts of durations below a whole microsecond
         self.step: list[tuple[Action, int]] = []  # actions of a step that have ended, their nodes
         self.finished = 0  # microbatches whose B has ended at stage 1
         # By stage, use and microbatch: the node of a result, and the node with which its step ends.
@@ -245,7 +246,7 @@ class Graph:
         return int(self.facts.engines == 2 and kind != FORWARD)
 
     def passes(self, reader: Reader, engine: int, kind: bytes) -> None:
-        """Goes past an action in the order of the device."""
+        """Moves past an action in the order of the device."""
         its = self.engine(kind)
         if kind in (EVALUATE, UPDATE):
             if its == engine:  # it waits for everything before it
@@ -361,7 +362,8 @@ class Graph:
             self.results[stage - 1, INPUT_BACKWARD, microbatch] = id, end
 
     def pass_other(self, action: Action, device: int) -> None:
-        """With a program by arrival, the order of a device is that in which its actions end."""
+        """With a program by arrival, the order of a device is the order in which its actions
+        end."""
         kind = action[1]
         for engine, reader in enumerate(self.readers[device]):
             if engine != self.engine(kind) or kind == EVALUATE:
@@ -411,7 +413,8 @@ def action_of(word: bytes) -> Action:
 
 
 def read_facts(lines: Iterator[bytes]) -> tuple[Facts | None, bytes]:
-    """Returns what is known before the simulation begins, and the first line after that."""
+    """Returns the facts that are known before the simulation begins, and the first line after
+    them."""
     facts, method = None, ""
     for line in lines:
         word, *rest = line.split()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""checkpoint.pt: a run in flight, from which another trainer with the same arguments continues to
-the same bits.
+"""checkpoint.pt: an incomplete run, which another trainer with the same arguments continues to the
+same bits.
 
 A run may become longer, as with `petra train --resume`, if the actions that it has performed are
-also the first ones of the longer run, and if nothing is gone that the longer run still needs."""
+also the first actions of the longer run, and if everything that the longer run still needs
+exists."""
 
 from __future__ import annotations
 
@@ -26,9 +27,10 @@ from .seals import digest
 
 VERSION = 2
 EXPECTED = "the checkpoint of a run with checkpoint_every=, or overwrite=True to begin anew"
-# A checkpoint waits for the disk if 20 times the duration of the last such one has passed since.
+# A checkpoint waits for the disk if 20 times the duration of the last checkpoint that did so has
+# passed since then.
 SYNC_SHARE = 20
-# Attributes of a trainer that a checkpoint has as they are.
+# Attributes of a trainer that a checkpoint contains unchanged.
 PLAIN = (
     "row",
     "up",
@@ -56,8 +58,8 @@ FUNCTIONS = (
 
 
 def without_functions(value: Any) -> Any:
-    """Returns dictionaries, and lists of them, without the entries that are functions: a new object
-    has its own."""
+    """Returns dictionaries, and lists of dictionaries, without the entries that are functions,
+    because a new object has its own functions."""
     if type(value) is dict:
         kept = {key: one for key, one in value.items() if not isinstance(one, FUNCTIONS)}
         return {key: without_functions(one) for key, one in kept.items()}
@@ -65,7 +67,7 @@ def without_functions(value: Any) -> Any:
 
 
 def with_functions(value: Any, own: Any) -> Any:
-    """Returns what `without_functions` has left, with the functions of an object's own state."""
+    """Returns the result of `without_functions`, with the functions of an object's own state."""
     if type(value) is dict and type(own) is dict:
         found = {key: with_functions(one, own.get(key)) for key, one in value.items()}
         functions = {key: one for key, one in own.items() if isinstance(one, FUNCTIONS)}
@@ -129,14 +131,14 @@ class Checkpoints:
 
     @property
     def due(self) -> bool:
-        """Whether a checkpoint is worth its time. When the last microbatch has been read, the run
-        ends soon, and a longer run would go on otherwise."""
+        """Whether a checkpoint is worth its time. It is not after the last microbatch has been
+        read: the run ends soon, and a longer run would continue differently."""
         return not self.written or self.trainer.row <= self._last_read
 
     # --- writing ---
 
     def save(self) -> None:
-        """Writes the checkpoint. Raises Unwritable, and then the earlier one is still there."""
+        """Writes the checkpoint. If it raises Unwritable, the earlier checkpoint still exists."""
         trainer = self.trainer
         if not trainer.log.begun:
             trainer.log.flush()
@@ -157,8 +159,8 @@ class Checkpoints:
         self.written = True
 
     def _actions(self, end: int) -> str:
-        """Returns a digest of the first `end` actions of the plan: of all that determines their
-        numbers."""
+        """Returns a digest of the first `end` actions of the plan: of everything that determines
+        their numbers."""
         plan = self.trainer.plan
         if end < self._digested:
             self._digest, self._digested = digest(), 0
@@ -196,7 +198,7 @@ class Checkpoints:
             self._put_back(state)
         except Error:
             raise
-        except Exception as error:  # contents that someone has changed raise anything
+        except Exception as error:  # changed contents may raise any exception
             raise Unreadable(
                 f"{self.path}: cannot be read: its content was changed ({type(error).__name__}: "
                 f"{' '.join(str(error).split())}); expected "
@@ -206,7 +208,7 @@ class Checkpoints:
         return state["log"]
 
     def _compare(self, state: dict) -> None:
-        """Raises Error if the checkpoint is one of another run."""
+        """Raises Error if the checkpoint belongs to another run."""
         log = os.path.join(os.path.dirname(self.path), "run.h5")
         if os.path.exists(log):
             try:
@@ -243,9 +245,9 @@ class Checkpoints:
             )
 
     def _check_flow(self, state: dict) -> None:
-        """Compares what is in flight with the plan: raises Unreadable if something is missing that
-        the run had, and Error if a longer run needs weights or references that a run of the earlier
-        length did not keep."""
+        """Compares the microbatches in flight with the plan. Raises Unreadable if data that the run
+        had are missing, and Error if a longer run needs weights or references that a run of the
+        earlier length did not keep."""
         trainer, plan, row = self.trainer, self.trainer.plan, state["row"]
         last, split = plan.stages, plan.method["split_backward"]
         numbers = range(1, last + 1)
@@ -291,8 +293,8 @@ class Checkpoints:
         self._check_probe(state)
 
     def _check_probe(self, state: dict) -> None:
-        """Compares the windows of the probe that have begun. Windows that have not are those of
-        this run."""
+        """Compares the windows of the probe that have begun. Windows that have not begun are taken
+        from this run."""
         probe, row, saved = self.trainer.probe, state["row"], state["probe"]["windows"]
         mine, theirs = self._begun(row), state["begun"]
         for first in {*mine, *theirs}:

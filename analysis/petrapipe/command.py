@@ -2,9 +2,9 @@
 """The subcommands of petra that are written in Python: their tables of options, their help and
 their errors.
 
-A subcommand is a module of petrapipe/commands/ with a Command, and is loaded when it is asked for.
-The program starts one by analysis/petra_python.py and passes all arguments on;
-`python -m petrapipe NAME ...` does the same."""
+A subcommand is a module of petrapipe/commands/ with a Command, and is loaded when it is requested.
+The program starts one by analysis/petra_python.py and passes all arguments on; `python -m petrapipe
+NAME ...` does the same."""
 
 from __future__ import annotations
 
@@ -58,10 +58,11 @@ class Option:
 @dataclass(frozen=True)
 class Command:
     """A subcommand. `inputs` are the minimum and maximum numbers of files or folders; with
-    `takes_config` the maximum is 1. If `actions` is such as "a, b or c", the first argument is one
-    of these. `needs` are the modules that `run` needs, `wished` those that it loads later. If
-    `writes`, it writes files for any arguments, else with the options --output, --trace and --csv.
-    A `lasting` subcommand continues if nobody reads its standard output any more."""
+    `takes_config` the maximum is 1. If `actions` is, for example, "a, b or c", the first argument
+    is one of these words. `needs` are the modules that `run` needs, `wished` the modules that it
+    loads later. If `writes` is set, it writes files with any arguments, otherwise only with the
+    options --output, --trace and --csv. A `lasting` subcommand continues if its standard output is
+    no longer read."""
 
     name: str
     summary: str
@@ -78,7 +79,8 @@ class Command:
     lasting: bool = False
 
     def all_options(self) -> list[Option]:
-        """Returns the options of this subcommand and those of all, in the order of the help."""
+        """Returns the options of this subcommand and the options of all subcommands, in the order
+        of the help."""
         writer = any(option.name == "output" for option in self.options)
         return [
             *([SET] if self.takes_config else []),
@@ -130,14 +132,15 @@ def load(name: str) -> Command:
 
 
 def say(text: object) -> None:
-    """Prints a line of the program to standard error. What is too long is cut, as in base/log.c."""
+    """Prints a line of the program to standard error. A line that is too long is cut, as in
+    base/log.c."""
     line = str(text).encode("utf-8", "surrogateescape")[:LINE_BYTES]
     try:
         print(
             "petra: " + shown(line.decode("utf-8", "surrogateescape")), file=sys.stderr, flush=True
         )
     except OSError:
-        pass  # nobody reads it
+        pass  # standard error is not read
 
 
 def warn(text: object) -> None:
@@ -227,8 +230,8 @@ def wrong_option(command: Command, word: str) -> Usage:
 
 
 def next_option(command: Command, words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Returns the options of the first word, of which there may be several letters, with their
-    values, and the words that are left."""
+    """Returns the options of the first word, which may have several letters, with their values, and
+    the remaining words."""
     long_options = [option.name + ("=" if option.value else "") for option in command.all_options()]
     for count in (1, 2):
         try:
@@ -261,7 +264,7 @@ def take(option: Option, value: str, found: SimpleNamespace) -> None:
 
 def parse(command: Command, words: Sequence[str]) -> SimpleNamespace | None:
     """Returns the arguments of a subcommand: a member for each option, `inputs`, `input` (the first
-    of these) and `action`. Returns None if the command line asked for help, which is then
+    of the inputs) and `action`. Returns None if the command line asked for help, which is then
     printed."""
     options = {option.name: option for option in command.all_options()}
     found = SimpleNamespace(action=None, inputs=[], input=None)
@@ -294,7 +297,7 @@ def parse(command: Command, words: Sequence[str]) -> SimpleNamespace | None:
 
 
 def take_operands(command: Command, operands: list[str], found: SimpleNamespace) -> None:
-    """Stores what is no option: an action, files and folders."""
+    """Stores the arguments that are not options: an action, files and folders."""
     see = f"see petra {command.name} --help"
     least, most = (command.inputs[0], 1) if command.takes_config else command.inputs
     if command.actions:
@@ -393,8 +396,8 @@ def execute(command: Command, words: Sequence[str], choose: Callable[..., Any] =
 
 
 class Output:
-    """Standard output. A write that fails is remembered until the end, as C's streams do, and what
-    follows is lost."""
+    """Standard output. A failed write is remembered until the end, as in C's streams, and later
+    output is lost."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self.stream = stream
@@ -408,7 +411,7 @@ class Output:
         self.attempt(lambda stream: stream.flush())
 
     def attempt(self, action: Callable[[TextIO], Any]) -> None:
-        """Does something with the stream, unless that has failed before."""
+        """Performs an operation on the stream, unless an operation has failed before."""
         try:
             if self.stream is None:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
@@ -416,16 +419,16 @@ class Output:
                 action(self.stream)
         except OSError as error:
             self.error = error
-            # The interpreter writes at its end what is left, and would print lines of its own if
-            # that failed.
+            # At its end the interpreter writes the remaining output, and would print lines of its
+            # own if that failed.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 
     def close_with(self, status: int) -> int:
-        """Writes what is left; returns the exit status of the process, of which `status` is that of
-        the subcommand."""
+        """Writes the remaining output. Returns the exit status of the process; `status` is the exit
+        status of the subcommand."""
         self.flush()
         if self.error and status == 0 and isinstance(self.error, BrokenPipeError):
             say("warning: the reader closed standard output; the command continued to its end")
@@ -460,8 +463,8 @@ def main(words: Sequence[str], choose: Callable[..., Any] = need) -> int:
 
 
 def prepare() -> Output:
-    """Sets what every subcommand has in common with the program: signals, streams in UTF-8, and
-    warnings of one line."""
+    """Sets up everything that subcommands have in common with the program: signals, streams in
+    UTF-8, and warnings of one line."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import pandas
 
 # The figures in the order of the table: the name in JSON, the title, the factor from the unit of
-# JSON to that of the table, the decimals there. A run whose pipeline is not drained has fewer
-# losses than microbatches.
+# JSON to the unit of the table, the number of decimals in the table. A run whose pipeline is not
+# drained has fewer losses than microbatches.
 FIGURES = (
     ("epochs", "epochs", 1, 0),
     ("microbatches", "microbatches", 1, 0),
@@ -132,8 +132,8 @@ def results_of(run: RunFacts) -> dict[str, float]:
 
 
 def compare_losses(a: RunFacts, b: RunFacts) -> tuple[int, int]:
-    """Returns for how many microbatches both runs have a loss, and how many of them are equal, from
-    the first on."""
+    """Returns the number of microbatches for which both runs have a loss, and how many of these
+    losses are equal, from the first on."""
     (microbatch, loss), (other, other_loss) = read_losses(a.log), read_losses(b.log)
     count = min(len(loss), len(other_loss))
     bits, other_bits = loss[:count].view("u8"), other_loss[:count].view("u8")
@@ -149,7 +149,7 @@ def beside_the_first(first: RunFacts, run: RunFacts) -> Beside:
 
 
 def settings_of(runs: Sequence[RunFacts]) -> list[Setting]:
-    """Returns what differs: keys of the configs, lines of the trainings in PyTorch, and words of
+    """Returns the differences: keys of the configs, lines of the trainings in PyTorch, and words of
     their logs. Keys that have no effect in a run in PyTorch have no value there."""
     found = []
     trained = [run.summary.training for run in runs]

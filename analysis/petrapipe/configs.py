@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# Keys that change no result: they determine where files go (docs/config.md), or how a run gets to
-# the same results. tests/check_analysis compares them with src/config/keys.c.
+# Keys that change no result: they determine the paths of files (docs/config.md), or how a run
+# computes the same results. tests/check_analysis compares them with src/config/keys.c.
 NEUTRAL_KEYS = {
     "run.name",
     "run.output",
@@ -24,7 +24,7 @@ NEUTRAL_KEYS = {
     "cluster.gpus",
     "device.streams",
 }
-# These keys are for comparing runs: data at another place may be other data.
+# These keys matter for comparisons of runs: data at another path may be other data.
 UNCOMPARED_KEYS = NEUTRAL_KEYS - {"data.path"}
 
 
@@ -59,7 +59,7 @@ def read_config(text: str) -> dict[str, str]:
 
 
 def flattened(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns a mapping of dotted keys for one that may be nested.
+    """Returns a mapping of dotted keys for a mapping that may be nested.
 
     >>> flattened({"method": {"name": "petra"}, "optim.lr": 0.1})
     {'method.name': 'petra', 'optim.lr': 0.1}
@@ -76,7 +76,7 @@ def flattened(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def keys_set_by(config: str | Mapping[str, Any]) -> list[str]:
     """Returns the dotted keys that a config sets: a mapping, YAML text, or the path of a file; with
-    those of its base files."""
+    the keys of its base files."""
     if isinstance(config, Mapping):
         return list(flattened(config))
     text, folder = (config := os.fspath(config)), ""

@@ -12,10 +12,10 @@ from .schedule import Plan
 
 
 class EpochRows:
-    """`open` has the sums of the epochs that are not complete: with the numbers of losses and
-    evaluations that each will still have, also if no evaluation is given, because the epoch ends
-    there, after its updates. An epoch that the run does not complete never has all of them, and no
-    row."""
+    """`open` has the sums of the epochs that are not complete, with the numbers of losses and
+    evaluations that each will still get. An evaluation is counted even if none is given, because
+    the epoch ends there, after its updates. An epoch that the run does not complete never gets all
+    of them, and has no row."""
 
     def __init__(self, plan: Plan) -> None:
         self.open: dict[int, dict] = {}

@@ -13,7 +13,7 @@ class Error(Exception):
 
 
 class Unreadable(Error):
-    """A file or folder is missing, or is not what it should be."""
+    """A file or folder is missing, or does not have the expected content."""
 
     status = 1
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the losses of a run are means of: which labels count, how many are right, and evaluations.
+"""The terms of the losses of a run: which labels count and how many are right; and evaluations.
 
 Nothing is guessed from the types of outputs and targets. A loss is a classification if a call of it
 calls cross_entropy, nll_loss or multi_margin_loss of PyTorch once, or once with the first output of
@@ -77,7 +77,8 @@ class _Call:
         return self.target != self.ignored
 
     def share(self) -> float:
-        """Returns what the mean divides by: the number of labels that count, or their weights."""
+        """Returns the divisor of the mean: the number of labels that count, or the sum of their
+        weights."""
         if self.target.is_floating_point():  # probabilities of the classes
             return self.target.numel() / self.target.shape[1 if self.target.dim() > 1 else 0]
         labels = self.target[self.counted()].long()
@@ -87,7 +88,7 @@ class _Call:
 
 
 class _Calls(TorchFunctionMode):
-    """Notes the calls of _CLASSIFIERS."""
+    """Records the calls of _CLASSIFIERS."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,9 +109,10 @@ class _Calls(TorchFunctionMode):
 
 @dataclass
 class Counts:
-    """What a loss says of one microbatch. `weight`: the share of its loss in a mean over several
-    microbatches. `labels`, `right` and `five`: the labels that count, how many of them have the
-    highest score, and how many are among the five highest; NaN if the loss has no classes."""
+    """The counts that a loss gives for one microbatch. `weight`: the share of its loss in a mean
+    over several microbatches. `labels`, `right` and `five`: the labels that count, how many of them
+    have the highest score, and how many are among the five highest; NaN if the loss has no
+    classes."""
 
     weight: float
     labels: float = UNKNOWN
@@ -123,7 +125,7 @@ class Counts:
 
 
 class ObservedLoss:
-    """The loss of a user. counts() tells what the latest call since watch() has said."""
+    """The loss of a user. counts() returns the counts of the latest call since watch()."""
 
     def __init__(self, loss: Callable) -> None:
         self.loss = loss
@@ -156,11 +158,11 @@ class ObservedLoss:
         return value
 
     def watch(self) -> None:
-        """Notes what the next call says."""
+        """Records the counts of the next call."""
         self._watching = True
 
     def counts(self, target: Any) -> Counts:
-        """Returns what the call after watch() said, and forgets it."""
+        """Returns the counts of the call after watch(), and forgets them."""
         calls, output = self._calls or [], self._output
         self._calls = self._output = None
         weight = calls[0].share() if len(calls) == 1 else float(samples_of(target))
@@ -177,7 +179,8 @@ class ObservedLoss:
 
 
 def _right(call: _Call) -> tuple[float, float, float]:
-    """Returns the labels that count, those of the highest score and of the five highest."""
+    """Returns the numbers of labels that count, that have the highest score, and that are among the
+    five highest."""
     scores = call.scores.movedim(1, -1) if call.scores.dim() > 1 else call.scores
     if scores.shape[-1] < 2:
         return UNKNOWN, UNKNOWN, UNKNOWN
@@ -235,7 +238,8 @@ class Batches:
 
 @contextlib.contextmanager
 def _evaluating(stages: Sequence[Stage], taken: Sequence[tuple]) -> Iterator[None]:
-    """Within it the stages are in evaluation mode and have the buffers of the snapshots."""
+    """A context in which the stages are in evaluation mode and have the buffers of the
+    snapshots."""
     modes = [
         (part, part.training)
         for stage in stages
@@ -267,8 +271,8 @@ def evaluate(
     epoch: int,
 ) -> dict[str, float]:
     """Returns eval_loss, eval_top1 and eval_top5. `taken` has for each stage the version of its
-    weights, its buffers, and the weights themselves if its optimiser has others for evaluations.
-    The loss is NaN if no label counts. Raises Diverged if it is not finite."""
+    weights, its buffers, and the weights themselves if its optimiser has different weights for
+    evaluations. The loss is NaN if no label counts. Raises Diverged if it is not finite."""
     found = _means(stages, taken, batches.read(epoch), loss, device)
     if found.pop("weight") and not math.isfinite(found["eval_loss"]):
         raise Diverged(
@@ -281,7 +285,8 @@ def evaluate(
 def rehearse(
     stages: Sequence[Stage], batches: Batches, loss: ObservedLoss, device: torch.device
 ) -> None:
-    """Evaluates the first microbatch before the run, so that what does not fit is refused there."""
+    """Evaluates the first microbatch before the run, so that unsuitable data are refused before
+    it."""
     taken = [
         (stage.updates, [buffer.clone() for buffer in stage.buffers()], None) for stage in stages
     ]

@@ -4,8 +4,9 @@ in a line feed): what `petra export` does.
 
 A table is a group of run.h5 and its dimensions: train_by_microbatch.csv. The set of tables depends
 on the file (docs/hdf5-schema.md). The first columns are the indices of the dimensions: stages count
-from 1, all others from 0. Then each data set has a column, NAME [UNIT], without [UNIT] if that is
-1. Real numbers have 17 digits; NaN is an empty cell. Gradients of probes (tensors) are left out."""
+from 1, all others from 0. Then each data set has a column, NAME [UNIT], without [UNIT] if the unit
+is 1. Real numbers have 17 digits; NaN is an empty cell. Gradients of probes (tensors) are left
+out."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ def quoted(text: str) -> str:
 
 
 class Column:
-    """A data set, or a member of a compound one. It has one column, or one for each entry of its
-    last dimension if the entries have names."""
+    """A data set, or a member of a compound data set. It has one column, or one for each entry of
+    its last dimension if the entries have names."""
 
     def __init__(
         self,

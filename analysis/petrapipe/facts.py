@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training in PyTorch depends on, as the attribute `training` of its log has it: lines
-`key: value` with dotted keys (docs/hdf5-schema.md).
+"""The facts on which a training in PyTorch depends, in the form of the attribute `training` of its
+log: lines `key: value` with dotted keys (docs/hdf5-schema.md).
 
 Equal trainings have equal lines, in every process: no value has an address, a time or the order of
 a set. Code and long texts are abbreviated by a digest in brackets. Names that end in "seed" are
@@ -39,7 +39,8 @@ _NOT_OF_GROUP = {
     "capturable",
     "differentiable",
 }
-# Attributes of schedulers that say where they are, and the rates of the groups, which are recorded.
+# Attributes of schedulers that contain their position, and the rates of the groups, which are
+# recorded.
 _NOT_OF_SCHEDULER = {
     "optimizer",
     "base_lrs",
@@ -68,7 +69,7 @@ def digest(value: bytes | str) -> str:
 
 
 def short(text: str, length: int = _LONG) -> str:
-    """Returns a text in one line; a long one is cut and has a digest."""
+    """Returns a text in one line; a long text is cut and gets a digest."""
     text = " ".join(text.split())
     return text if len(text) <= length else f"{text[: length - 14]}... [{digest(text)}]"
 
@@ -81,7 +82,8 @@ def name_of(thing: Any) -> str:
 
 
 def _is_users(thing: Any) -> bool:
-    """Returns whether the code of a class or a function is no library's."""
+    """Returns whether the code of a class or a function belongs to the user and not to a
+    library."""
     module = sys.modules.get(getattr(thing, "__module__", None) or "")
     file = getattr(module, "__file__", None)
     if module is None or file is None:
@@ -90,7 +92,7 @@ def _is_users(thing: Any) -> bool:
 
 
 class _Describer:
-    """Describes values. It follows functions and objects to a depth."""
+    """Describes values. It follows functions and objects to a maximum depth."""
 
     def __init__(self) -> None:
         self.within: set[int] = set()  # the values that are being described
@@ -138,7 +140,7 @@ class _Describer:
         return self._object(value, depth)
 
     def _call(self, name: str, values: Mapping, depth: int, left_out: Iterable[str] = ()) -> str:
-        """Returns NAME(key=value, ...), without what is None or False."""
+        """Returns NAME(key=value, ...), without values that are None or False."""
         given = {
             str(key): value
             for key, value in values.items()
@@ -181,7 +183,8 @@ class _Describer:
         return kind if found == f"{kind}()" else found
 
     def scheduler(self, value: Any, depth: int = 0) -> str:
-        """Like text(), with private attributes too, which have a part of the arguments."""
+        """Does the same as text(), but includes private attributes, which contain some of the
+        arguments."""
         named, name = dict(value.__dict__), self._class(type(value))
         self.within.add(id(value))
         inner = named.pop("_schedulers", None)
@@ -248,7 +251,7 @@ def described(value: Any) -> str:
 
 
 def data_in_words(data: Any, batch: int) -> str:
-    """Returns what data are, in words."""
+    """Returns a description of data in words."""
     parts = parts_of(data)[0]
     loader = next((one for one in parts if isinstance(one, torch.utils.data.DataLoader)), None)
     if loader is not None:
@@ -261,7 +264,8 @@ def data_in_words(data: Any, batch: int) -> str:
 
 
 def data_facts(data: Any, batch: int) -> str:
-    """Returns what data are, with what orders them. Their values are not part of it."""
+    """Returns a description of data and of the objects that determine their order. It does not
+    contain the values of the data."""
     words = [data_in_words(data, batch)]
     parts = parts_of(data)[0]
     loader = next((one for one in parts if isinstance(one, torch.utils.data.DataLoader)), None)
@@ -319,7 +323,7 @@ def _attributes(part: nn.Module) -> str:
 
 def optimizer_facts(stage: Stage, by_config: bool) -> dict[str, str]:
     """Returns each entry of each group of a stage, under GROUP.NAME. `by_config`: the config has
-    the rates, and `lr_share` is the share of them that a group has."""
+    the rates, and `lr_share` is the share of these rates that a group has."""
     found, number, names = {}, 0, {id(p): name for name, p in zip(stage.names, stage.parameters)}
     base = next(stage.groups())["initial_lr"]
     for one in stage.optimizers:
@@ -358,8 +362,8 @@ def training_facts(
     by_config: bool,
     facts: Mapping[str, Any],
 ) -> dict[str, str]:
-    """Returns the lines as a dictionary. `facts` are values of keys of the trainer; a text stands
-    for itself."""
+    """Returns the lines as a dictionary. `facts` are values of keys of the trainer; a text is used
+    as it is."""
     found = {
         f"trainer.{name}": value if isinstance(value, str) else described(value)
         for name, value in facts.items()
@@ -416,7 +420,7 @@ def optimiser_in_words(
     stages: Sequence[Stage], rates: Sequence[float] | None, more: Sequence[str]
 ) -> str:
     """Returns the classes and the values of all groups: "SGD, lr 0.01 to 0.1, momentum 0.9".
-    `rates`: those of the config, if it has them. `more`: further words."""
+    `rates`: the rates of the config, if it has them. `more`: further words."""
     kinds = {type(one).__name__: None for stage in stages for one in stage.optimizers}
     groups = [group for stage in stages for group in stage.groups()]
     words = [" and ".join(kinds)]

@@ -3,7 +3,7 @@
 --fit).
 
 Measurements are lines of comma-separated values. The first line has the names of config keys and,
-last, `seconds`; empty lines and those that begin with # are ignored. The fit multiplies the numbers
+last, `seconds`; empty lines and lines that begin with # are ignored. The fit multiplies the numbers
 of keys by factors, starting from 1, until the mean square of ln(simulated / measured) is least;
 simulated is the time per microbatch of a simulation with the settings of a line."""
 
@@ -57,7 +57,7 @@ class Fit:
 
 
 def read_factors(layers: Sequence[dict], vary: str, ask: Any) -> list[Factor]:
-    """Splits `vary` at its commas and +, and asks for the numbers of its keys."""
+    """Splits `vary` at its commas and +, and asks the program for the numbers of its keys."""
     factors: list[Factor] = []
     for group in filter(None, vary.split(",")):
         if len(factors) == FACTORS:
@@ -172,7 +172,7 @@ def read_measurements(path: str, factors: Sequence[Factor]) -> list[Measurement]
 
 
 class Fitting:
-    """The function that the fit makes small."""
+    """The function that the fit minimises."""
 
     def __init__(self, fit: Fit, config: dict[str, Any], ask: Any) -> None:
         self.fit, self.config, self.ask = fit, config, ask
@@ -251,7 +251,7 @@ class Fitting:
 def fit(layers: Sequence[dict], path: str, vary: str) -> Fit:
     """Fits the keys of `vary`, such as
     "cluster.cost.forward_s+cluster.cost.backward_s,cluster.host.action_s", to the measurements in a
-    file. `layers` are those of the config (program.py): keys joined by + share a factor, and a
+    file. `layers` are the layers of the config (program.py): keys joined by + share a factor, and a
     comma separates factors."""
     with program.Program("inspect") as inspect:
         factors = read_factors(layers, vary, inspect.ask)

@@ -2,8 +2,8 @@
 """A grid of runs: a base config and the keys that vary, as a YAML file (docs/sweep.md).
 
 A cell is a combination of a row (a named set of overrides), a value of each axis and a seed. The C
-program knows the keys of configs and which values they accept; it is asked for them, so that an
-error has the same line here as for a config."""
+program knows the keys of configs and the values that they accept. It is asked to check them, so
+that an error has the same line here as for a config."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ class Grid:
         return layers
 
     def layer(self, values: Sequence[Value], check: bool = False) -> dict[str, Any]:
-        """Returns a layer of values in lines of this file. With `check` they are only compared with
-        the table of keys."""
+        """Returns a layer of values in lines of this file. With `check` the values are only
+        compared with the table of keys."""
         layer = {
             "name": self.file,
             "set": [f"{value.key}={value.source}" for value in values],
@@ -207,7 +207,7 @@ class Parser:
             yield name, line, value
 
     def check_key(self, key: str, line: int) -> None:
-        """Refuses what is no key of a config, or one that a grid cannot vary."""
+        """Refuses a name that is not a key of a config, and a key that a grid cannot vary."""
         if key not in self.known:
             layer = {"name": self.grid.file, "set": [key], "lines": [line], "check": True}
             self.ask({"config": [layer]})
@@ -397,7 +397,7 @@ def line_of(node: yaml.Node) -> int:
     return node.start_mark.line + 1
 
 
-# --- checks of the whole ---
+# --- checks of the whole grid ---
 
 
 def count_cells(grid: Grid) -> None:
@@ -413,8 +413,8 @@ def count_cells(grid: Grid) -> None:
 
 
 def check_keys(parser: Parser) -> None:
-    """Checks that a row, the axes and the seeds have no key in common: one of the values would be
-    lost."""
+    """Checks that a row, the axes and the seeds have no key in common, because one of the values
+    would be lost."""
     grid = parser.grid
     axes = {axis.key: axis for axis in [*grid.axes, *([grid.seeds] if grid.seeds else [])]}
     for row in grid.rows:
@@ -483,8 +483,8 @@ def read_bytes(path: str, file: str) -> bytes:
 
 
 def decoded(data: bytes, file: str) -> str:
-    """Returns the text of the file without a byte order mark. What else is wrong with it, the
-    program says."""
+    """Returns the text of the file without a byte order mark. The program reports other errors of
+    the text."""
     if len(data) > MAX_BYTES:
         raise Error(f"{file}: longer than {MAX_BYTES} bytes; expected a config file in YAML")
     try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a file that may be damaged. HDF5 may crash or loop on such a file, or take all memory.
 
-A file whose seal fits is read at once. Any other file is read in a child process with limits, which
-sends what it has read (the program does the same in src/base/hdf5.c)."""
+A file whose seal fits is read immediately. Any other file is read in a child process with limits,
+which sends the content that it has read (the program does the same in src/base/hdf5.c)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .errors import Error, Unreadable
 # The limits of a child, in addition to what the process already uses.
 MEMORY_BYTES, MEMORY_PER_BYTE, SECONDS, BYTES_PER_SECOND = 256 << 20, 16, 5, 20_000_000
 # A child of a process with several threads may wait for ever for a lock that another thread held.
-# After so many seconds it ends, and another child is started.
+# After this number of seconds it ends, and another child is started.
 WAIT_SECONDS, CHILDREN = 60, 3
 FATAL = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
 
@@ -84,7 +84,8 @@ def in_child(path: str, read: Callable[[str], Any]) -> tuple[int, bytes]:
 
 
 def run_child(path: str, read: Callable[[str], Any], pipe: int) -> None:
-    """Sends what is read, or the line of the error, and ends the process. A crash is silent."""
+    """Sends the content that was read, or the line of the error, and ends the process. A crash is
+    silent."""
     status = 1
     try:
         limit_process(os.path.getsize(path))
@@ -104,7 +105,7 @@ leave = os._exit
 
 
 def limit_process(size: int) -> None:
-    """Sets limits for reading a file with so many bytes."""
+    """Sets limits for reading a file of this number of bytes."""
     for number in FATAL:
         signal.signal(number, signal.SIG_DFL)
     null = os.open(os.devnull, os.O_WRONLY)

@@ -2,7 +2,7 @@
 """HDF5 files of petra, read by h5py's low-level functions: a thousand logs take seconds.
 
 Nothing is read from another file, and no data set has more values than the file can hold. The lines
-of the errors are those of the program (src/base/hdf5.c, src/io/hdf5_file.c)."""
+of the errors are the same as in the program (src/base/hdf5.c, src/io/hdf5_file.c)."""
 
 from __future__ import annotations
 
@@ -200,5 +200,5 @@ def is_written(node: h5d.DatasetID, space: h5s.SpaceID, properties: h5p.PropDCID
 
 
 def text_of(data: bytes | str) -> str:
-    """Returns the text of bytes, of which some may not be UTF-8."""
+    """Returns the text of bytes, even if they are not all UTF-8."""
     return data if isinstance(data, str) else data.decode("utf-8", "surrogateescape")

@@ -16,7 +16,7 @@ from . import run_schema
 from .errors import Unreadable
 
 SCHEMA_VERSION = 1
-# Attributes of the root. A log may lack those of OPTIONAL.
+# Attributes of the root. A log may lack the attributes in OPTIONAL.
 TEXTS = ("petra_version", "git_commit", "created", "command", "backend", "libraries", "config")
 OPTIONAL_TEXTS = ("network", "optimiser", "data", "training")
 # The largest value of each.
@@ -254,8 +254,8 @@ class Check:
         self.dimensions(node, name, dimensions)
 
     def may_lack(self, group: str, present: set[str]) -> bool:
-        """Returns whether data sets of a group may be missing: the group itself is, or nothing
-        is in it yet."""
+        """Returns whether data sets of a group may be missing: the group itself is missing, or it
+        is still empty."""
         return (
             group not in present
             or group == "memory"
@@ -378,7 +378,7 @@ def check(file: h5py.File, path: str) -> None:
 
 
 def check_stored(node: h5py.Dataset, path: str) -> None:
-    """Refuses a data set whose values are in another file, and one with more values than the
+    """Refuses a data set whose values are in another file, and a data set with more values than the
     file can hold."""
     name = node.name.strip("/")
     if node.is_virtual or node.external:
@@ -399,9 +399,9 @@ def check_stored(node: h5py.Dataset, path: str) -> None:
 
 
 def check_values(name: str, values: numpy.ndarray, path: str) -> None:
-    """Checks values of a data set: no count, index or size is less than 0, and no time is less
-    than 0 or infinite. NaN is a value that is not known. Rows that the run is writing must
-    have been cut."""
+    """Checks values of a data set: no count, index or size is less than 0, and no time is less than
+    0 or infinite. NaN means that a value is not known. Rows that the run is writing must have been
+    cut."""
     kind, unit, _ = SETS.get(name, ("", "", ()))
     if kind.startswith("<i"):
         least = LEAST.get(name, 0)
@@ -428,8 +428,8 @@ def check_values(name: str, values: numpy.ndarray, path: str) -> None:
 
 
 def check_actions(columns: dict[str, numpy.ndarray], stages: int, path: str) -> None:
-    """Checks the columns of /trace/actions beside each other. stages: their number, 0 if it is
-    not known."""
+    """Checks the columns of /trace/actions together. stages: the number of stages, 0 if it is not
+    known."""
     stage, kind = columns["stage"], columns["kind"]
     for name, wrong, expected in (
         ("kind", kind >= len(run_schema.KINDS), f"less than {len(run_schema.KINDS)}"),

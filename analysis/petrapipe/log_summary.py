@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `petra list`, `compare`, `inspect`, `reach` and `sweep` read of a log: its texts, its
-epochs, its tables.
+"""The parts of a log that `petra list`, `compare`, `inspect`, `reach` and `sweep` read: its texts,
+its epochs, its tables.
 
     summary = read("runs/mine/run.h5")
     summary.complete, summary.backend, summary.epochs["eval_loss"]
@@ -36,7 +36,8 @@ TIME_PARTS, SENT_PARTS, FIGURES = 4, 2, 4
 
 @dataclass
 class Summary:
-    """What a log contains. What is not written yet, or is of other runs, is None or empty."""
+    """The content of a log. Members that are not written yet, or belong to other kinds of runs, are
+    None or empty."""
 
     path: str
     complete: bool = False
@@ -75,12 +76,13 @@ class Summary:
 
     @property
     def of_pytorch(self) -> bool:
-        """Whether the PyTorch runtime wrote the log: its config says nothing of the network."""
+        """Whether the PyTorch runtime wrote the log. The config of such a log does not describe the
+        network."""
         return self.backend.startswith(PYTORCH)
 
     @property
     def is_simulated(self) -> bool:
-        """Whether nothing is computed in the run; its log says so from the beginning."""
+        """Whether the run computes nothing; its log states this from the beginning."""
         return self.backend == SIMULATED
 
     @property
@@ -88,8 +90,8 @@ class Summary:
         return len(self.epochs["epoch"])
 
     def results(self) -> dict[str, float]:
-        """Returns the figures by which runs are compared: of the last epoch with a loss, and of the
-        last evaluation. NaN: the run has none."""
+        """Returns the figures by which runs are compared: the figures of the last epoch with a
+        loss, and of the last evaluation. NaN: the run has no such figure."""
         trained, evaluated = self.last_finite("train_loss"), self.last_finite("eval_top1")
         found = {name: self._at(name, trained) for name in ("train_loss", "train_top1")}
         for name in ("eval_loss", "eval_top1", "eval_top5", *RECALIBRATED[:2]):
@@ -175,8 +177,8 @@ class Reader(File):
         wanted: Sequence[str] | None = None,
     ) -> dict[str, numpy.ndarray]:
         """Returns the last rows of a group by the names of the columns; `most`: their maximum
-        number. The shortest column counts, for the run may be writing. `wanted`: the columns whose
-        values are read."""
+        number. The shortest column counts, because the run may be writing. `wanted`: the columns
+        whose values are read."""
         found = {name: self.column(f"{group}/{name}") for name in names}
         length = min(extent for _, extent in found.values())
         count = length if most is None else min(length, most)

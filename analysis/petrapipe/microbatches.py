@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The microbatches of a run, read from what a user has: a DataLoader or another iterable that can
-be read again, a list, or a function of the number of a microbatch."""
+"""The microbatches of a run, read from an object of the user: a DataLoader or another iterable that
+can be read repeatedly, a list, or a function of the number of a microbatch."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def samples_of(values: Any) -> int:
 
 
 def parts_of(data: Any) -> tuple[list, list[torch.Generator]]:
-    """Returns what determines the order of a DataLoader, or of an iterable around one: loader,
-    samplers, data set; and the generators that they draw from, with that of torch."""
+    """Returns the objects that determine the order of a DataLoader, or of an iterable around one:
+    loader, samplers, data set; and the generators from which they draw, including the generator of
+    torch."""
     parts: list = []
     waiting = [data]
     while waiting:
@@ -52,7 +53,7 @@ def parts_of(data: Any) -> tuple[list, list[torch.Generator]]:
 
 def without_workers(data: Any) -> Any:
     """Returns data whose workers begin anew with each iteration, because the random numbers of
-    workers that persist depend on all that they have read."""
+    persistent workers depend on everything that they have read."""
     loader = next(
         (part for part in parts_of(data)[0] if isinstance(part, torch.utils.data.DataLoader)), None
     )
@@ -140,17 +141,18 @@ class Microbatches:
         return as_tuple(moved(values[0], self.device)), moved(values[1], self.device)
 
     def peek(self, m: int) -> tuple[Streams, Any]:
-        """Returns a microbatch before the run, which will read it again; close() forgets it."""
+        """Returns a microbatch before the run, which will read it a second time; close() forgets
+        it."""
         if m not in self._peeked:
             self._peeked[m] = self[m]
         return self._peeked[m]
 
     def close(self) -> None:
-        """Ends the processes of a DataLoader, and forgets what was peeked."""
+        """Ends the processes of a DataLoader, and forgets the microbatches that peek returned."""
         self._iterator, self._peeked = None, {}
 
     def _read(self, m: int) -> tuple:
-        """Returns microbatch m as the user gives it."""
+        """Returns microbatch m in the form that the user provides."""
         if callable(self.data):
             return self.data(m)
         if self.stream:

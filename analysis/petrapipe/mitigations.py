@@ -59,7 +59,7 @@ class Mitigation:
 
 
 def overrides(mitigation: Mitigation, name: str) -> bool:
-    """Returns whether a mitigation has a function of its own with this name."""
+    """Returns whether a mitigation defines a function with this name."""
     return getattr(type(mitigation), name) is not getattr(Mitigation, name)
 
 
@@ -141,8 +141,8 @@ class ErrorFeedback(Mitigation):
 
 
 def of_config(config: Mapping[str, str]) -> list[Mitigation]:
-    """Returns the mitigations of a config as dotted keys and texts. Raises Error for one that this
-    runtime lacks."""
+    """Returns the mitigations of a config as dotted keys and texts. Raises Error for a mitigation
+    that this runtime lacks."""
     found: list[Mitigation] = []
     off = {"", "0", "1", "false", "none", "null", "off", "0.0", "1.0"}
     prefix = "method.mitigation."

@@ -29,8 +29,8 @@ PIP = {"yaml": "PyYAML"}  # the names that pip knows, if they differ
 
 
 def modules(*names: str) -> list[ModuleType]:
-    """Returns the modules with these names. Otherwise raises MissingModule: which are missing in
-    which Python, and what to install.
+    """Returns the modules with these names. Otherwise raises MissingModule, whose line names the
+    missing modules, the Python, and the packages to install.
 
     >>> json, = modules("json")
     >>> json.dumps([1])
@@ -69,6 +69,6 @@ def modules(*names: str) -> list[ModuleType]:
 
 
 def find_modules(*names: str) -> None:
-    """Raises MissingModule as `modules` does, but loads no module that it finds."""
+    """Raises MissingModule as `modules` does, but does not load the modules that it finds."""
     if not all(map(importlib.util.find_spec, names)):
         modules(*names)

@@ -41,7 +41,7 @@ def hint(word: str, names: Iterable[str], before: str = "") -> str:
     if not 2 <= len(word) <= LONGEST:
         return ""
     given, found = word.lower(), None
-    # The first that is too far: one mistake in four letters, two in five.
+    # The first distance that is too large: one mistake is allowed in four letters, two in five.
     best = 2 + (len(word) - 1) // 4
     for name in names:
         if len(name) > LONGEST:

@@ -6,15 +6,15 @@
     model = petrapipe.of_state_dict(state).eval()
     logits = model(images) # (N, 3, H, W), normalised as in docs/data.md, to (N, classes)
 
-The state_dict of a GPT or Llama does not contain the number of heads, nor that of a Llama the base
-of its rotary positions: of_state_dict(state, heads=4, rotary_base=500000). These modules map tokens
-(N, T) to logits (N, T, vocabulary).
+The state_dict of a GPT or Llama does not contain the number of heads; the state_dict of a Llama
+also lacks the base of its rotary positions: of_state_dict(state, heads=4, rotary_base=500000).
+These modules map tokens (N, T) to logits (N, T, vocabulary).
 
 The tensors of a ResNet have torchvision's names, so that its state_dicts fit both. A RevNet has the
 same names; the two shortcuts of a bottleneck, one for each stream, are downsample1 and downsample2.
 Batch norms have PyTorch's defaults (eps 1e-5, momentum 0.1, the unbiased variance in the running
 statistics), which are petra's, and convolutions have no bias. Here a RevNet keeps its activations,
-as any module does; nothing is reconstructed."""
+like any module; nothing is reconstructed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file of tensors and plain data, which is checked as a whole before anything of it is used, and
+"""A file of tensors and plain data, which is checked as a whole before any part of it is used, and
 which runs no code.
 
 Plain data are None, truth values, numbers, strings, bytes, the containers of Python with them, and
@@ -157,8 +157,8 @@ class _Writer:
 
 
 def packed(value: Any, name: str) -> list[bytes | memoryview]:
-    """Returns the parts of a file with a value of tensors and plain data. Raises Error with `name`
-    and the place of an object that is neither."""
+    """Returns the parts of a file with a value of tensors and plain data. Raises Error, with `name`
+    and the position of the object, for an object that is neither a tensor nor plain data."""
     writer = _Writer()
     try:
         tree = writer.plain(value)

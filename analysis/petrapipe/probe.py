@@ -24,8 +24,8 @@ MEASURES = ("cosine", "norm_ratio", "relative_error")
 
 @dataclass
 class Window:
-    """The microbatches of one update, and what is known of their gradients: a list of tensors per
-    name and stage (from 0)."""
+    """The microbatches of one update, and their gradients as far as they are known: a list of
+    tensors per name and stage (from 0)."""
 
     first: int
     count: int
@@ -103,7 +103,8 @@ class Probe:
         self.windows[window.first] = window
 
     def _written(self, stage: int, version: int) -> int | None:
-        """Returns the row that writes a version; -1 for the initial one; None if no row does."""
+        """Returns the row that writes a version; -1 for the initial version; None if no row writes
+        it."""
         if version == 0:
             return -1
         if not hasattr(self, "_writes"):
@@ -114,7 +115,7 @@ class Probe:
             }
         return self._writes.get((stage, version))
 
-    # --- what the run notifies ---
+    # --- notifications of the run ---
 
     def forwarded(self, stage: Stage, m: int, xs: Streams, target: Any) -> None:
         """A stage is about to forward microbatch m."""
@@ -177,8 +178,8 @@ class Probe:
             window.gradients = {}
 
     def _exact(self, stages: list[Stage], one: Pass, tensors: list) -> dict[int, list]:
-        """Returns the gradients of the parameters by stage, from 0: of all stages, or of the one
-        that the pass is for."""
+        """Returns the gradients of the parameters by stage, from 0: of all stages, or of the only
+        stage that the pass is for."""
         xs, target = self.batches[one.m]
         first, found, graphs = max(0, one.of - 1), {}, []
         with torch.no_grad():
@@ -222,8 +223,8 @@ class Probe:
 
 
 def figures(window: Window, stages: list[Stage]) -> dict[str, numpy.ndarray]:
-    """Returns the figures of a complete window by their names in /probe: those of a stage with
-    shape (J), those below `parameter` with shape (P)."""
+    """Returns the figures of a complete window by their names in /probe: figures of a stage have
+    shape (J), figures below `parameter` have shape (P)."""
     J, found = len(stages), {}
     for x, y in PAIRS:
         parameter: dict[str, list] = {measure: [] for measure in MEASURES}

@@ -7,7 +7,8 @@
     with Program("simulate") as program:              # one question after the other
         seconds = program.ask({"config": layers, "times_alone": True})["time_per_microbatch_s"]
 
-One process of the program answers all questions, so that a question costs what its work costs."""
+One process of the program answers all questions, so that a question costs no more than its own
+work."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def file_layer(path: str, keys: str | None = None) -> dict[str, Any]:
 
 def set_layer(settings: Sequence[str], name: str | None = None) -> dict[str, Any]:
     """Returns a layer with settings "KEY=VALUE". `name` is their origin, which messages name; None:
-    they are those of --set."""
+    they are the settings of --set."""
     return {"set": list(settings)} if name is None else {"set": list(settings), "name": name}
 
 
@@ -158,8 +159,8 @@ def started(line: list[str], errors: int | None) -> subprocess.Popen[bytes]:
 
 
 def ask_all(command: str, requests: Iterable[Request]) -> list[Answer]:
-    """Returns the answers to questions, in their order; that of a question that failed has "error"
-    and "status"."""
+    """Returns the answers to questions, in their order; the answer to a question that failed has
+    "error" and "status"."""
     questions = b"".join(map(encoded, requests))
     if not questions:
         return []
@@ -200,8 +201,8 @@ def plain(value: str) -> Any:
 
 
 def failure(key: str, label: str | None, text: str) -> PetraError:
-    """Returns the error of a value of a config that is wrong in combination with others. `label` is
-    that of the key in an answer.
+    """Returns the error of a value of a config that is wrong in combination with other values.
+    `label` is the label of the key in an answer.
 
     >>> str(failure("optim.lr", "--set optim.lr=2", "2: too large"))
     '--set optim.lr=2: too large'

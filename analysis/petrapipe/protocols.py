@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How optimisers and learning-rate schedulers of a user are called: step() without arguments, a
-loss for ReduceLROnPlateau, train() and eval() of schedule-free optimisers. What needs another call
-is refused before the first update."""
+loss for ReduceLROnPlateau, train() and eval() of schedule-free optimisers. Objects that need
+another call are refused before the first update."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def reason_of(error: BaseException) -> str:
 
 
 def making(optimizer: Callable, number: int) -> Callable:
-    """Returns the function `optimizer` of a user with one line for what it raises."""
+    """Returns the function `optimizer` of a user, changed so that an exception becomes an error of
+    one line."""
 
     def make(parameters: list) -> Any:
         try:
@@ -86,10 +87,11 @@ def _named(needs: list[str]) -> str:
 
 
 def _needs_closure(one: torch.optim.Optimizer) -> bool:
-    """Returns whether a step fails, but not with a closure. The optimiser stays as it is."""
+    """Returns whether a step fails without a closure and succeeds with one. The optimiser is not
+    changed."""
     try:
         _step(_copy(one))
-    except Exception:  # whatever a step raises
+    except Exception:  # a step may raise any exception
         with contextlib.suppress(Exception):
             _step(_copy(one), lambda: torch.zeros(()))
             return True
@@ -122,20 +124,22 @@ def _with_modes(stages: Iterable[Stage]) -> Iterator[torch.optim.Optimizer]:
 
 
 def to_training(stages: Iterable[Stage]) -> None:
-    """Calls train() of the optimisers that have it: their parameters are those of training."""
+    """Calls train() of the optimisers that have it, so that the parameters are the weights of
+    training."""
     for one in _with_modes(stages):
         one.train()
 
 
 def to_evaluation(stages: Iterable[Stage]) -> None:
-    """Calls eval() of the optimisers that have it: their parameters are those of evaluations."""
+    """Calls eval() of the optimisers that have it, so that the parameters are the weights for
+    evaluations."""
     for one in _with_modes(stages):
         one.eval()
 
 
 def evaluation_weights(stage: Stage) -> list[torch.Tensor] | None:
     """Returns copies of the weights for evaluations, if an optimiser of the stage has such weights.
-    Those of training are afterwards what they were, to the bit."""
+    Afterwards the weights of training are the same as before, to the bit."""
     if not any(True for _ in _with_modes([stage])):
         return None
     held = [(parameter, parameter.data, parameter.data.clone()) for parameter in stage.parameters]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The groups of petra reach on one cluster: when each run reaches the target, intervals over seeds,
-the best group, and what delay costs (docs/reach.md). The losses are those of the logs. The seconds
-of a run on its own cluster are those of its log. On another cluster, or for another model with the
-same number of stages, the program simulates its schedule again."""
+the best group, and what delay costs (docs/reach.md). The losses come from the logs. The seconds of
+a run on its own cluster come from its log. On another cluster, or for another model with the same
+number of stages, the program simulates its schedule."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class Row:
     seconds: Geometric
     bytes: Geometric
     to_best: Ratio = UNKNOWN_RATIO  # its seconds over those of the best group, if the two are alike
-    # Costs and gains of delay, against the best group without delay that is alike, of the same
-    # optimiser if there is one.
+    # Costs and gains of delay, against the best comparable group without delay, with the same
+    # optimiser if there is such a group.
     reference: int = -1  # -1: the group has no delay, or there is nothing to compare it with
     more_updates: Ratio = UNKNOWN_RATIO
     more_seconds: Ratio = UNKNOWN_RATIO
@@ -120,8 +120,7 @@ def share_times(a: ReachRun, b: ReachRun) -> bool:
 
 @dataclass
 class Clock:
-    """When losses of a run begin, and how much was sent by then; NaN: never, or it was not asked
-    for."""
+    """When losses of a run begin, and how much was sent by then; NaN: never, or not requested."""
 
     start_s: dict[int, float]
     bytes: dict[int, float]
@@ -149,7 +148,7 @@ def shown_points(group: Group) -> list[int]:
 
 def wanted_of(run: ReachRun, points: Sequence[int]) -> list[int]:
     """Returns the microbatches whose seconds a row needs: the end of the run, and with `points`
-    those of the band and the lowest one."""
+    also the microbatches of the band and of the lowest loss."""
     rows = [end_of(run)]
     if points:
         rows += [int(curve(run).rows[point]) for point in (curve(run).lowest, *points)]
@@ -170,8 +169,9 @@ class Simulator:
     def clocks(
         self, group: Group, place: Place, more: str | None, drawn: bool, whole: bool
     ) -> list[Clock]:
-        """Returns the clock of each run. `drawn`: times are drawn there. `whole`: they run to the
-        ends of the logs and know all that a row needs, else until the runs reach the target."""
+        """Returns the clock of each run. `drawn`: times are drawn there. `whole`: the simulations
+        run to the ends of the logs and give everything that a row needs; otherwise they run until
+        the runs reach the target."""
         count = max(last_microbatch(run, whole) for run in group.runs) + 1
         points = shown_points(group) if whole else []
         parts: list[list[ReachRun]] = []  # runs that share a clock
@@ -216,7 +216,7 @@ def seconds_at(run: ReachRun, clock: Clock | None, logged: bool, row: int) -> fl
 
 
 def find_end(run: ReachRun, clock: Clock | None, samples: int, logged: bool) -> End:
-    """Returns the end of a run; `samples` are those of a microbatch there."""
+    """Returns the end of a run; `samples` is the number of samples of a microbatch there."""
     row, points = end_of(run), curve(run)
     m, k = int(run.entries["microbatch"][row]), run.accumulate
     lowest = int(points.rows[points.lowest])
@@ -243,8 +243,8 @@ def find_end(run: ReachRun, clock: Clock | None, samples: int, logged: bool) -> 
 
 
 def check_logged(run: ReachRun, logged_s: float, simulated_s: float) -> None:
-    """A log whose times are not those of its config comes from a version with other costs, or was
-    changed."""
+    """Checks the times of a log: if they do not agree with its config, the log comes from a version
+    with other costs, or was changed."""
     if abs(logged_s - simulated_s) > 1.5e-9 * (1 + 1e-6 * logged_s):
         warnings.warn(
             f"{run.log}: reaches the target after {logged_s:.9f} s by its log, after "
@@ -341,8 +341,8 @@ class Clusters:
     @staticmethod
     def can_simulate(group: Group) -> bool:
         """Returns whether the order of a run on its own cluster, whose times are in its log, can be
-        simulated for the bytes. It cannot if its costs were measured, or if its processes did what
-        came first."""
+        simulated for the bytes. It cannot be simulated if its costs were measured, or if its
+        processes did the action that came first."""
         keys = group.first.keys
         by_arrival = keys["run.mode"] == "execute" and group.by_arrival
         return keys["cluster.cost.model"] != "measured" and not by_arrival
@@ -354,7 +354,8 @@ class Clusters:
         if place.model is not None:
             own = self.about(first, Place(), plan=True)["plan"]["stages"]
             if plan["stages"] != own:
-                # The updates of a run with J stages say nothing about one with another number.
+                # The updates of a run with J stages say nothing about a run with another number of
+                # stages.
                 raise Error(
                     f"{place.model}: gives {plan['stages']} stages, but {first.log} was trained "
                     f"with {own}; expected {own} "
@@ -387,7 +388,7 @@ class Clusters:
     @staticmethod
     def differences(cluster: Cluster, numbers: Sequence[int]) -> list[str]:
         """Returns the keys of the cluster in which groups differ. The formats of messages belong to
-        the training, as do replicas and stages, of which the numbers of devices speak; for runs in
+        the training; so do replicas and stages, which the numbers of devices cover; for runs in
         PyTorch the sizes of messages belong to the network."""
         keys = [cluster.rows[number].answer["keys"] for number in numbers]
         return [
@@ -401,8 +402,8 @@ class Clusters:
         ]
 
     def are_alike(self, cluster: Cluster, a: int, b: int) -> bool:
-        """A ratio of two groups says something if both have as many devices and as many samples an
-        update, on one cluster."""
+        """Returns whether a ratio of two groups is meaningful: both have the same number of devices
+        and of samples per update, on one cluster."""
         groups = self.groups.groups
         return self.compare_unlike or (
             not self.differences(cluster, (a, b)) and are_alike(groups[a].size, groups[b].size)
@@ -417,8 +418,8 @@ class Clusters:
                 row.to_best = ratio_of(row.seconds, rows[cluster.best].seconds)
 
     def best_exact(self, cluster: Cluster, number: int, optimiser: str | None) -> int:
-        """Returns the fastest group like this one with end-to-end gradients without delay, of this
-        optimiser unless that is None; -1: there is none."""
+        """Returns the fastest group that is comparable to this group and has end-to-end gradients
+        without delay, with this optimiser unless it is None; -1: there is no such group."""
         fitting = [
             other
             for other, (group, row) in enumerate(zip(self.groups.groups, cluster.rows))
@@ -444,7 +445,7 @@ class Clusters:
         row.more_seconds = ratio_of(row.seconds, other.seconds)
 
     def warn_different(self, cluster: Cluster) -> None:
-        """Warns of clusters that are not one cluster."""
+        """Warns if the groups of a cluster have different clusters."""
         keys = self.differences(cluster, range(len(cluster.rows)))
         if not keys:
             return
@@ -477,7 +478,7 @@ class Clusters:
         return text
 
     def unlike_text(self, cluster: Cluster) -> str:
-        """Returns in what the groups are not alike; "" if they are."""
+        """Returns the properties in which the groups are not alike; "" if they are alike."""
         groups = self.groups.groups
         samples = "samples" if cluster.place.model is None else "trained samples"
         text = unlike_text([g.size for g in groups], [g.label for g in groups], samples)

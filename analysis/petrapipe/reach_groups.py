@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trained runs, combined into groups of those that differ only in their seed (docs/reach.md). The
-losses of a run are smoothed by one rule, which decides at which microbatch they reach a target."""
+"""Trained runs, combined into groups of runs that differ only in their seed (docs/reach.md). One
+rule smooths the losses of a run, and thereby determines the microbatch at which they reach a
+target."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ FORMATS = ("cluster.message.up", "cluster.message.down")
 
 @dataclass(frozen=True)
 class Target:
-    """What a run must reach: a training loss or an evaluation loss of at most `value` nats, or an
+    """The target of a run: a training loss or an evaluation loss of at most `value` nats, or an
     accuracy of at least `value`."""
 
     quantity: str  # "loss" or "top1"
@@ -52,7 +53,7 @@ class Curve:
 
 @dataclass
 class ReachRun:
-    """A trained run: what its log says, and what the program says about its config."""
+    """A trained run: the content of its log, and the answers of the program about its config."""
 
     log: str
     row: str | None  # name of its combination in its sweep; None: it was given alone
@@ -70,7 +71,7 @@ class ReachRun:
         return len(self.entries["loss"])
 
     def word(self, name: str) -> str:
-        """Returns a description in the log; "" if it has none."""
+        """Returns a description from the log; "" if the log has none."""
         return getattr(self.summary, name) or ""
 
     def layer(self) -> dict[str, Any]:
@@ -86,7 +87,7 @@ class ReachRun:
         return int(self.keys["method.accumulate"])
 
     def counts(self, key: str) -> bool:
-        """Returns whether a key of the config decides something in this run."""
+        """Returns whether a key of the config has an effect in this run."""
         return trainings.has_key(self.summary.training, key)
 
 
@@ -95,7 +96,7 @@ class Group:
     """Runs that differ only in their seed, in its order."""
 
     runs: list[ReachRun]
-    delayed: bool  # its gradients may be those of older weights
+    delayed: bool  # its gradients may be gradients of older weights
     local: bool  # its stages learn from losses of their own
     by_arrival: bool
     size: dict[str, Any]  # of its training
@@ -156,7 +157,7 @@ def check_run(run: ReachRun) -> None:
 
 
 class Collector:
-    """Reads the logs of places in their order. The program looks at the config of a run while the
+    """Reads the logs of places in their order. The program checks the config of a run while the
     next log is read."""
 
     def __init__(self, program: Program) -> None:
@@ -168,7 +169,7 @@ class Collector:
         """Adds the run of a log; `row` is None for a run that was given alone."""
         try:
             run = read_log(log, row)
-        finally:  # an error of the run before it comes first
+        finally:  # an error of the previous run comes first
             self.finish()
         self.program.send({"config": [run.layer()], "keys": True})
         self.pending = run
@@ -258,8 +259,8 @@ def warn_left_out(place: str, failed: int, open_ones: int, cells: int) -> None:
 
 
 def add_sweep(reader: Collector, place: str, path: str) -> None:
-    """Adds the complete cells of a sweep. Its summary names the folders as they were when it ran;
-    here they are in `place`."""
+    """Adds the complete cells of a sweep. The summary contains the paths of the folders at the time
+    of the sweep; now the folders are in `place`."""
     failed = open_ones = cells = complete = 0
     try:
         for name, state, label in cells_of(place, path):
@@ -331,8 +332,8 @@ def check_data(a: ReachRun, b: ReachRun) -> None:
 
 
 def differ_in_seed_alone(a: ReachRun, b: ReachRun) -> bool:
-    """Compares two runs without their seeds. In PyTorch the config does not say what network and
-    optimiser are."""
+    """Compares two runs without their seeds. In PyTorch the config does not describe the network
+    and the optimiser."""
     if a.training != b.training or any(
         a.word(name) != b.word(name) for name in ("network", "optimiser")
     ):
@@ -409,7 +410,7 @@ def collect_keys(groups: Sequence[Group]) -> dict[str, list[str]]:
 
 def choose_keys(keys: dict[str, list[str]]) -> list[str]:
     """Returns keys that distinguish all groups, as few as a choice in this order gives: method and
-    optimiser, which readers know by name, then the others in the order of the table. The two
+    optimiser, which readers know by name, then the other keys in the order of the table. The two
     formats of messages are named together."""
     used = {key for key in keys if key in KNOWN_BY_VALUE}
 
@@ -448,8 +449,8 @@ def label_groups(groups: Sequence[Group], keys: dict[str, list[str]]) -> None:
 
 def read_groups(places: Sequence[str], program: Program) -> Groups:
     """Reads the runs of places: folders or logs of runs, and folders of sweeps, of which all
-    complete cells count. Raises Error if a run does not fit: a simulation, other data than those of
-    the first run, two runs with one seed, no loss."""
+    complete cells count. Raises Error if a run does not fit: a simulation, other data than the data
+    of the first run, two runs with one seed, no loss."""
     reader = Collector(program)
     for place in places:
         add_place(reader, place)
@@ -470,7 +471,7 @@ def curve_of(target: Target, run: ReachRun) -> Curve:
     """Returns the smoothed losses of a run. The rule: the trailing mean of the losses of the last
     `window` updates. The target is reached at the first microbatch at which the mean of a whole
     window is at most its value (an accuracy: at least). Evaluations are few and large, so they are
-    not smoothed; one counts at the last loss of its epoch."""
+    not smoothed; an evaluation counts at the last loss of its epoch."""
     if target.metric == "eval":
         name = "eval_top1" if target.quantity == "top1" else "eval_loss"
         values = run.summary.epochs[name]

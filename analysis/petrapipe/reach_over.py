@@ -13,7 +13,7 @@ from .reach_clusters import Cluster, Clusters, find_end, is_random, mean_of
 
 VALUES = 21
 SPAN = 100  # the key varies from its smallest value / SPAN to its largest value x SPAN
-EXACT = 1.0002  # two values this close are one
+EXACT = 1.0002  # two values this close count as one value
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Over:
 
 
 def real(text: str) -> float | None:
-    """Returns a number; None if the text is none.
+    """Returns a number; None if the text is not a number.
 
     >>> real("1e3"), real("0x10"), real("1_0"), real("1 ")
     (1000.0, 16.0, None, None)
@@ -144,7 +144,7 @@ class Variation:
         return mean_of(ends, "seconds").mean
 
     def within(self, error: Error, setting: str) -> PetraError:
-        """Names the range in an error, and not a value in it that nobody has typed."""
+        """Names the range in an error, instead of a value within it that the user has not typed."""
         line = str(error)
         _, found, rest = line.partition(f"{setting}: ")
         start, end = self.over.values[0], self.over.values[-1]

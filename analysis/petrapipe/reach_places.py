@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The places at which petra reach simulates runs: the files of --on and --as, whose keys replace
-those of a run (docs/reach.md)."""
+the keys of a run (docs/reach.md)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 from .program import PetraError, Program, check, failure, file_layer, set_layer
 from .reach_groups import ReachRun
 
-# A run is simulated as all devices of its plan execute it, whatever processes have executed it.
+# A run is simulated as all devices of its plan execute it, independent of the processes that have
+# executed it.
 OF_ONE_PROCESS = ["run.mode=emulate", "cluster.placement=[]", "run.trace_actions=false"]
-# A model has messages of its own; a run in PyTorch has the bytes of its messages in its config.
+# A model determines its messages; a run in PyTorch has the bytes of its messages in its config.
 WITH_A_MODEL = [
     "cluster.stages=0",
     "cluster.message.forward_bytes=0",
@@ -49,7 +50,7 @@ IGNORED_BYTES = 399
 
 @dataclass(frozen=True)
 class Place:
-    """The files whose keys replace those of the runs: a cluster and a model."""
+    """The files whose keys replace the keys of the runs: a cluster and a model."""
 
     on: str | None = None
     model: str | None = None
@@ -57,7 +58,7 @@ class Place:
 
     @property
     def is_logged(self) -> bool:
-        """Whether the seconds are those of the logs."""
+        """Whether the seconds come from the logs."""
         return self.on is None and self.model is None
 
     def layers(self, run: ReachRun, more: str | None = None) -> list[dict[str, Any]]:
@@ -75,7 +76,7 @@ class Place:
         return [*found, set_layer(settings, "--over")]
 
     def named(self, error: PetraError) -> PetraError:
-        """Names the file of --as or --on if the error does not."""
+        """Adds the file of --as or --on to an error that does not name it."""
         line = str(error)
         if self.model is not None and self.model not in line:
             return PetraError(f"with --as {self.model}: {line}", error.status)
@@ -141,7 +142,7 @@ class Files:
                 )
 
     def model_place(self, path: str | None) -> Place:
-        """Returns the place of a model. Its vocabulary is the one that its file states."""
+        """Returns the place of a model. Its vocabulary is the vocabulary that its file states."""
         if path is None:
             return Place()
         place = Place(model=path)
@@ -154,7 +155,8 @@ class Files:
         return place
 
     def warn_ignored(self, place: Place, with_model: bool) -> None:
-        """Names the keys of the files that are not read, a section of which no key is read once."""
+        """Warns of keys of the files that are not read; a section of which no key is read is named
+        once."""
         both = place.on == place.model
         for option, path in (("on", place.on), ("as", place.model if with_model else None)):
             if path is None:

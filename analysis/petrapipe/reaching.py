@@ -43,7 +43,7 @@ class Options:
 
 @dataclass
 class Reach:
-    """What petra reach finds."""
+    """The results of petra reach."""
 
     options: Options
     groups: Groups
@@ -74,7 +74,7 @@ def target_of(
     metric: str | None = None,
     window: str | None = None,
 ) -> Target:
-    """Returns the target that options state.
+    """Returns the target that the options state.
 
     >>> target_of("2.9", None, None)
     Target(quantity='loss', metric='train', value=2.9, window=20)
@@ -109,7 +109,7 @@ def window_of(metric: str | None, text: str | None) -> int:
     return int(digits)
 
 
-# --- all of it ---
+# --- the whole computation ---
 
 
 def check_bytes(groups: Groups) -> None:

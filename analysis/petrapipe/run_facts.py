@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs as `petra list`, `petra compare` and `petra inspect` describe them: what their logs contain
-(log_summary.py), what the program says of their configs (program.py), and whether they go on."""
+"""Runs as `petra list`, `petra compare` and `petra inspect` describe them: the contents of their
+logs (log_summary.py), the answers of the program about their configs (program.py), and whether they
+are still running."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ WORDS = ("method", "formats", "network", "optimiser", "data")
 
 @dataclass
 class RunFacts:
-    """A run. `words` and `keys` are those of the program for its config."""
+    """A run. `words` and `keys` are the answers of the program about its config."""
 
     place: str  # as it was given
     folder: str
@@ -32,7 +33,7 @@ class RunFacts:
     answer: Mapping[str, Any]
 
     def value(self, key: str) -> Any:
-        """Returns the value of a key of the config that was asked for."""
+        """Returns the value of a key of the config that was requested."""
         return plain(self.answer["keys"][key]["value"])
 
     @property
@@ -87,12 +88,13 @@ class RunFacts:
 
     @property
     def stages(self) -> int:
-        """The number of stages; of a simulation that of the config, which may be 0."""
+        """The number of stages. For a simulation it is the number in the config, which may be 0."""
         return len(self.summary.stages) or int(self.value("cluster.stages"))
 
     @property
     def has_training(self) -> bool:
-        """Whether a run in PyTorch recorded all that decides its training; others always did."""
+        """Whether a run in PyTorch recorded everything that determines its training; other runs
+        always did."""
         return not self.summary.of_pytorch or self.summary.training is not None
 
 
@@ -117,7 +119,8 @@ def warn_of_earlier_run(folder: str) -> None:
 
 
 def is_locked(folder: str) -> bool:
-    """Returns whether a process of this machine holds the lock of a folder: a run goes on there."""
+    """Returns whether a process of this machine holds the lock of a folder: a run is in progress
+    there."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -139,7 +142,7 @@ def log_path(place: str) -> str:
 
 
 def log_of(place: str) -> str:
-    """Returns the log of a run like log_path; warns of an earlier run beside it."""
+    """Does the same as log_path, and warns of an earlier run beside the log."""
     if os.path.isdir(place):
         warn_of_earlier_run(place)
     return log_path(place)
@@ -164,7 +167,7 @@ def state_of(summary: Summary, folder: str) -> str:
 
 
 def words_asked(*more: str) -> list[str]:
-    """Returns the words to ask for that describe a run."""
+    """Returns the names of the words to request that describe a run."""
     return [*WORDS, *more]
 
 
@@ -174,8 +177,8 @@ def config_request(summary: Summary, **wanted: Any) -> dict[str, Any]:
 
 
 def facts_of(places: Sequence[str], **wanted: Any) -> list[RunFacts | Error]:
-    """Returns the runs of folders or logs; an Error for a run that cannot be read. `wanted`: what
-    to ask the program about their configs, beside the words (docs/requests.md)."""
+    """Returns the runs of folders or logs; an Error for a run that cannot be read. `wanted`: the
+    questions to the program about their configs, in addition to the words (docs/requests.md)."""
     found: list[Any] = [_summary_of(place) for place in places]
     asked = [i for i, one in enumerate(found) if isinstance(one, Summary)]
     requests = [config_request(found[i], words=words_asked(), **wanted) for i in asked]
@@ -201,8 +204,8 @@ def _summary_of(place: str) -> Summary | Error:
 
 
 def all_facts_of(places: Sequence[str], **wanted: Any) -> list[RunFacts]:
-    """Returns the runs like facts_of; raises the first Error. Warns of what the program says of the
-    configs, and of earlier runs beside these."""
+    """Returns the runs as facts_of does; raises the first Error. Prints the warnings of the program
+    about the configs, and warns of earlier runs beside these runs."""
     found = []
     for place, facts in zip(places, facts_of(places, **wanted)):
         if os.path.isdir(place):

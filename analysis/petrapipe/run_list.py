@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runs below a folder, one in each row: what `petra list` prints, and a DataFrame."""
+"""The runs below a folder, one in each row: the table that `petra list` prints, and a DataFrame."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COLUMNS = (
 
 def folders_in(folder: str) -> Iterator[str]:
     """Yields the folders with a run.h5, in the order of their names. Links to folders are not
-    followed, for they may lead in circles."""
+    followed, because they may lead in circles."""
     warn_of_earlier_run(folder)
     if os.path.exists(joined(folder, "run.h5")):
         yield folder

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 FLUSH_INTERVAL_S = 5
 FLUSH_SHARE = 20  # rows cause a flush if 20 times the duration of the last one has passed since
 CHECKPOINT = "checkpoint.pt"
-# The files of a run, also of one by the program, which a new run in the folder replaces.
+# The files of a run, also of a run by the program, that a new run in the folder replaces.
 FILES = ("run.h5", CHECKPOINT, "checkpoint.h5", "weights.h5", "best.h5")
 PARTS = ("checkpoint/stage-*-*.h5", "checkpoint/replica-*-stage-*-*.h5", "checkpoint/probes-*.h5")
 
 
 def replace(path: str, parts: Iterable[bytes | memoryview], sync: bool) -> None:
-    """Writes a file under another name and renames it: at every moment the file is complete, the
-    older or the newer one. `sync`: it waits for the disk, so that this is also true after a power
+    """Writes a file under another name and renames it: at every moment the file is complete: the
+    older or the newer file. `sync`: it waits for the disk, so that this is also true after a power
     cut. Raises Unwritable."""
     temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp")
     try:
@@ -178,7 +178,7 @@ class RunLog:
             raise
 
     def _put_back(self, rows: dict) -> None:
-        """Adds the rows of a state. Raises Unreadable if they are not those of a log with the same
+        """Adds the rows of a state. Raises Unreadable if they do not come from a log with the same
         columns."""
         for name, own in self._rows.items():
             columns = rows.get(name, {})
@@ -212,12 +212,12 @@ class RunLog:
         wall_s: float,
         virtual_s: float,
     ) -> None:
-        """Adds a row of /train; top1: a fraction, NaN if the loss is not that of a
+        """Adds a row of /train; top1: a fraction, NaN if the loss does not belong to a
         classification."""
         self._put("train", (microbatch, epoch, lr, loss, top1, wall_s, virtual_s))
 
     def epoch(self, epoch: int, samples_per_s: float = math.nan, **columns: float) -> None:
-        """Adds a row of /epoch and flushes, if that costs little; what is missing is NaN.
+        """Adds a row of /epoch and flushes, if that costs little; missing values are NaN.
         samples_per_s: images, or windows of tokens, per second of training."""
         self._put_named(
             "epoch", {"epoch": epoch, self._rate: samples_per_s * self._labels, **columns}
@@ -243,7 +243,7 @@ class RunLog:
 
     def probe(self, microbatch: int, epoch: int, figures: dict) -> None:
         """Adds a row of /probe and flushes, if that costs little. figures: arrays (J), or (P) for
-        "parameter/...", by names of FIGURES; what is missing is NaN."""
+        "parameter/...", by names of FIGURES; missing values are NaN."""
         self._put_named("probe", {"microbatch": microbatch, "epoch": epoch, **figures})
         self._flush_after(0)
 
@@ -261,7 +261,7 @@ class RunLog:
     # --- the file ---
 
     def flush(self, sync: bool = False) -> None:
-        """Writes run.h5. The first time it replaces what the folder has of an earlier run."""
+        """Writes run.h5. The first time it replaces the files of an earlier run in the folder."""
         started = time.monotonic()
         content = self._content()
         replace(self.path, (seals.seal_of(content), content), sync)
@@ -274,7 +274,7 @@ class RunLog:
         self._spent_s = self._flushed_s - started
 
     def state(self) -> dict:
-        """Returns the rows and what identifies the run, for a log that continues this one."""
+        """Returns the rows and the identity of the run, for a log that continues this log."""
         for rows in self._rows.values():
             rows.write()
         return {
@@ -287,8 +287,8 @@ class RunLog:
         }
 
     def close(self, complete: bool) -> None:
-        """Writes what is left, and frees the folder. A log without a loss that is not complete
-        leaves an earlier run as it is."""
+        """Writes the remaining rows, and unlocks the folder. A log without a loss that is not
+        complete leaves an earlier run as it is."""
         try:
             self.file.attrs.modify("complete", numpy.int32(complete))
             if self.begun or complete:
@@ -381,7 +381,8 @@ class RunLog:
             self._flush_after(FLUSH_INTERVAL_S)
 
     def _flush_after(self, seconds: float) -> None:
-        """Flushes if so many seconds have passed since the last flush, and if that costs little."""
+        """Flushes if this number of seconds has passed since the last flush, and if a flush costs
+        little."""
         if self.begun and time.monotonic() - self._flushed_s >= max(
             seconds, FLUSH_SHARE * self._spent_s
         ):

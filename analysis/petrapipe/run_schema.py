@@ -2,8 +2,8 @@
 """The columns of run.h5 (docs/hdf5-schema.md) that the PyTorch runtime writes, and data sets made
 from these tables.
 
-tests/cli/torch_log.py compares the tables with those of the program (src/record/run_h5_columns.c),
-and the data sets with those that it writes."""
+tests/cli/torch_log.py compares the tables with the tables of the program
+(src/record/run_h5_columns.c), and the data sets with the data sets that the program writes."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ def open_file(path: str, mode: str) -> h5py.File:
 
 
 def create_in_memory(name: str) -> h5py.File:
-    """Creates a log that has no file, with room for a seal in front. `name` is not that of another
-    open file."""
+    """Creates a log that has no file, with room for a seal in front. `name` is not the name of
+    another open file."""
     return h5py.File(
         name,
         "w",
@@ -163,7 +163,7 @@ def samples_of(config: str) -> tuple[str, int]:
 
 
 def columns_of(group: str, samples: str) -> list[str]:
-    """Returns the names of the data sets to which a row of a group adds a value."""
+    """Returns the names of the data sets to which each row of a group adds a value."""
     more = {"epoch": [RATES[samples][0]], "probe": FIGURES}
     return [*GROUPS[group][2], *more.get(group, ())]
 
@@ -179,7 +179,7 @@ def put_set(
     unit: str | list[str],
     dimensions: tuple[str, ...],
 ) -> None:
-    """Writes a data set of fixed shape; replaces the values of one that exists."""
+    """Writes a data set of fixed shape; replaces the values of an existing data set."""
     if name in file:
         file[name][...] = values
         return
@@ -225,7 +225,7 @@ def create_rows(file: h5py.File, group: str, samples: str, extents: dict[str, in
 
 
 def put_stages(file: h5py.File, stages: list[dict], samples: str) -> None:
-    """Writes /model/stages; what a dictionary lacks is 0."""
+    """Writes /model/stages; entries that a dictionary lacks are 0."""
     rows = [
         {**stage, "stage": number, "name": stage["name"].encode()}
         for number, stage in enumerate(stages, 1)

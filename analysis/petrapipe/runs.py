@@ -117,8 +117,8 @@ def texts_attribute(node: h5py.Group | h5py.Dataset, name: str) -> list[str]:
 class Labelled:
     """An array whose dimensions have names and whose entries have coordinates: a small part of
     xarray.DataArray. to_xarray() makes one if xarray is installed. `values` has one axis for each
-    of `dims`, and a coordinate has one entry for each place of its dimension: the dimension of its
-    name, or that of `along` (an epoch belongs to "probe").
+    of `dims`, and a coordinate has one entry for each index of its dimension: the dimension of its
+    name, or the dimension in `along` (an epoch belongs to "probe").
 
     >>> coords = {"probe": numpy.arange(2), "stage": numpy.array([1, 2])}
     >>> cosine = Labelled([[0.5, 1.0], [0.7, numpy.nan]], ["probe", "stage"], coords)
@@ -159,7 +159,7 @@ class Labelled:
 
     def sel(self, **places: Any) -> Labelled:
         """Returns the part at these coordinates: sel(stage=3), sel(category="graph"). Raises Error
-        if there is none."""
+        if there is no such part."""
         result = self
         for dim, place in places.items():
             if dim not in result.dims:
@@ -203,7 +203,7 @@ def mean(values: numpy.ndarray, axis: int = 0) -> numpy.ndarray:
 
 
 def log_path(place: str) -> str:
-    """Returns the path of the log of a run: the file itself, or the one in the folder."""
+    """Returns the path of the log of a run: the file itself, or the file in the folder."""
     return os.path.join(place, "run.h5") if os.path.isdir(place) else place
 
 
@@ -258,9 +258,9 @@ class Run:
             return name in file
 
     def columns(self, group: str, names: Sequence[str] | None = None) -> dict[str, numpy.ndarray]:
-        """Returns the data sets of a group that have one dimension, or those with these names, by
-        name. All have the shape (rows,): they are cut to the shortest length and before fill
-        values, because a run may be writing them. docs/hdf5-schema.md has their units."""
+        """Returns the data sets of a group that have one dimension, or the data sets with these
+        names, by name. All have the shape (rows,): they are cut to the shortest length and before
+        fill values, because a run may be writing them. docs/hdf5-schema.md has their units."""
         with self._open() as file:
             found = file.get(group)
             if not isinstance(found, h5py.Group):
@@ -287,9 +287,9 @@ class Run:
         return columns
 
     def settings(self) -> dict[str, str]:
-        """Returns what the results of the run depend on, by key: its config; in PyTorch the lines
-        of `training` instead of the keys of optim, model and device, which such a run does not use.
-        Keys that end in "seed" are seeds."""
+        """Returns the settings on which the results of the run depend, by key: its config; in
+        PyTorch the lines of `training` instead of the keys of optim, model and device, which such a
+        run does not use. Keys that end in "seed" are seeds."""
         lines = [line.partition(": ") for line in self.attributes["training"].splitlines()]
         unused = ("optim.", "model.", "device.") if lines else ()
         return {

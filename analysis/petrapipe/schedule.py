@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan of a run as data: which action comes when, and which version of the weights it reads
-(docs/plan-format.md).
+"""The plan of a run as data: the order of the actions, and the version of the weights that each
+reads (docs/plan-format.md).
 
     plan = Plan.of_config({"method.name": "petra", "method.accumulate": 2}, stages=8,
         microbatches=1000)
@@ -115,8 +115,8 @@ class Plan:
     @classmethod
     def of_lines(cls, file: Iterable[str], name: str = "the plan") -> Plan:
         """Returns the plan of a file that is open for reading: the header, then the actions in
-        blocks, because a long run has millions. Raises Error if it is no plan, or if its version is
-        another."""
+        blocks, because a long run has millions. Raises Error if the file is not a plan, or if its
+        version is different."""
         head, devices, file = [], False, iter(file)
         for line in file:
             if line.startswith('"actions": ['):
@@ -290,7 +290,7 @@ class Plan:
             )
         )
         forwards = self.rows("F")
-        # A longer run that continues this one reads them.
+        # A longer run that continues this run reads them.
         uses += [
             ((stage, version), len(self))
             for stage, m, version in zip(

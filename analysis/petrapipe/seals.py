@@ -63,9 +63,9 @@ def _find(block: bytes, name: str) -> tuple:
 
 def check(path: str, name: str = "") -> int:
     """Checks the seal of a file, and all that it covers except parts. Returns NONE for a file
-    without a seal, OPEN for one that is being written or was abandoned, WHOLE for one that is as
-    petra wrote it. Raises Unreadable, with `name` or the path in front, for a damaged one and for
-    one that cannot be read."""
+    without a seal, OPEN for a file that is being written or was abandoned, WHOLE for a file that is
+    unchanged since petra wrote it. Raises Unreadable, with `name` or the path in front, for a
+    damaged file and for a file that cannot be read."""
     name = name or os.fspath(path)
     try:
         with open(path, "rb") as file:
@@ -99,7 +99,8 @@ def check(path: str, name: str = "") -> int:
 
 
 def content_of(image: bytes, name: str) -> bytes:
-    """Returns what follows the seal of a file in memory. Raises Unreadable unless it is whole."""
+    """Returns the content behind the seal of a file in memory. Raises Unreadable unless the file is
+    whole."""
     words = _find(image[:BYTES], name)
     if words[2:6] != (WHOLE, len(image), _digest_of(image[BYTES:]), 0):
         raise Unreadable(

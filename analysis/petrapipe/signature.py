@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the numbers of a run depend on, in words: a checkpoint has it in common with the trainer
-that reads it.
+"""Everything on which the numbers of a run depend, in words. A checkpoint and the trainer that
+reads it must agree in it.
 
 The words of two trainers differ if an argument differs: a class, a number, a tensor, which
-function. The code of functions and classes of the user is compared apart from that, because a
-change of it need not change a number."""
+function. The code of functions and classes of the user is compared separately, because a change of
+the code need not change a number."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .plain_file import packed
 # A run may become longer. `data.limit` is the length of an epoch, which the order of actions shows.
 LENGTH_KEYS = {"run.epochs", "run.max_microbatches", "data.limit"}
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
-LONG, MANY = 200, 20  # characters and entries; what is longer is named by a digest
+LONG, MANY = 200, 20  # characters and entries; a longer value is named by a digest
 DEPTH = 4  # of objects within objects
-LIBRARIES = ("torch", "petrapipe")  # their code belongs to their versions
+LIBRARIES = ("torch", "petrapipe")  # their versions determine their code
 
 
 def digest_of(value: Any) -> str:
@@ -45,7 +45,7 @@ class Signature:
         self.code: dict[str, str] = {}
 
     def add(self, name: str, value: Any, depth: int = 0) -> None:
-        """Adds what a value is."""
+        """Adds a description of a value."""
         kind = type(value)
         if isinstance(value, PLAIN):
             text = repr(value)
@@ -81,7 +81,7 @@ class Signature:
                 self._add_parts(name, value, depth)
 
     def _add_parts(self, name: str, value: Any, depth: int) -> None:
-        """Adds the attributes of an object; of a module also its buffers, parameters and
+        """Adds the attributes of an object; for a module also its buffers, parameters and
         modules."""
         skipped = "_" if isinstance(value, nn.Module) else "__"
         for key, one in getattr(value, "__dict__", {}).items():
@@ -96,7 +96,7 @@ class Signature:
                 self.add(f"{name}: {key}", one, depth + 1)
 
     def _add_closure(self, name: str, function: Any, depth: int) -> None:
-        """Adds the numbers and texts that a function has from the place where it was made."""
+        """Adds the numbers and texts that a function has captured where it was defined."""
         for key, cell in zip(
             getattr(getattr(function, "__code__", None), "co_freevars", ()),
             getattr(function, "__closure__", None) or (),
@@ -131,7 +131,7 @@ class Signature:
                 self._add_code(place, type(part))
 
     def difference(self, theirs: Mapping[str, str]) -> str | None:
-        """Returns what differs from other facts, in words."""
+        """Returns the differences from other facts, in words."""
         for name in [*self.facts, *theirs]:
             mine, other = self.facts.get(name, "missing"), theirs.get(name, "missing")
             if mine != other:
@@ -139,7 +139,7 @@ class Signature:
         return None
 
     def changed_code(self, theirs: Mapping[str, str]) -> list[str]:
-        """Returns the names of functions and classes with other code. Codes of two versions of
+        """Returns the names of functions and classes with different code. Code of two versions of
         Python cannot be compared."""
         if theirs.get("Python") != self.code.get("Python"):
             return []

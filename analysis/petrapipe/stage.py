@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One stage: what it keeps of the microbatches in flight, its actions F and B, and its state.
+"""One stage: the data that it keeps of the microbatches in flight, its actions F and B, and its
+state.
 
 Its passes with any version of the weights are in stage_passes.py, and the versions and updates of
 its weights in stage_weights.py."""
@@ -22,7 +23,7 @@ from .tensors import Streams, as_tuple, bytes_of, detached, has_gradient, leaf, 
 
 @dataclass
 class Kept:
-    """What a stage keeps of a microbatch between F and B."""
+    """The data of a microbatch that a stage keeps between F and B."""
 
     version: int
     inputs: dict = field(default_factory=dict)  # number of the module -> its inputs
@@ -33,8 +34,8 @@ class Kept:
 
 
 def is_plain(module: nn.Module) -> bool:
-    """Returns whether a module is a Coupling that can be evaluated through its function alone:
-    nothing else would see a call."""
+    """Returns whether a module is a Coupling that can be evaluated through its function alone,
+    because nothing else would notice a call."""
     if not isinstance(module, Coupling) or (type(module).forward, type(module).inverse) != (
         Coupling.forward,
         Coupling.inverse,
@@ -48,8 +49,9 @@ def is_plain(module: nn.Module) -> bool:
 
 
 class Stage(Weights):
-    """A stage of a pipeline. `keep` says what it keeps of a microbatch between F and B. `outlived`:
-    an update or another pass may come between the forward and the backward of a kept graph."""
+    """A stage of a pipeline. `keep` states what it keeps of a microbatch between F and B.
+    `outlived`: an update or another pass may come between the forward and the backward of a kept
+    graph."""
 
     def __init__(
         self,
@@ -102,12 +104,12 @@ class Stage(Weights):
                 tensors,
                 self.through(tensors, leaves, m, kept.statistics, kept.target),
             )
-        own.update(map(memory_of, tensors))  # a forward may have given parameters other data
+        own.update(map(memory_of, tensors))  # a forward may have assigned other data to parameters
 
     def _saving(self, own: set) -> Any:
-        """Within it a graph keeps the values of parameters, not the parameters, if an update or
-        another pass may come before its backward. A change in place would otherwise count as a
-        change of tensors that the graph has saved. `own`: the memory of the parameters of the
+        """A context in which a graph keeps the values of parameters, not the parameters, if an
+        update or another pass may come before its backward. A change in place would otherwise count
+        as a change of tensors that the graph has saved. `own`: the memory of the parameters of the
         graph."""
         if not self.outlived:
             return contextlib.nullcontext()

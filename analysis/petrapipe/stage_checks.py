@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stages must do to be trained, tried on the first microbatches before the run begins; and why
-a loss is not finite."""
+"""The requirements that stages must meet to be trained, tried on the first microbatches before the
+run begins; and the reasons why a loss is not finite."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def _flop_counter() -> Any:
 
 
 def check_stage(stage: Stage, xs: Streams, m: int, target: Any = None) -> tuple[Streams, int]:
-    """Runs the stage on a microbatch and checks what a training needs: the same outputs twice, no
-    changed buffer that is not a running statistic, no weights that change at every call or in a
-    backward, no foreign parameter, inverses that give the inputs back. Counts the bytes of its
-    graph. Returns the outputs and the FLOPs of a forward (0 if this PyTorch does not count
+    """Runs the stage on a microbatch and checks the requirements of a training: the same outputs
+    twice, no changed buffer that is not a running statistic, no weights that change at every call
+    or in a backward, no foreign parameter, inverses that give the inputs back. Counts the bytes of
+    its graph. Returns the outputs and the FLOPs of a forward (0 if this PyTorch does not count
     them)."""
     stage.graph_bytes, flops, graphs = 0, 0, []
     with stage.unchanged():
@@ -238,8 +238,8 @@ def _tolerance(stage: Stage) -> float:
 
 
 def same_outputs(stage: Stage, ys: Streams, again: Streams) -> bool:
-    """Returns whether two calls have computed the same outputs, within what the order of sums may
-    change."""
+    """Returns whether two calls have computed the same outputs, within the differences that the
+    order of sums may cause."""
     return all(
         near(y.detach(), z, _tolerance(stage))
         for y, z in zip(ys, again)
@@ -259,7 +259,7 @@ def near(a: torch.Tensor, b: torch.Tensor, tolerance: float) -> bool:
 
 
 def check_shared(stages: Sequence[Stage]) -> bool:
-    """Raises StageError if two stages would train a parameter. They may share one that is frozen:
+    """Raises StageError if two stages would train a parameter. They may share a frozen parameter:
     returns whether they do."""
     owners: dict[int, int] = {}
     shares_frozen = False
@@ -317,9 +317,9 @@ def try_stages(stages: Sequence[Stage], plan: Plan, microbatches: Microbatches) 
 
 
 def check_apart(stages: Sequence[Stage], plan: Plan, microbatches: Microbatches) -> None:
-    """Raises StageError if a module reads what another one has left in an attribute, because in
-    a pipeline that belongs to another microbatch: microbatch 0 passes, then 1, then every
-    module computes 0 again, from the last one to the first."""
+    """Raises StageError if a module reads data that another module has left in an attribute,
+    because in a pipeline these data belong to another microbatch: microbatch 0 passes, then 1, then
+    every module computes 0 again, from the last to the first."""
     calls: list[list[tuple]] = [[], []]
     given = [x for x in microbatches.peek(0)[0] if isinstance(x, torch.Tensor)]
     copies = [x.clone() for x in given]
@@ -356,7 +356,7 @@ def check_apart(stages: Sequence[Stage], plan: Plan, microbatches: Microbatches)
 def why_not_finite(
     stages: Sequence[Stage], microbatches: Microbatches, m: int, value: float
 ) -> str:
-    """Returns what is wrong if the loss of microbatch m has this value."""
+    """Returns the reason why the loss of microbatch m has this value."""
     for stage in stages:
         for name, tensor in zip(stage.names, stage.current):
             if not bool(torch.isfinite(tensor).all()):

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passes through the modules of a stage, forward and backward, with any version of their weights.
 
-A version is what the parameters hold: a pass puts the tensors of a version into `parameter.data`
-and takes them out again. The parameters stay the same objects, so that hooks, `requires_grad_`,
-parametrizations and assignments to `parameter.data` have their meaning in PyTorch. A pass sees
-empty running statistics, so that a batch norm leaves its batch statistics in them; the stage moves
-the real ones once, in the backward. Random numbers of a pass depend only on the seed, the stage,
-the module and the microbatch, so that a recomputation draws the same ones."""
+A version is the content of the parameters: a pass puts the tensors of a version into
+`parameter.data` and removes them afterwards. The parameters stay the same objects, so that hooks,
+`requires_grad_`, parametrizations and assignments to `parameter.data` have their meaning in
+PyTorch. A pass sees empty running statistics, so that a batch norm leaves its batch statistics in
+them; the stage moves the real ones once, in the backward. Random numbers of a pass depend only on
+the seed, the stage, the module and the microbatch, so that a recomputation draws the same
+numbers."""
 
 from __future__ import annotations
 
@@ -99,9 +100,9 @@ class Passes:
     def holding(
         self, modules: Sequence[int], tensors: list, statistics: list | None
     ) -> Iterator[None]:
-        """The parameters of these modules hold these tensors. If a module gives a parameter other
-        data, `tensors` has these data afterwards. Batch norms in training leave their statistics in
-        `statistics`."""
+        """A context in which the parameters of these modules hold these tensors. If a module gives
+        a parameter other data, `tensors` has these data afterwards. Batch norms in training leave
+        their statistics in `statistics`."""
         norms = [norm for b in modules for norm in self.norms[b] if norm.training]
         held = [(norm, norm.momentum, dict(norm._buffers)) for norm in norms]
         places = (
@@ -148,7 +149,7 @@ class Passes:
                     parameter.data = self.current[place]
 
     def _keep_assigned(self, places: Iterable[int]) -> None:
-        """The latest weights are what the parameters hold, also after an assignment to
+        """Makes the content of the parameters the latest weights, also after an assignment to
         `parameter.data`."""
         for place in places:
             if self.parameters[place].data_ptr() != self.current[place].data_ptr():
@@ -156,7 +157,8 @@ class Passes:
 
     @contextlib.contextmanager
     def drawing(self, *numbers: int) -> Iterator[None]:
-        """Within it random numbers depend only on the seed, the stage and these numbers."""
+        """A context in which random numbers depend only on the seed, the stage and these
+        numbers."""
         generators = [torch.default_generator]
         if self.device.type == "cuda":
             generators.append(
@@ -314,7 +316,8 @@ class Passes:
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Afterwards the parameters hold what they held before, in the same memory."""
+        """A context after which the parameters hold the same tensors as before, in the same
+        memory."""
         tensors, values = list(self.current), [t.clone() for t in self.current]
         try:
             yield
@@ -328,7 +331,7 @@ class Passes:
 
     @staticmethod
     def move_statistics(statistics: list) -> None:
-        """Moves the running statistics by those of one microbatch."""
+        """Moves the running statistics by the statistics of one microbatch."""
         for norm, mean, variance in statistics:
             norm.num_batches_tracked.add_(1)
             share = 1 / int(norm.num_batches_tracked) if norm.momentum is None else norm.momentum

@@ -18,8 +18,8 @@ from .stage_passes import Passes
 
 @dataclass
 class Version:
-    """The weights after some number of updates: `theta`, those that updates change, and `read`,
-    those that forwards read (a prediction)."""
+    """The weights after some number of updates: `theta`, the weights that updates change, and
+    `read`, the weights that forwards read (a prediction)."""
 
     theta: list
     read: list
@@ -27,7 +27,7 @@ class Version:
 
 class Weights(Passes):
     """Modules whose weights learn. `updates` counts the updates, and is the number of the latest
-    version; `versions` has the older ones that something will still read."""
+    version; `versions` has the older versions that something will still read."""
 
     def __init__(
         self,
@@ -65,14 +65,15 @@ class Weights(Passes):
         return (group for one in self.optimizers for group in one.param_groups)
 
     def _refresh(self) -> None:
-        """The parameters share their memory with `current` until an update gives them another."""
+        """The parameters share their memory with `current` until an update gives them other
+        memory."""
         self.current = [parameter.data for parameter in self.parameters]
         self.read = self.current
 
     def weights(self, version: int, rule: str = "stashed") -> list:
-        """Returns the tensors of a version: with the rule `latest` what updates change, corrected
-        if a mitigation says so; `theta` the same without the correction; otherwise those that
-        forwards read."""
+        """Returns the tensors of a version: with the rule `latest` the weights that updates change,
+        corrected if a mitigation requests it; with `theta` the same without the correction;
+        otherwise the weights that forwards read."""
         if version == self.updates:
             found = Version(self.current, self.read)
         else:
@@ -85,7 +86,7 @@ class Weights(Passes):
         return dict(zip(self.names, tensors))
 
     def count(self, gradients: list, accumulate: int) -> None:
-        """Adds the gradients of one microbatch to those of the next update."""
+        """Adds the gradients of one microbatch to the gradients of the next update."""
         for place, g in enumerate(gradients):
             if g is not None:
                 share = g if accumulate == 1 else g / accumulate
@@ -94,7 +95,7 @@ class Weights(Passes):
 
     def update(self, keep_old: bool, clip: float | None, rate: float | None, first: int) -> None:
         """U. `keep_old`: something will still read the weights before it. `rate`: the learning rate
-        of the config, if it rules. Mitigations begin with update number `first`."""
+        of the config, if the config determines it. Mitigations begin with update number `first`."""
         if keep_old:
             self.versions[self.updates] = Version(self.current, self.read)
             for parameter, g in zip(self.parameters, self.sum):
@@ -162,7 +163,7 @@ class Weights(Passes):
         return [None if g is None else g * share for g in gradients]
 
     def _velocity(self) -> dict[str, torch.Tensor]:
-        """Minus the learning rate times the momentum of SGD."""
+        """Returns minus the learning rate times the momentum of SGD."""
         found = {}
         for one in self.optimizers:
             for group in one.param_groups:

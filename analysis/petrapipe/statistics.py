@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Means over repetitions with 95 % intervals (Student's t), and moving means. Everything that
-prints an interval takes it from here."""
+"""Means over repetitions with 95 % intervals (Student's t), and moving means. All code that prints
+an interval uses this module."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def plain_sum(values: Iterable[Any]) -> Any:
 
 def half_interval(values: Sequence[float]) -> float:
     """Returns half of the 95 % interval of the mean of `values`; 0 for equal values and for a
-    single one.
+    single value.
 
     >>> round(half_interval([40, 50, 60]), 1), half_interval([7])
     (24.8, 0.0)
@@ -108,7 +108,7 @@ class Geometric:
     Student's interval of the logarithms becomes an interval around the mean that never contains 0.
     A value is censored if the target was not reached: the true value is larger. Then the mean is a
     lower bound, and there is no interval, because the scatter of the last values is not the scatter
-    of the unknown ones."""
+    of the unknown values."""
 
     count: int  # values
     reached: int  # values that are not censored
@@ -163,7 +163,8 @@ class Ratio:
 
 
 def ratio_of(a: Geometric, b: Geometric) -> Ratio:
-    """Returns the ratio a / b. It is known if all values of b are reached, and some of a.
+    """Returns the ratio a / b. It is known if all values of b and at least one value of a are
+    reached.
 
     >>> two = geometric_of([2.0, 2.0], [False, False])
     >>> ratio_of(two, two)
@@ -192,7 +193,7 @@ def half_of(variance: float, freedom: float) -> float:
 
 
 def log(value: float) -> float:
-    """Returns the logarithm; of 0 minus infinity, of a negative value NaN."""
+    """Returns the logarithm: minus infinity for 0, NaN for a negative value."""
     return math.log(value) if value > 0 else -math.inf if value == 0 else math.nan
 
 

@@ -40,8 +40,8 @@ def read_summary(path: str) -> list[tuple[str, dict[str, str], dict[str, str]]]:
 
 
 def check_summary(path: str, names: Sequence[str], rows: Sequence[dict]) -> None:
-    """Refuses a summary without a column that its figures need, and a cell that is no number where
-    one is expected."""
+    """Refuses a summary without a column that its figures need, and a summary with a cell that
+    should be a number and is not."""
     figures = [name for name in names if name.endswith(("_mean", "_interval95"))]
     needed = [
         "cells",
@@ -89,9 +89,9 @@ def sole(value: str) -> str:
 
 
 def cell_name(keys: Iterable[str], values: dict[str, str]) -> str:
-    """Names a cell by some of its keys: the method by its name alone, others by the last part of
-    the key and the value, or by the whole key if two keys have the same last part. Keys that the
-    cell does not set, and has from the base config, are left out.
+    """Names a cell by these keys: the method by its name alone, other keys by the last part of the
+    key and the value, or by the whole key if two keys have the same last part. Keys that the cell
+    does not set, and has from the base config, are left out.
 
     >>> keys = ["method.name", "method.accumulate", "optim.lr"]
     >>> cell_name(keys, {"method.name": "petra", "method.accumulate": "4"})

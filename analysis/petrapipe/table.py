@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the subcommands print: aligned tables of text, and JSON as the program prints it
+"""The output of the subcommands: aligned tables of text, and JSON as the program prints it
 (src/base/text.h, json.h).
 
 A table is written once, as a list of columns, for the text and for JSON."""
@@ -67,7 +67,8 @@ class Column:
     """A column of a table. `heading`: in the text; None: it is only in JSON. `key`: in JSON; None:
     it is only in the text. `value` gets the value of a row; by default it is row[key]. `format`
     makes the text of a value, by % or as a function; None becomes "-", and so does NaN without a
-    function. `scale` is from the unit of JSON to that of the text. Numbers are aligned right."""
+    function. `scale` is the factor from the unit of JSON to the unit of the text. Numbers are
+    aligned right."""
 
     heading: str | None
     key: str | None = None

@@ -3,8 +3,8 @@
 
 The tags are train/loss, train/top1 and train/lr by microbatch; epoch/eval_top1 and the other
 columns of /epoch by epoch, from 1; and with probes probe/MEASURE/PAIR/stage_NN by microbatch.
-Values that are not numbers are left out. Times are those of the run: its start and its wall time.
-Needs a SummaryWriter: that of torch (with tensorboard) or of tensorboardX."""
+Values that are not numbers are left out. Times are the times of the run: its start and its wall
+time. Needs the SummaryWriter of torch (with tensorboard) or of tensorboardX."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def tensors_in(values: Any) -> Iterator[torch.Tensor]:
 
 
 def bytes_of(values: Any) -> int:
-    """Returns the bytes of a tensor, or of all tensors in nested containers; those of the same
+    """Returns the bytes of a tensor, or of all tensors in nested containers; tensors of the same
     elements count once."""
     found = {}
     for t in tensors_in(values):
@@ -43,7 +43,7 @@ def detached(tensors: Streams) -> Streams:
 
 
 def has_gradient(tensor: Any) -> bool:
-    """Returns whether a tensor is of a type that has gradients."""
+    """Returns whether a tensor has a type that supports gradients."""
     return isinstance(tensor, torch.Tensor) and (tensor.is_floating_point() or tensor.is_complex())
 
 
@@ -75,9 +75,9 @@ def memory_of(tensor: torch.Tensor) -> tuple[int, int]:
 def seeded(
     seed: int, generators: Sequence[torch.Generator] = (torch.default_generator,)
 ) -> Iterator[None]:
-    """Within it these generators, random and numpy.random draw from a seed; afterwards they
-    continue as if nothing had been drawn. (torch.manual_seed also queues a call for GPUs that no
-    one has used yet, with the stack of each.)"""
+    """A context in which these generators, random and numpy.random draw from a seed; afterwards
+    they continue as if nothing had been drawn. (torch.manual_seed also queues a call for GPUs that
+    no one has used yet, with the stack of each.)"""
     states = [generator.get_state() for generator in generators]
     python = random.getstate()
     arrays = numpy.random.get_state()

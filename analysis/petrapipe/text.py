@@ -12,8 +12,8 @@ from typing import Any
 
 
 def is_shown(code: int) -> bool:
-    """Returns whether a character may go to a terminal: it is no control, no mark that turns the
-    direction, and no half character.
+    """Returns whether a character may be printed on a terminal: it is not a control character, not
+    a mark that changes the direction, and not a half character.
 
     >>> is_shown(ord("a")), is_shown(10), is_shown(0x202E)
     (True, False, False)
@@ -97,7 +97,7 @@ def brief(value: object, length: int = 80) -> str:
 
 
 def drawn(text: object) -> str:
-    r"""Returns a free text that matplotlib draws unchanged: a $ begins no mathematics, and a
+    r"""Returns a free text that matplotlib draws unchanged: a $ does not begin mathematics, and a
     leading _ does not hide it from a legend.
 
     >>> print(drawn("5 $ a_b"))
@@ -108,7 +108,7 @@ def drawn(text: object) -> str:
 
 
 def plotted(text: object) -> str:
-    """Returns a free text that Plotly draws unchanged: it begins no tag such as <b>, and no
+    """Returns a free text that Plotly draws unchanged: it does not begin a tag such as <b> or a
     reference such as &lt;.
 
     >>> plotted("<b>")

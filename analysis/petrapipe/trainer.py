@@ -84,8 +84,8 @@ class Trainer:
         this package, or PATH.
 
     A run ends as in petra: without run.drain, lockstep methods end while microbatches are in
-    flight, and their last losses are missing. `training` is what the run depends on, by key, as its
-    log has it (facts.py)."""
+    flight, and their last losses are missing. `training` contains the facts on which the run
+    depends, by key, as in its log (facts.py)."""
 
     def __init__(
         self,
@@ -309,8 +309,8 @@ class Trainer:
         )
 
     def _in_words(self) -> dict[str, str]:
-        """Returns descriptions of the network, the optimiser and the data for the log, and what the
-        training depends on."""
+        """Returns descriptions of the network, the optimiser and the data for the log, and the
+        facts on which the training depends."""
         rates = self.plan.learning_rate[self.plan.rows("U")].tolist() if self.by_config else None
         names = {type(one).__name__: None for some in self.schedulers for one in some}
         more = [*names, *([f"clip {self.clip:g}"] if self.clip else [])]
@@ -443,7 +443,7 @@ class Trainer:
         return stage.updates
 
     def _update(self, row: int, stage: Stage, m: int) -> int:
-        if self.shares_frozen:  # and perhaps it is frozen no longer
+        if self.shares_frozen:  # and perhaps it is no longer frozen
             self.shares_frozen = stage_checks.check_shared(self.stages)
         self.probe.updating(stage, m)
         keep = bool(self.last[stage.number - 1][stage.updates] > row)
@@ -547,7 +547,7 @@ class Trainer:
     # --- memory ---
 
     def _post(self, box: dict, stage: int, m: int, message: tuple) -> None:
-        """Puts a message for a stage into a box; _take takes it."""
+        """Puts a message for a stage into a box; _take removes it."""
         box[stage, m] = message
         self.waiting[stage - 1] += bytes_of(message)
         self._measure(self.stages[stage - 1], "")
@@ -558,8 +558,8 @@ class Trainer:
         return message
 
     def _measure(self, stage: Stage, kind: str) -> None:
-        """Counts what the stage holds in an action, or without one. A version that only a probe or
-        an evaluation still reads does not count."""
+        """Counts the bytes that the stage holds during an action, or without an action. A version
+        that only a probe or an evaluation still reads does not count."""
         j = stage.number - 1
         older = sum(1 for version in stage.versions if self.method_last[j][version] > self.row)
         now = [

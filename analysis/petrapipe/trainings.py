@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attribute `training` of the log of a run in PyTorch: lines "KEY: VALUE" with all that decides
-the training."""
+"""The attribute `training` of the log of a run in PyTorch: lines "KEY: VALUE" with everything that
+determines the training."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def lines_of(training: str | None) -> dict[str, str]:
 
 
 def has_key(training: str | None, key: str) -> bool:
-    """Returns whether a key of the config decides something in a run with this attribute; None: the
-    log lacks it."""
+    """Returns whether a key of the config has an effect in a run with this attribute; None: the log
+    lacks the attribute."""
     return training is None or not key.startswith(UNUSED)
 
 

@@ -7,9 +7,10 @@
     to_petra("llama/model.safetensors", "llama.h5", context=1024)
 
 The network (family, depth, stem, width, classes, ...) follows from the names and shapes of the
-tensors. A ResNet has the names of torchvision. A RevNet has them too, and those of networks.py if
-torchvision has no counterpart. weights_transformers.py is for GPTs and Llamas. Convolutions are
-(out, in, height, width), linear layers (out, in), everything of a batch norm (channels,)."""
+tensors. A ResNet has the names of torchvision. A RevNet also has these names, and the names of
+networks.py if torchvision has no counterpart. weights_transformers.py is for GPTs and Llamas.
+Convolutions are (out, in, height, width), linear layers (out, in), everything of a batch norm
+(channels,)."""
 
 from __future__ import annotations
 
@@ -114,7 +115,7 @@ class Network:
 
     def blocks(self) -> Iterator[tuple[int, int, int, int, int, int]]:
         """Yields (group, index in it, stride, inputs, planes, outputs) of every block between stem
-        and head; inputs and outputs are those of a stream."""
+        and head; inputs and outputs are the numbers of channels of a stream."""
         inputs = self.width
         for group, count in enumerate(
             BLOCKS[self.depth] if self.shape == "pyramid" else (self.depth,)
@@ -371,8 +372,8 @@ def unwrapped(path: str, values: Mapping) -> dict:
 
 
 def read_plain(path: str, key: str | None = None) -> dict[str, numpy.ndarray]:
-    """Returns the tensors of a file of a state_dict, by plain names; `key` is that of a state_dict
-    in a checkpoint."""
+    """Returns the tensors of a file of a state_dict, by plain names; `key` is the key of the
+    state_dict in a checkpoint."""
     return {
         name: value
         for name, value in unwrapped(path, read_state(path, key)).items()
@@ -448,8 +449,8 @@ def shapes_in_petra(network: Network | transformers.Transformer) -> dict[str, Sh
 def state_of(
     network: Network | transformers.Transformer, values: Mapping[str, numpy.ndarray]
 ) -> dict[str, numpy.ndarray]:
-    """Converts values by their names in weights.h5, of the shapes of `shapes_in_petra`, to those of
-    a state_dict."""
+    """Converts values by their names in weights.h5, of the shapes of `shapes_in_petra`, to the
+    values of a state_dict."""
     state, rows = {}, dict.fromkeys(values, 0)
     for petra, torch, shape in tensors(network):
         first, rows[petra] = rows[petra], rows[petra] + shape[0]
@@ -460,7 +461,7 @@ def state_of(
 def values_of(
     network: Network | transformers.Transformer, state: Mapping[str, numpy.ndarray]
 ) -> dict[str, numpy.ndarray]:
-    """Converts the values of a state_dict to those of weights.h5."""
+    """Converts the values of a state_dict to the values of weights.h5."""
     (numpy,) = modules("numpy")
     parts: dict[str, list] = {}
     for petra, torch, _ in tensors(network):
@@ -508,11 +509,12 @@ def to_petra(
     rotary_base: float | None = None,
     context: int | None = None,
 ) -> str:
-    """Writes the state_dict in the file `source` as weights.h5. `key` is that of the state_dict in
-    a checkpoint, `names` a file of names (`renamed`), `heads` the number of heads of a GPT or
-    Llama, `rotary_base` that of a Llama and `context` the number of tokens that it will read (None:
-    petra's defaults). The config.json beside a Llama in a .safetensors file is read too. Returns
-    two lines: what was written, and the options of petra that make its network."""
+    """Writes the state_dict in the file `source` as weights.h5. `key` is the key of the state_dict
+    in a checkpoint, `names` a file of names (`renamed`), `heads` the number of heads of a GPT or
+    Llama, `rotary_base` the base of the rotary positions of a Llama and `context` the number of
+    tokens that it will read (None: petra's defaults). The config.json beside a Llama in a
+    .safetensors file is read too. Returns two lines: what was written, and the options of petra
+    that make its network."""
     state = read_plain(source, key)
     if names:
         state = renamed(names, state)

@@ -19,8 +19,8 @@ FIRST_BYTES = 63  # of the name of the first tensor that differs
 
 @dataclass
 class Difference:
-    """How two files differ. A tensor differs if the second file has another type, shape or other
-    bits, or lacks it."""
+    """How two files differ. A tensor differs if its type, shape or bits differ in the second file,
+    or if the second file lacks it."""
 
     tensors: int  # of the first file
     differing: int = 0  # of these
@@ -38,7 +38,7 @@ class WeightsFile(File):
     """An open file of weights."""
 
     def tensors(self) -> dict[str, numpy.ndarray]:
-        """Returns all tensors, in the order of their names. A tensor with two names is there
+        """Returns all tensors, in the order of their names. A tensor with two names occurs
         twice."""
         group = h5g.open(self.file, GROUP.encode()) if self.has(GROUP) else None
         if group is None:
@@ -117,7 +117,7 @@ def difference_of(a: Mapping[str, numpy.ndarray], b: Mapping[str, numpy.ndarray]
 
 
 def compare_weights(a: str, b: str) -> Difference:
-    """Compares two files of weights. Raises Unreadable if one cannot be read."""
+    """Compares two files of weights. Raises Unreadable if a file cannot be read."""
     found = difference_of(guarded(a, tensors_of), guarded(b, tensors_of))
     found.first = text_of(found.first.encode("utf-8", "surrogateescape")[:FIRST_BYTES])
     return found

@@ -2,9 +2,9 @@
 """Reads and writes the files of weights.py: weights.h5, and a state_dict in a .pt, .pth, .npz or
 .safetensors file.
 
-The files that are read may come from anywhere. No file runs code, and what a file says about the
-sizes of its tensors is compared with the bytes that it has before these are read. A file that
-cannot be read is an Error of one line."""
+The files that are read may come from anywhere. No file runs code, and the sizes of tensors that a
+file states are compared with the bytes that it has before these are read. A file that cannot be
+read is an Error of one line."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ NAME_LENGTH = 500  # of a tensor, at most; names of networks have fewer than 100
 
 
 def reason(error: BaseException) -> str:
-    """Returns what an exception of a library says, as a short line."""
+    """Returns the message of an exception of a library as a short line."""
     text = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
     return brief(text, 200)
 
@@ -250,7 +250,7 @@ def read_safetensors(path: str) -> dict[str, numpy.ndarray]:
 
 
 def check_zip(path: str, archive: zipfile.ZipFile) -> None:
-    """Raises Error unless each member of an archive is there once and undamaged, and is no larger
+    """Raises Error unless each member of an archive occurs once and is undamaged, and is no larger
     than its bytes allow."""
     members = archive.infolist()
     if len({member.filename for member in members}) < len(members):
@@ -319,8 +319,8 @@ class Placeholder:
 
 class Records(pickle._Unpickler):  # the one in Python, which takes memory only for what is there
     """Reads the pickle of an archive of PyTorch without PyTorch. It makes dictionaries and
-    placeholders and calls nothing else. `claims` are the records of the storages: key, bytes that
-    the pickle says."""
+    placeholders and calls nothing else. `claims` are the records of the storages: the key, and the
+    number of bytes that the pickle states."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, encoding="utf-8")
@@ -338,9 +338,9 @@ class Records(pickle._Unpickler):  # the one in Python, which takes memory only 
 
 
 def check_torch(path: str) -> None:
-    """Raises Error unless a file is one that torch.load(weights_only=True) of every version reads
-    safely. PyTorch 1.13 runs TorchScript and the pickles in tar files, and trusts a storage's
-    number of elements, so that it reads other memory."""
+    """Raises Error unless torch.load(weights_only=True) of every version reads the file safely.
+    PyTorch 1.13 runs TorchScript and the pickles in tar files, and trusts a storage's number of
+    elements, so that it reads other memory."""
     with open(path, "rb") as file:
         begins = file.read(4)
     if begins != b"PK\3\4":  # an older format
@@ -372,7 +372,8 @@ def check_torch(path: str) -> None:
 
 
 def read_torch(path: str, key: str | None) -> dict[str, numpy.ndarray]:
-    """Returns the tensors of a state_dict, or of the one that a checkpoint has under `key`."""
+    """Returns the tensors of a state_dict, or of the state_dict that a checkpoint has under
+    `key`."""
     torch, numpy = modules("torch", "numpy")
     try:
         with warnings.catch_warnings():
@@ -453,7 +454,7 @@ def array_of(path: str, name: str, value: torch.Tensor) -> numpy.ndarray:
 
 def read_state(path: str, key: str | None = None) -> dict[str, numpy.ndarray]:
     """Returns the tensors of a state_dict in a .pt, .pth, .npz or .safetensors file, by their names
-    in it; `key` is that of a state_dict in a checkpoint."""
+    in it; `key` is the key of the state_dict in a checkpoint."""
     ending = os.path.splitext(path)[1]
     if key and ending not in (".pt", ".pth"):
         raise Error("--key is for .pt and .pth files")

@@ -3,10 +3,10 @@
 (github.com/stephane-rivaud/PETRA), by the names of networks.py.
 
 Such a checkpoint has no state_dict. Its entry `state_list` has one tuple for each layer: parameters
-that the forward reads, parameters that the backward reads, running statistics of the forward, those
-of the backward, and the state of the optimisers. An evaluation reads the first and the third. The
-names in a layer are those of its class; a layer without shortcuts has empty tensors in their
-place."""
+that the forward reads, parameters that the backward reads, running statistics of the forward,
+running statistics of the backward, and the state of the optimisers. An evaluation reads the first
+and the third. The names in a layer are the names of its class; a layer without shortcuts has empty
+tensors instead of them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names of the tensors of a GPT or Llama in a state_dict: those of Hugging Face's
+"""The names of the tensors of a GPT or Llama in a state_dict: the names of Hugging Face's
 GPT2LMHeadModel and LlamaForCausalLM. A reversible network has the same names with `reversible`
 instead of `transformer` or `model`, or with `leapfrog` if this is its coupling, because nothing
 else in a state_dict distinguishes them."""
@@ -64,8 +64,8 @@ META = re.compile(
 
 @dataclass
 class Transformer:
-    """A GPT or Llama, ordinary or reversible, in the words of a config; the last four are those of
-    Llamas, and of reversible networks.
+    """A GPT or Llama, ordinary or reversible, in the words of a config; the last four members are
+    for Llamas and for reversible networks.
 
     >>> Transformer("gpt", 2, 8, 2, 5, 64).settings().replace("--set ", "")
     'model.family=gpt model.depth=2 model.width=8 model.heads=2 model.context=5'
@@ -234,7 +234,7 @@ def network_of_petra(path: str, label: str, shapes: Mapping[str, tuple]) -> Tran
 
 
 def check_sizes(path: str, sizes: Mapping[str, int]) -> None:
-    """Raises Error unless petra has networks with these values of keys."""
+    """Raises Error unless petra supports networks with these values of keys."""
     for key, value in sizes.items():
         if not 1 <= value <= LARGEST[key]:
             raise Error(
@@ -244,7 +244,7 @@ def check_sizes(path: str, sizes: Mapping[str, int]) -> None:
 
 
 def check_network(path: str, network: Transformer) -> None:
-    """Raises Error unless petra has networks of this size."""
+    """Raises Error unless petra supports networks of this size."""
     check_sizes(
         path,
         {
@@ -398,7 +398,8 @@ def refuse_others(path: str, names: Iterable[str], has_table: bool) -> None:
 def complete(
     path: str, network: Transformer, shapes: Mapping[str, tuple], rotary_base: float
 ) -> None:
-    """Sets what the shapes of the first layer say about a Llama, and its base."""
+    """Sets the properties of a Llama that follow from the shapes of its first layer, and its
+    base."""
     layer = f"{network.trunk()}.layers.0"
     of_head = network.width // network.heads
     keys = f"{layer}.self_attn.k_proj.weight"
@@ -538,7 +539,7 @@ def compare_with_config(
     source: str, config: Mapping[str, Any] | None, network: Transformer
 ) -> list[str]:
     """Returns what a conversion of a Llama assumes because there is no config.json beside the file,
-    or what the file says against this use. Raises Error if the file says another size than the
+    or what in the file contradicts this use. Raises Error if the file states another size than the
     tensors."""
     if config is None:
         return [
@@ -580,7 +581,8 @@ def compare_heads(
 ) -> list[str]:
     """Returns what a conversion should say about the head's matrix; `copied` says that it is a copy
     of the table of tokens, because the file has none. Raises Error if config.json says that it is
-    another matrix. Without the key, Hugging Face's Llamas have another, and its GPTs the table."""
+    another matrix. Without the key, Hugging Face's Llamas have another matrix, and its GPTs use the
+    table."""
     path, key = config_path(source), "tie_word_embeddings"
     ties = (config or {}).get(key, network.kind() == "gpt")
     if not isinstance(ties, bool):
@@ -603,8 +605,8 @@ def compare_heads(
 
 
 def merged(path: str, given: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what options (`given`, None if they were not) and a config.json (`found`) say about a
-    Llama. Raises Error if they contradict each other."""
+    """Returns the properties of a Llama according to options (`given`, None if an option was not
+    given) and a config.json (`found`). Raises Error if they contradict each other."""
     for name, value in found.items():
         if given.get(name) not in (None, value):
             option = name.replace("_", "-")

@@ -158,7 +158,8 @@ def length_line(summary: Summary) -> str:
 
 
 def kept_line(summary: Summary) -> str:
-    """Returns which weights a run with run.keep: best keeps: the first of equal evaluations."""
+    """Returns which weights a run with run.keep: best keeps; among equal evaluations it is the
+    first."""
     import numpy
 
     values = -summary.epochs["eval_loss"] if summary.tokens else summary.epochs["eval_top1"]
@@ -178,7 +179,7 @@ def kept_line(summary: Summary) -> str:
 
 
 def what_lines(summary: Summary) -> list[str]:
-    """Returns what the run was asked to do, and how far it is."""
+    """Returns the request of the run, and its progress."""
     from ..program import check, inspect
     from ..run_facts import RunFacts, config_request, warn_of_config, words_asked
 
@@ -262,7 +263,7 @@ def print_pace(summary: Summary) -> None:
 
 
 def pace_cells(row: Sequence[float], scale: float) -> list[str]:
-    """Returns the texts of the figures, and of the predicted one over the measured one."""
+    """Returns the texts of the figures, and the text of the ratio of predicted to measured."""
     measured, predicted = row[:2]
     ratio = predicted / measured if measured > 0 else math.nan
     values = [*(scale * value for value in row), ratio]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petra list: the runs below a folder, one on a line."""
+"""petra list: the runs below a folder, one per line."""
 
 from __future__ import annotations
 

@@ -136,8 +136,8 @@ def row_cells(reach: Reach, cluster: Cluster, number: int) -> list[str]:
 
 
 def in_order(cluster: Cluster) -> list[int]:
-    """Orders groups: those that are reached by all seeds, by fewer, by none; of these by
-    seconds."""
+    """Orders groups: first groups of which all seeds reach the target, then fewer, then none;
+    within these, by seconds."""
 
     def before(a: Row, b: Row) -> bool:
         left, right = (
@@ -195,7 +195,7 @@ def unlike_line(reach: Reach, cluster: Cluster) -> str:
 
 
 def lowest_lines(reach: Reach, cluster: Cluster) -> str:
-    """Says how near each group comes of which a run does not reach the target."""
+    """States, for each group with a run that does not reach the target, how close it comes."""
     target, lines = reach.options.target, []
     top1 = target.quantity == "top1"
     for group, row in zip(reach.groups.groups, cluster.rows):
@@ -312,7 +312,7 @@ def first_point_lines(reach: Reach) -> str:
 
 
 def untold_line(reach: Reach) -> str:
-    """Runs of one group may differ in what their logs do not say."""
+    """Runs of one group may differ in properties that their logs do not contain."""
     from ..trainings import is_missing
 
     runs = reach.groups.runs

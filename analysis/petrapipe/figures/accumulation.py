@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 METHOD, FACTOR = "method.name", "method.accumulate"
 # The result of a run, or of several that differ in the seed: `keys` are the keys of its config that
-# affect results, `value` is that of a Figure, `evaluations` is the number of evaluations per run in
-# its mean.
+# affect results, `value` is the value of a Figure, `evaluations` is the number of evaluations per
+# run in its mean.
 Point = collections.namedtuple("Point", "method k keys seeds value half evaluations")
 # The figures that are drawn, each with a column of the log, the factor from its unit, its name in a
 # table and on an axis, and an upper bound of its values.
@@ -82,7 +82,7 @@ def read_run(path: str, last: int) -> tuple[Point, Figure] | None:
 
 def read_summary(path: str) -> tuple[list[Point], Figure]:
     """Returns the Points of a sweep's summary.csv and their Figure. The points are its
-    combinations; their keys are those that the grid varies."""
+    combinations; their keys are the keys that the grid varies."""
     points, found = [], sweeps.read_summary(path)
     figure = LOSS if any(row.get("samples") == "tokens" for _, _, row in found) else ACCURACY
     name = figure.column
@@ -167,7 +167,7 @@ def read_runs(places: Sequence[str], last: int) -> tuple[list[Point], Figure]:
 
 def lines_of(points: Sequence[Point]) -> dict[str, dict[int, Point]]:
     """Returns the points by name and by k. A line is a method; if points of one k differ in further
-    keys, it is one value of each."""
+    keys, a line has one value of each of these keys."""
     lines: dict[str, dict[int, Point]] = {}
     for method in dict.fromkeys(point.method for point in points):
         mine = [point for point in points if point.method == method]
@@ -210,7 +210,7 @@ def spread(counts: Sequence[int]) -> str:
 
 
 def title_of(lines: dict[str, dict[int, Point]]) -> str:
-    """Describes a point and its bar, according to the data that were read rather than the
+    """Describes a point and its bar, according to the data that were read and not to the
     request."""
     points = [point for line in lines.values() for point in line.values()]
     evaluations = spread([count for point in points for count in point.evaluations])

@@ -57,8 +57,8 @@ class Probes:
 
 
 def smoothed(values: numpy.ndarray, window: int) -> numpy.ndarray:
-    """Returns the running mean over the `window` epochs up to each one, shorter at the beginning;
-    the shape (epochs, stages) stays.
+    """Returns the running mean over the `window` epochs up to each epoch, over fewer at the
+    beginning; the shape remains (epochs, stages).
 
     >>> smoothed(numpy.array([[1.0], [3.0], [5.0]]), 2).tolist()
     [[1.0], [2.0], [4.0]]
@@ -67,8 +67,8 @@ def smoothed(values: numpy.ndarray, window: int) -> numpy.ndarray:
 
 
 def chosen_epochs(run: Probes, text: str | None) -> list[int]:
-    """Returns epochs that have probes, from 0: the nearest to those asked for (from 1), to the
-    paper's or the same parts of this run and the last."""
+    """Returns epochs that have probes, from 0: the nearest to the requested epochs (from 1), to the
+    paper's epochs or the same parts of this run and the last."""
     last = int(run.epochs[-1])
     if text:
         try:

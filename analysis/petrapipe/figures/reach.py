@@ -3,9 +3,9 @@
 
 A panel is a cluster. A line is a group: the mean of the smoothed losses over its seeds; with more
 than three seeds a band is the 95 % interval of that mean. The interval of two or three seeds would
-cover the panel: small points are the seeds where they reach the target. A large point is where the
-group reaches it (the geometric mean over the seeds), with its 95 % interval; a group of which a
-seed does not reach the target has none."""
+cover the panel; instead, small points show where the seeds reach the target. A large point shows
+where the group reaches the target (the geometric mean over the seeds), with its 95 % interval; a
+group with a seed that does not reach the target has no large point."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def reached(row: dict) -> tuple[float, float | None, float | None] | None:
 
 
 def seeds_of(row: dict) -> list[float]:
-    """Returns the seconds at which the seeds of a group of few reach the target."""
+    """Returns the seconds at which the seeds of a group with few seeds reach the target."""
     runs = row["runs"]
     return [run["seconds"] for run in runs if run["reached"]] if 1 < len(runs) <= FEW else []
 
@@ -110,7 +110,7 @@ def legend_of(reach: Reach, row: dict) -> str:
 
 
 def spread_of(reach: Reach) -> str:
-    """Returns what bands, bars and points say about the seeds, in words."""
+    """Returns the meaning of bands, bars and points for the seeds, in words."""
     if reach.seeds == 1:
         return "one seed each"
     bands = any(points_of(row)[2] for cluster in reach.clusters for row in cluster["rows"])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A figure of a sweep over any of its axes, with one line per combination of the others, from the
-sweep's summary.csv.
+"""A figure of a sweep over any of its axes, with one line per combination of the other axes, from
+the sweep's summary.csv.
 
 A point is the mean over the seeds. Its bar, and the band along a line, are the 95 % interval of
-that mean; a point of one seed has none."""
+that mean; a point of one seed has no bar."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def default_of(cells: list[tuple], figures: list[str]) -> str | None:
 
 
 def number(text: str) -> float | None:
-    """Returns the number that a text is, or None."""
+    """Returns the number that a text represents, or None."""
     try:
         return float(text)
     except ValueError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every stage did when, from /trace/actions of a run (run.trace_actions: true).
+"""The actions of every stage over time, from /trace/actions of a run (run.trace_actions: true).
 
 There is one row per stage, divided into two if F and the other kinds overlap (two engines). Colours
 show the kind. A bar has the number of its microbatch if there is room. Actions that are too narrow
@@ -133,7 +133,8 @@ def details(
         share = numpy.minimum(end[rest][mine], low + (at + 1) * column) - numpy.maximum(
             start[rest][mine], low + at * column
         )
-        # The last column of an action may begin where the action ends; nothing of it lies there.
+        # The last column of an action may begin where the action ends; no part of the action lies
+        # there.
         for i, c, part in zip(rest[mine], at, share):
             if part > 0 or step == 0:
                 cell = shares.setdefault((int(row[i]), int(two and kind[i] > 0), int(c)), {})
@@ -271,8 +272,8 @@ def label_bars(
     row: float,
     limits: tuple[float, float],
 ) -> None:
-    """Writes microbatch numbers into the bars, into all of one kind or none. At 6.5 points a digit
-    is about 0.05 inches wide."""
+    """Writes microbatch numbers into the bars: into all bars of a kind or into none. At 6.5 points
+    a digit is about 0.05 inches wide."""
     low, high = limits
     digits = len(str(actions["microbatch"][chosen].max()))
     inches = numpy.percentile((end - start)[chosen], 25) / (high - low) * width * 0.9

@@ -52,7 +52,7 @@ class Training:
 
 def smoothed(values: numpy.ndarray, window: int) -> numpy.ndarray:
     """Returns the centred moving mean over up to `window` values, fewer at the ends, without NaN;
-    the shape (n,) stays.
+    the shape remains (n,).
 
     >>> smoothed(numpy.array([1.0, 2.0, numpy.nan, 6.0]), 3).tolist()
     [1.5, 1.5, 4.0, 6.0]
@@ -166,7 +166,7 @@ def draw(runs: Sequence[Training]) -> Figure:
     left.set_title("Training loss (thin: running mean over 1/20 epoch; points: mean of each epoch)")
     unit = look.loss_unit(run.labels for run in runs)
     left.set_ylabel(f"cross-entropy ({unit})")
-    # From 0, unless that would press all curves together.
+    # The axis begins at 0, unless this would press all curves together.
     if left.dataLim.y0 < 0.5 * left.dataLim.y1:
         left.set_ylim(bottom=0)
     estimated = (

@@ -139,8 +139,8 @@ class RunData:
 
     def time_s(self, clock: str) -> float | None:
         """Returns the time of the whole run until its last loss, or of a simulation; `clock` is
-        "virtual" or "wall". Wall time is only that of the devices if the run was executed, so it is
-        None otherwise."""
+        "virtual" or "wall". Wall time is the time of the devices only if the run was executed, so
+        it is None otherwise."""
         if clock == "wall" and self.run.mode() != "execute":
             return None
         if self.simulated:
@@ -162,7 +162,8 @@ class RunData:
         )
 
     def fullest_stage_bytes(self) -> float | None:
-        """Returns the peak memory of the stage that holds most; None if the log counts no bytes."""
+        """Returns the peak memory of the stage with the largest peak; None if the log counts no
+        bytes."""
         if not self.run.has("memory/total_peak_bytes"):
             return None
         return float(self.run.array("memory/total_peak_bytes").values.max(initial=0)) or None
@@ -213,7 +214,7 @@ def probes(
 
 
 def largest_error(data: RunData) -> tuple[float, int]:
-    """Returns how far the gradients of a run are from their references at most, as a relative
+    """Returns the largest distance of the gradients of a run from their references, as a relative
     error, and the number of probes; NaN without a value."""
     found = {
         measure: [data.run.probe(f"{measure}/{pair}").values for pair in PAIRS]
@@ -234,7 +235,7 @@ def largest_error(data: RunData) -> tuple[float, int]:
 
 
 def unlike(runs_found: Sequence[RunData]) -> dict[str, dict[str, list[str]]]:
-    """Returns in what runs differ that makes their results incomparable: {property: {value: names
+    """Returns the properties that make the results of runs incomparable: {property: {value: names
     of runs}}, only properties with several values."""
 
     def of_group(run: RunData, group: str, word: str) -> dict[str, str]:
@@ -289,8 +290,8 @@ def unlike(runs_found: Sequence[RunData]) -> dict[str, dict[str, list[str]]]:
 def lags(data: RunData) -> dict[int, numpy.ndarray] | None:
     """Returns the lags {stage: array} from the actions: the updates of the stage between the
     weights that F of a microbatch read and its B. Returns None if no actions were recorded. A
-    microbatch without a B did not come back and is left out. A stage that has only B does F and B
-    in one action (a fused head)."""
+    microbatch without a B is left out, because it did not return. A stage that has only B does F
+    and B in one action (a fused head)."""
     if not data.run.has("trace/actions"):
         return None
     actions = data.run.action_columns()
@@ -298,7 +299,7 @@ def lags(data: RunData) -> dict[int, numpy.ndarray] | None:
     stages, firsts = numpy.unique(actions["stage"][order], return_index=True)
     result = {}
     for stage, mine in zip(stages, numpy.split(order, firsts[1:])):
-        # B itself may read older weights, those of F.
+        # B itself may read older weights: the weights of F.
         updates = numpy.cumsum(actions["kind"][mine] == "U")
         made = updates[actions["kind"][mine] == "B"]
         forward, backward = mine[actions["kind"][mine] == "F"], mine[actions["kind"][mine] == "B"]
@@ -328,7 +329,7 @@ def lag_shares(
 
 def windows(data: RunData) -> dict[str, dict[str, numpy.ndarray]] | None:
     """Returns the windows of the timeline: {"beginning", "middle", "end": actions of this part}, or
-    only one if all actions fit; None without actions."""
+    only one window if all actions fit; None without actions."""
     if not data.run.has("trace/actions"):
         return None
     actions = data.run.action_columns()

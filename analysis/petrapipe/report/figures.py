@@ -3,8 +3,9 @@
 layout).
 
 A section is a dictionary with id, title and text, and with figures or `missing`, the reason why
-there is none. A figure has a caption, controls (each a list of choices) and views: one (traces,
-layout) for each combination of choices, keyed by the numbers of the choices, such as "0/2".
+there is no figure. A figure has a caption, controls (each a list of choices) and views: one
+(traces, layout) for each combination of choices, keyed by the numbers of the choices, such as
+"0/2".
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def section(
     without: Sequence[RunData | SweepData] = (),
     notes: Sequence[str] = (),
 ) -> dict:
-    """Makes a section. `reason` says why there is nothing to show, or why the section lacks the
+    """Makes a section. `reason` states why there is nothing to show, or why the section lacks the
     runs `without`. `notes` are sentences instead of figures that would show one value."""
     there = figures or notes
     return {
@@ -629,7 +630,7 @@ def timeline_view(
     size, unit = plot_timeline.unit_of(1e-9 * max(last - first, 1))
     there = [kind for kind in plot_timeline.KINDS if (actions["kind"] == kind).any()]
     traces = []
-    # The narrow ones later, because a wide one may cover a part of their column.
+    # Narrow actions come later, because a wide action may cover a part of their column.
     for part in (
         "wide",
         "narrow",
@@ -1102,8 +1103,8 @@ def sections(
     sweeps_found: Sequence[SweepData],
     reaches: Sequence[plot_reach.Reach] = (),
 ) -> list[dict]:
-    """Returns the sections of the given runs, sweeps and objects of petra reach; without a run,
-    none of those that show runs."""
+    """Returns the sections of the given runs, sweeps and objects of petra reach. Without a run, it
+    returns no section that shows runs."""
     of_runs = (
         [show(runs) for show in (training, fidelity, lag, memory, timeline, pace)] if runs else []
     )

@@ -108,8 +108,7 @@ def significant(value: float | None, digits: int = 6) -> str:
 
 
 def differences(runs: Sequence[RunData]) -> str:
-    """Returns a note on runs whose results cannot be compared as they stand; "" if all are
-    alike."""
+    """Returns a note on runs whose results cannot be compared directly; "" if all are alike."""
     found = unlike(runs)
     if not found:
         return ""

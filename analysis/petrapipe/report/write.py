@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws runs and sweeps on one page, which needs nothing else when it is opened: what
-`petra report` does. docs/reports.md describes the page. Sections without data are left out, and the
+"""Draws runs and sweeps on one page, which needs nothing else when it is opened. This is the work
+of `petra report`. docs/reports.md describes the page. Sections without data are left out, and the
 page says so."""
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from .data import RunData, SweepData
 
 
 def summary_of(place: str) -> str | None:
-    """Returns the summary of a sweep; None if the path is not that of a sweep."""
+    """Returns the summary of a sweep; None if the path does not belong to a sweep."""
     path = os.path.join(place, "summary.csv") if os.path.isdir(place) else place
     return path if path.endswith(".csv") and os.path.isfile(path) else None
 
 
 def is_reach(place: str) -> bool:
-    """Returns whether a path is that of an object of petra reach."""
+    """Returns whether a path belongs to an object of petra reach."""
     return place.endswith(".json") and os.path.isfile(place)
 
 
 def write(path: str, text: str) -> None:
-    """Writes the complete file or none."""
+    """Writes the complete file or no file."""
     folder = os.path.dirname(os.path.abspath(path))
     try:
         with tempfile.NamedTemporaryFile(

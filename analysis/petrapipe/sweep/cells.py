@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..log_summary import Summary
     from .sweep import Sweep
 
-# Roles of keys that decide a run and its way to the results; its files may lie elsewhere.
+# Roles of keys that determine a run and how it computes the results; its files may lie elsewhere.
 COMPARED = ("results", "length", "way")
 VALUE_BYTES = 198  # of a value in the message about a difference
 
@@ -42,7 +42,7 @@ class Cell:
     number: int  # from 0
     name: str
     folder: str
-    config: str = ""  # expanded; "": a cell other than that of --cell
+    config: str = ""  # expanded; "": a cell other than the cell of --cell
     values: dict[str, str] = field(default_factory=dict)  # the keys of the config
     size: dict[str, Any] = field(default_factory=dict)  # what petra inspect --requests says
     state: State = State.OPEN
@@ -55,7 +55,7 @@ class Cell:
 
 
 class Keys:
-    """The keys of configs, in their order, and which of them decide what a run gives."""
+    """The keys of configs, in their order, and which of them determine the results of a run."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
         self.names = list(answer["keys"])
@@ -81,8 +81,8 @@ def plain_value(value: str) -> str:
 def plan_cells(
     grid: Grid, directory: str, settings: Sequence[str], only: int | None, keys: Keys, ask: Ask
 ) -> list[Cell]:
-    """Makes the configs of all cells (with `only`, of that one), checks them as far as possible
-    without data, and refuses equal ones."""
+    """Makes the configs of all cells (with `only`, of that cell), checks them as far as possible
+    without data, and refuses equal configs."""
     cells = []
     for number in range(grid.cells):
         name = grid.name(number)
@@ -106,8 +106,8 @@ def plan_cells(
 
 
 def refuse_equals(grid: Grid, cells: Iterable[Cell], keys: Keys) -> None:
-    """Values that are written differently (0.1, 1e-1) or rows with the same effect would run the
-    same thing twice and count it as two."""
+    """Refuses equal cells: values that are written differently (0.1, 1e-1), or rows with the same
+    effect, would make the same run twice and count it as two."""
     seen: dict[tuple[str, ...], Cell] = {}
     for cell in cells:
         other = seen.setdefault(tuple(cell.values[name] for name in keys.compared), cell)
@@ -120,8 +120,8 @@ def refuse_equals(grid: Grid, cells: Iterable[Cell], keys: Keys) -> None:
 
 # --- results ---
 
-# The metrics of a cell, in the order of files. Without a recalibration only the first PLAIN of
-# those of a training.
+# The metrics of a cell, in the order of files. Without a recalibration, only the first PLAIN
+# metrics of a training.
 PLAIN = 8
 OF_TRAINING = (
     "train_loss",
@@ -144,13 +144,15 @@ SHOWN_OF_SIMULATION = MEMBERS[:3]
 
 
 def metrics(sweep: Sweep) -> tuple[list[str], list[str]]:
-    """Returns the metrics of files, and those of them in the table on the terminal."""
+    """Returns the metrics of files, and the metrics among them that are in the table on the
+    terminal."""
     if sweep.grid.command == "simulate":
         return metrics_of_simulation(sweep.cells)
     configs = [cell.values for cell in sweep.cells if cell.values]
     recalibrates = any(float(config["data.recalibrate"]) > 0 for config in configs)
     names = list(OF_TRAINING if recalibrates else OF_TRAINING[:PLAIN])
-    # In an emulation wall time is that of this machine, and virtual time that of the devices.
+    # In an emulation, wall time is the time of this machine, and virtual time is the time of the
+    # devices.
     time = "wall_s" if any(config["run.mode"] == "execute" for config in configs) else "virtual_s"
     return names, [name for name in names if name in (*SHOWN_OF_TRAINING, time)]
 
@@ -271,8 +273,8 @@ def number(value: Any) -> float:
 
 
 def largest_peak(parts: Any) -> float:
-    """Returns the largest "peak_bytes" of a list; each is a number, or an object whose "total" is
-    meant. NaN: none has one."""
+    """Returns the largest "peak_bytes" of a list; each is a number, or an object with "total". NaN:
+    no entry has a peak."""
     peaks = []
     for part in parts if isinstance(parts, list) else []:
         peak = part.get("peak_bytes") if isinstance(part, dict) else None

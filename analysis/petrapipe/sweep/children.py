@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of a cell: a process of the program petra. The sweep sees only its end."""
+"""One run of a cell: a process of the program petra. The sweep notices only its end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Launcher:
     def __init__(self, sweep: Sweep, path: str) -> None:
         self.sweep = sweep
         self.libc = ctypes.CDLL(None)
-        # The file that is open now, even if another one replaces it while the sweep runs.
+        # The file that is open now, even if another file replaces it while the sweep runs.
         self.program = os.open(path, os.O_RDONLY)
         script = os.read(self.program, 2) == b"#!"  # its interpreter could not open it again
         self.path = path if script else f"/proc/self/fd/{self.program}"
@@ -88,8 +88,8 @@ class Launcher:
     ) -> int:
         sys.stdout.flush()
         parent = os.getpid()
-        # Until the child has its own handlers, a signal must wait: the handlers of the sweep are
-        # not for it.
+        # Until the child has its own handlers, a signal must wait, because the handlers of the
+        # sweep are not meant for the child.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
         pid = os.fork()
         if pid == 0:
@@ -145,11 +145,11 @@ def open_file(path: str, flags: int, opened: list[int]) -> int:
 
 
 def arguments_of(cell: Cell, trains: bool, config: str) -> list[str]:
-    """Returns the arguments of petra. A training continues from its checkpoint if there is one."""
+    """Returns the arguments of petra. A training continues from its checkpoint if it has one."""
     if not trains:
         return ["simulate", config, "--json"]
-    # A checkpoint comes with a log. If that cannot be read and there is no checkpoint, nothing in
-    # the folder is of use.
+    # A checkpoint comes with a log. If the log cannot be read and there is no checkpoint, nothing
+    # in the folder is useful.
     anew = cell.spoilt and not os.path.exists(os.path.join(cell.folder, "checkpoint.h5"))
     return ["train", config, "--output", cell.folder, "--overwrite" if anew else "--resume"]
 
@@ -166,8 +166,8 @@ def begin_log(log: int, path: str, arguments: list[str]) -> int:
 
 
 def wait_for_folder(folder: int) -> None:
-    """A run that a killed sweep has left behind may take a moment to end. It locks the folder until
-    then."""
+    """Waits for the lock of a folder: a run that a killed sweep has left behind may take a moment
+    to end, and locks the folder until then."""
     for _ in range(LOCK_TRIES):
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -178,9 +178,9 @@ def wait_for_folder(folder: int) -> None:
 
 
 def share_of_cores(jobs: int, slot: int, worth: int | None) -> set[int] | None:
-    """Returns the cores of a slot if `jobs` cells share those of this process: device.threads: 0
-    counts the cores that a process may use, so that the cells together use each core once. `worth`
-    is the number of cores that a limit of processor time is worth."""
+    """Returns the cores of a slot if `jobs` cells share the cores of this process: device.threads:
+    0 counts the cores that a process may use, so that the cells together use each core once.
+    `worth` is the number of cores that a limit of processor time is worth."""
     if jobs < 2:
         return None
     cores = sorted(os.sched_getaffinity(0))
@@ -198,8 +198,8 @@ def share_of_cores(jobs: int, slot: int, worth: int | None) -> set[int] | None:
 
 
 def end_child(sweep: Sweep, child: Child, status: int, stopping: bool) -> None:
-    """Collects the results of the ended child; `status` is that of waitpid. Sets the state of its
-    cell, to stopped instead of failed if `stopping`."""
+    """Collects the results of the ended child; `status` is the status of waitpid. Sets the state of
+    its cell, to stopped instead of failed if `stopping`."""
     cell, trains = child.cell, sweep.grid.command == "train"
     if status != 0:
         cell.reason = reason_of(cell, child.log_start, status)

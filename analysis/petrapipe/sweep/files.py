@@ -16,12 +16,12 @@ from ..text import shown
 
 
 def print_line(text: str) -> None:
-    """Prints a line at once, as readers of the output of a long sweep expect."""
+    """Prints a line immediately, as readers of the output of a long sweep expect."""
     print(shown(text), flush=True)
 
 
 def make_folder(path: str) -> None:
-    """Makes a folder and those above it; one that exists is fine."""
+    """Makes a folder and its parent folders; an existing folder is fine."""
     part = ""
     for name in path.split("/"):
         part += name
@@ -38,7 +38,7 @@ def make_folder(path: str) -> None:
 
 def write_atomically(path: str, content: bytes) -> None:
     """Makes `path` hold exactly this content. After success it is on the disk, its name included;
-    after a failure what was at `path` before is still there."""
+    after a failure the earlier content of `path` still exists."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.tmp")
     with contextlib.suppress(FileNotFoundError):
@@ -65,8 +65,8 @@ def write_atomically(path: str, content: bytes) -> None:
 
 
 def sync_folder(path: str, folder: str) -> None:
-    """It is not a failure if the folder cannot be opened or the file system cannot sync a
-    folder."""
+    """Syncs a folder. It is not a failure if the folder cannot be opened or the file system cannot
+    sync a folder."""
     try:
         opened = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -87,7 +87,7 @@ def try_lock(path: str, operation: int) -> int | None:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise Unreadable(f"{path}: cannot open this folder: {error.strerror}") from None
-    for attempt in range(2):  # perhaps a program that only looks has it, for a moment
+    for attempt in range(2):  # perhaps a program that only checks the lock has it for a moment
         try:
             fcntl.flock(folder, operation | fcntl.LOCK_NB)
             return folder
@@ -102,8 +102,8 @@ def try_lock(path: str, operation: int) -> int | None:
 def lock_folder(path: str, summarises: bool, single: bool, prints: bool) -> int | None:
     """Locks the folder of a sweep: one sweep at a time, but any number of --cell (`single`), each
     of which has its cell's own lock. A command that only `summarises` may run beside these. Beside
-    a sweep, which writes the summary itself, it writes nothing: then this returns None. If it would
-    print nothing either, that is an error."""
+    a sweep, which writes the summary itself, the command writes nothing, and this function returns
+    None. It is an error if the command would not print anything either."""
     make_folder(path)
     lock = None
     if summarises and not single:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the open cells, some concurrently."""
+"""Runs the open cells, up to sweep.jobs of them concurrently."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SUMMARY_S = 2  # minimum time between two summaries while cells run
 SUMMARY_SHARE = 20  # the next summary waits for this many times the duration of the last one
-GRACE_S = 30  # after SIGTERM, before SIGKILL: a run may want to save itself
+GRACE_S = 30  # between SIGTERM and SIGKILL: a run may need time to save its state
 WORDS = {
     State.OPEN: "open",
     State.COMPLETE: "done",
@@ -38,8 +38,8 @@ def ignore(number: int, frame: Any) -> None:
 
 @contextlib.contextmanager
 def watched() -> Iterator[int]:
-    """Yields a descriptor from which the numbers of arrived signals are read: SIGCHLD and, of the
-    signals that request the end, those that the parent of this process did not set to be ignored
+    """Yields a descriptor from which the numbers of arrived signals are read: SIGCHLD and the
+    signals that request the end, except signals that the parent of this process set to be ignored
     (nohup)."""
     read, write = os.pipe()
     os.set_blocking(write, False)
@@ -77,7 +77,7 @@ class Pool:
                     os.killpg(child.pid, number)
 
     def stop(self, number: int) -> None:
-        """The first signal ends the runs gently, a second one at once."""
+        """The first signal ends the runs gently, a second signal ends them immediately."""
         if self.stopped is None:
             self.stopped, self.stopped_s = number, time.monotonic()
             self.signal_children(signal.SIGTERM)
@@ -118,7 +118,7 @@ class Pool:
             self.stop(signal.SIGKILL)
 
     def write_summary(self) -> None:
-        """Shows readers how far the sweep is."""
+        """Writes the summary, which shows readers the progress of the sweep."""
         start = time.monotonic()
         if self.sweep.only is not None or not self.stale or start < self.next_summary_s:
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sweep as a Slurm array job: one task a cell."""
+"""The sweep as a Slurm array job with one task per cell."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def quoted(text: str) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Returns rising numbers as Slurm takes them.
+    """Returns rising numbers in the form that Slurm accepts.
 
     >>> ranges([1, 2, 3, 4, 7])
     '1-4,7'

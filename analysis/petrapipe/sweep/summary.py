@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of a sweep: over the seeds of each combination the mean and its 95 % interval, and
+"""The results of a sweep: the mean over the seeds of each combination with its 95 % interval, and
 every cell; as JSON, as CSV, and as a table."""
 
 from __future__ import annotations
@@ -176,14 +176,15 @@ def print_table(sweep: Sweep, found: list[Combination], chosen: Sequence[str]) -
 
 
 def write_summary(sweep: Sweep) -> None:
-    """Writes DIR/summary.json and DIR/summary.csv with what is complete; replaces them whole."""
+    """Writes DIR/summary.json and DIR/summary.csv with the complete cells; replaces the files as a
+    whole."""
     names, _ = metrics(sweep)
     found = combinations(sweep, names)
     write_files(sweep, found, names)
 
 
 def write_files(sweep: Sweep, found: list[Combination], names: Sequence[str]) -> str:
-    """Returns the JSON of the summary, which is written unless a running sweep does it."""
+    """Returns the JSON of the summary, and writes the files unless a running sweep writes them."""
     text = json_text(summary_object(sweep, found, names)) + "\n"
     if sweep.lock is not None:
         write_atomically(os.path.join(sweep.directory, "summary.json"), text.encode())

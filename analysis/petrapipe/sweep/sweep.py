@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sweep: from its grid to its summary. Complete cells are not run again."""
+"""A sweep: from its grid to its summary. Complete cells are not run a second time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Sweep:
 
     @property
     def chosen(self) -> list[Cell]:
-        """Returns the cells that this sweep deals with."""
+        """Returns the cells that this sweep processes."""
         return self.cells if self.only is None else [self.cells[self.only]]
 
     @property
@@ -65,7 +65,7 @@ class Sweep:
 
 
 def cut_last(path: str) -> tuple[str, str]:
-    """Returns what is before the last component of a path, and the component.
+    """Returns the part of a path before its last component, and this component.
 
     >>> cut_last("a/b/"), cut_last("a"), cut_last("/a")
     (('a', 'b'), ('.', 'a'), ('/', 'a'))
@@ -75,7 +75,7 @@ def cut_last(path: str) -> tuple[str, str]:
 
 
 def is_same(a: str, b: str) -> bool:
-    """Returns whether two paths, of which neither need exist, lead to the same folder."""
+    """Returns whether two paths lead to the same folder; neither need exist."""
     if os.path.exists(a) or os.path.exists(b):
         return os.path.exists(a) and os.path.exists(b) and os.path.samefile(a, b)
     (rest_a, name_a), (rest_b, name_b) = cut_last(a), cut_last(b)
@@ -89,7 +89,8 @@ def join(directory: str, name: str) -> str:
 def find_folder(grid: Grid, base: dict[str, str], output: str | None) -> str:
     """Returns the folder of the sweep, which is not made yet: `output` or, if that is None,
     run.output of the base with the name of the grid's file (with a config in the grid:
-    run.output/run.name). Refuses the folder of the base's own run, and one that holds a run."""
+    run.output/run.name). Refuses the folder of the base's own run, and a folder that contains a
+    run."""
     parent = plain_value(base["run.output"])
     own = join(parent, plain_value(base["run.name"]))
     directory = output
@@ -118,7 +119,8 @@ def find_folder(grid: Grid, base: dict[str, str], output: str | None) -> str:
 
 
 def keep_settings(sweep: Sweep) -> None:
-    """Writes the --set arguments into the folder, unless there are and were none."""
+    """Writes the --set arguments into the folder, unless there are none now and there were none
+    before."""
     path = join(sweep.directory, SETTINGS)
     if sweep.settings or os.path.exists(path):  # the settings of an earlier run no longer apply
         write_atomically(path, json_text({"set": sweep.settings}).encode())
@@ -249,7 +251,7 @@ def run_sweep(
 ) -> pandas.DataFrame:
     """Runs the open cells of a grid, `jobs` at once (0: none), and returns the summary as a table
     with a row for each combination: the columns of DIR/summary.csv (docs/sweep.md), which is
-    written too. `settings` are such as "run.epochs=3"."""
+    written too. `settings` are texts such as "run.epochs=3"."""
     import io
 
     pandas = modules("pandas")[0]
