@@ -55,6 +55,7 @@ class Summary:
     seed: int = 0
     batches: int = 0  # microbatches of an epoch; 0: not in the log
     microbatches: int = 0  # rows of /train
+    train: dict[str, numpy.ndarray] = field(default_factory=dict)  # columns that were read
     last_train: dict[str, float] = field(default_factory=dict)
     epochs: dict[str, numpy.ndarray] = field(default_factory=dict)  # with "rate"
     tokens: bool = False  # the rate is in tokens/s, not in images/s
@@ -217,13 +218,17 @@ class Reader(File):
         if version != SCHEMA_VERSION:
             raise self.refuse(f"schema_version is {version}, expected {SCHEMA_VERSION}")
 
-    def summary(self) -> Summary:
+    def summary(self, wanted: Sequence[str] | None = None) -> Summary:
+        """Reads the log. `wanted`: the columns of /train to read as a whole; None: the last row of
+        all columns."""
         found = Summary(self.path)
         self.check_schema()
         self.read_attributes(found)
-        last = self.columns("train", TRAIN, 1)
+        found.train = self.columns("train", TRAIN, None if wanted else 1, wanted)
         found.microbatches = self.length
-        found.last_train = {name: float(column[0]) for name, column in last.items() if len(column)}
+        found.last_train = {
+            name: float(column[-1]) for name, column in found.train.items() if len(column)
+        }
         self.read_epochs(found)
         self.read_stages(found)
         if self.has("memory/total_peak_bytes"):

@@ -18,9 +18,9 @@ import numpy
 from . import trainings
 from .errors import Error, Unreadable
 from .guard import guarded
-from .log_summary import TRAIN, Reader, Summary
+from .log_summary import Reader, Summary
 from .program import Program, check, plain, text_layer
-from .run_facts import joined, warn_of_earlier_run
+from .run_facts import earlier_run_in, joined, warn_of_earlier_run
 from .statistics import moving_means
 
 LABEL_BYTES = 159
@@ -120,15 +120,15 @@ class Groups:
 # --- the logs ---
 
 
-def read_whole(path: str) -> tuple[Summary, dict[str, numpy.ndarray]]:
+def read_whole(path: str) -> Summary:
     with Reader(path) as reader:
-        return reader.summary(), reader.columns("train", TRAIN, wanted=ENTRIES)
+        return reader.summary(ENTRIES)
 
 
 def read_log(log: str, row: str | None) -> ReachRun:
     """Reads the log of a run."""
-    summary, entries = guarded(log, read_whole)
-    return ReachRun(log, row, summary, entries)
+    summary = guarded(log, read_whole)
+    return ReachRun(log, row, summary, summary.train)
 
 
 def check_run(run: ReachRun) -> None:
@@ -283,9 +283,10 @@ def add_place(reader: Collector, place: str) -> None:
     if not os.path.isdir(place):
         reader.add(place, None)
         return
-    reader.finish()
-    warn_of_earlier_run(place)
     log, summary = joined(place, "run.h5"), joined(place, "summary.json")
+    if earlier_run_in(place) or not os.path.exists(log):
+        reader.finish()  # messages about the previous run come first
+    warn_of_earlier_run(place)
     if os.path.exists(log):
         reader.add(log, None)
     elif os.path.exists(summary):

@@ -107,9 +107,14 @@ def joined(folder: str, name: str) -> str:
     return folder + name if folder.endswith("/") else f"{folder}/{name}"
 
 
+def earlier_run_in(folder: str) -> list[str]:
+    """Returns the names under which a folder has the earlier run of petra train --overwrite."""
+    return [name for name in EARLIER_RUN if os.path.exists(joined(folder, name))]
+
+
 def warn_of_earlier_run(folder: str) -> None:
     """Warns of an earlier run that a killed --overwrite has moved within this folder."""
-    found = [name for name in EARLIER_RUN if os.path.exists(joined(folder, name))]
+    found = earlier_run_in(folder)
     if found and not is_locked(folder):
         warnings.warn(
             f"{folder}: contains an earlier run in {found[0]}, where --overwrite moved it; the next"
