@@ -81,7 +81,7 @@ typedef struct petra_device_counts {
 /* Creates the executor, which copies the costs and the rest of `options`. */
 petra_status petra_executor_virtual_create(const petra_executor_virtual_options *options, petra_executor **out);
 
-/* What the executor has counted in a run. */
+/* The counts of the executor in a run. */
 typedef struct petra_virtual_totals {
   int64_t actions;
   /* The first microbatch of an `arrival` run whose forward raised the number in flight above 2 (2 J - 1); -1: none. */

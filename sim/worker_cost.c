@@ -16,7 +16,7 @@ typedef struct in_flight {
   window versions; /* by microbatch: version that its forward read; -1: it is not in flight */
   window users;    /* by version: number of microbatches in flight whose forward read it */
   int64_t copy;    /* the version of F's copy, with a sync period */
-  /* What skipped periods add to the totals. It is added at the end of the run: until then the versions of the stage
+  /* The share of skipped periods in the totals. It is added at the end of the run: until then the versions of the stage
    * continue as if nothing had been skipped. */
   int64_t skipped[PETRA_STAGE_TOTALS];
 } in_flight;

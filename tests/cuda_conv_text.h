@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tests ask of a convolution: its engine as text, the engine's notes, the conversions around it. */
+/* Facts of a convolution for tests: its engine as text, the engine's notes, the conversions around it. */
 #pragma once
 
 #include "backend/cuda/cudnn_private.h"

@@ -136,10 +136,6 @@ static inline petra_version_rule petra_stage_version_rule(const petra_stage *sta
   return (petra_version_rule){rule->forward_weights, rule->backward_weights, rule->accumulate, rule->sync_period};
 }
 
-/* Returns the latest version of block `b` as a pass with this choice of weights reads it. LATEST: B reads the newest
- * weights. Others: B reads the weights of its F. */
-const petra_tensor_set *petra_stage_latest(const petra_stage *stage, petra_weights weights, int b);
-
 /* Gets the parameters of block `b` in a version: with PETRA_WEIGHTS_LATEST as B reads them, with other choices as F
  * read them (the two differ only with a mitigation; F itself uses STASHED). Errors: PETRA_INTERNAL, logged, if the
  * stage no longer has the version. */

@@ -20,7 +20,9 @@ petra_version *petra_versions_find(const petra_versions *versions, int64_t numbe
   return NULL;
 }
 
-const petra_tensor_set *petra_stage_latest(const petra_stage *stage, petra_weights weights, int b) {
+/* Returns the latest version of block `b` as a pass with this choice of weights reads it. LATEST: B reads the newest
+ * weights. Others: B reads the weights of its F. */
+static const petra_tensor_set *latest_set(const petra_stage *stage, petra_weights weights, int b) {
   const petra_stage_mitigation *mitigation = &stage->options.mitigation;
   const petra_stage_sets *sets = &stage->sets[b];
   if (stage->updates <= mitigation->start) /* no update yet to extrapolate from */
@@ -36,7 +38,7 @@ petra_status petra_stage_weights(const petra_stage *stage, petra_weights weights
   if (version != stage->updates && !old)
     return petra_fail(PETRA_INTERNAL, "stage %d: the weights after %lld updates are gone", stage->options.number,
                       (long long)version);
-  *out = version == stage->updates ? petra_stage_latest(stage, weights, b) : &old->sets[b];
+  *out = version == stage->updates ? latest_set(stage, weights, b) : &old->sets[b];
   return PETRA_OK;
 }
 
@@ -77,7 +79,7 @@ petra_status petra_versions_keep(petra_stage *stage) {
   petra_tensor_set *copy = versions->old[versions->count - 1].sets;
   for (int b = 0; b < stage->blocks; b++)
     PETRA_TRY_GOTO(status,
-                   petra_tensor_set_clone(&stage->compute, petra_stage_latest(stage, PETRA_WEIGHTS_STASHED, b),
+                   petra_tensor_set_clone(&stage->compute, latest_set(stage, PETRA_WEIGHTS_STASHED, b),
                                           PETRA_MEMORY_WEIGHT_BUFFER, &copy[b]),
                    fail);
   versions->latest_holders = 0;
